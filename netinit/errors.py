@@ -1,0 +1,67 @@
+"""Every exception of netinit and its exit code, in one place.
+
+A message names the option or object, the value as given, what is wrong with it and the remedy. Exit codes are
+those of Istio's istio-iptables where it has one: 1 for a failure and 126 for a validation that failed.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ApplyError",
+    "BackendUnavailableError",
+    "DriftError",
+    "LockedError",
+    "NamespaceError",
+    "NetinitError",
+    "OptionError",
+    "ParseError",
+    "ValidationFailedError",
+]
+
+
+class NetinitError(Exception):
+    """Base of every error that netinit raises on purpose; `exit_code` is what the process ends with."""
+
+    exit_code = 1
+
+
+class OptionError(NetinitError):
+    """One or several options are wrong; `problems` holds a message for each, nothing was touched."""
+
+    exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class ParseError(NetinitError):
+    """A text (a rule listing, a manifest) is not what its producer documents."""
+
+
+class NamespaceError(NetinitError):
+    """A network namespace cannot be found or entered."""
+
+
+class BackendUnavailableError(NetinitError):
+    """This backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next."""
+
+
+class LockedError(NetinitError):
+    """Somebody else holds the lock of the rules; the message names them."""
+
+
+class ApplyError(NetinitError):
+    """The kernel could not be brought to the wanted state; what was changed was put back."""
+
+
+class DriftError(NetinitError):
+    """The live rules differ from the plan."""
+
+    exit_code = 3
+
+
+class ValidationFailedError(NetinitError):
+    """Real connections through the rules did not end where they must (Istio's exit code)."""
+
+    exit_code = 126
