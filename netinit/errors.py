@@ -9,12 +9,16 @@ from __future__ import annotations
 __all__ = [
     "ApplyError",
     "BackendUnavailableError",
+    "ConfigError",
     "DriftError",
+    "InjectionError",
+    "LabError",
     "LockedError",
     "NamespaceError",
     "NetinitError",
     "OptionError",
     "ParseError",
+    "TemplateError",
     "ValidationFailedError",
 ]
 
@@ -65,3 +69,19 @@ class ValidationFailedError(NetinitError):
     """Real connections through the rules did not end where they must (Istio's exit code)."""
 
     exit_code = 126
+
+
+class LabError(NetinitError):
+    """A laboratory pod cannot be made or used: a privilege, kernel support or a program is missing, or a child failed."""
+
+
+class ConfigError(NetinitError):
+    """The injector's configuration (policy, templates, values, mesh) cannot be used; the one before stays in force."""
+
+
+class InjectionError(NetinitError):
+    """A pod cannot be injected: its annotations, its names or the rendered template are at fault."""
+
+
+class TemplateError(NetinitError):
+    """A template cannot be parsed or rendered; worded as Go words it, with the template's name, line and column."""
