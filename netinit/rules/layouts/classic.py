@@ -1,0 +1,121 @@
+"""The classic layout: what the istio-iptables script of Istio 1.0 and 1.1 programmed."""
+
+from __future__ import annotations
+
+from netinit.options import NONE, OFF, TPROXY, Options
+from netinit.rules.layouts import inbound
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.outbound import by_family, spare_virtual_interfaces
+from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
+from netinit.rules.model import (
+    FILTER,
+    INPUT,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_REDIRECT,
+    ISTIO_TPROXY,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+    IpRule,
+    Plan,
+    Route,
+    Table,
+)
+from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.rules.targets import Accept, Jump, Reject, Return
+from netinit.values import ALL
+
+SSH_PORT = 22
+TCP = inbound.TCP
+
+
+def plan(options: Options) -> Plan:
+    """The plan of the classic layout.
+
+    With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone.
+    """
+    captured = (IPV4,) if options.ipv6 == OFF else FAMILIES
+    builder = Builder(captured)
+    inbound.define_redirects(builder, options)
+    transparent = options.inbound_mode == TPROXY and bool(options.inbound_ports)
+    if options.inbound_mode != NONE and options.inbound_ports:
+        _capture_inbound(builder, options, transparent)
+    _spare_outbound(builder, options)
+    spare_virtual_interfaces(builder, options)
+    _capture_outbound(builder, options)
+    return Plan(
+        layout=options.layout,
+        families=FAMILIES,
+        tables=builder.tables() + (_refuse_ipv6() if options.ipv6 == OFF else ()),
+        ip_rules=(IpRule(family=IPV4, mark=options.tproxy_mark, table=options.tproxy_table),) if transparent else (),
+        routes=(Route(family=IPV4, table=options.tproxy_table),) if transparent else (),
+    )
+
+
+def _capture_inbound(builder: Builder, options: Options, transparent: bool) -> None:
+    table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
+    ports = "--istio-inbound-ports"
+    if transparent:
+        inbound.define_tproxy(builder, options, options.outbound_port, "--envoy-port", families)
+    builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports, families=families)
+    chosen: Match = TCP
+    if options.inbound_ports == ALL:
+        inbound.spare_ports(builder, table, (SSH_PORT,), "always", families)
+        if options.exclude_inbound_ports:
+            inbound.spare_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families)
+    else:
+        chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
+    if transparent:
+        inbound.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+    builder.append(
+        table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
+        why="these inbound connections go to the proxy", origin=ports, families=families,
+    )  # fmt: skip
+
+
+def _spare_outbound(builder: Builder, options: Options) -> None:
+    builder.append(NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at", origin="always")
+    for family in FAMILIES:
+        if not options.keep_local_loopback:
+            builder.append(
+                NAT, ISTIO_OUTPUT, _loopback(family, negated=True), OutInterface(names=("lo",)), to=Jump(chain=ISTIO_REDIRECT),
+                why="the application calls its own service", origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
+            )  # fmt: skip
+    for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
+        for number in numbers:
+            builder.append(NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
+    for family in FAMILIES:
+        builder.append(NAT, ISTIO_OUTPUT, _loopback(family), to=Return(), why="loopback traffic stays in the pod", origin="always", families=(family,))
+    for family, networks in by_family(options.exclude_outbound_cidrs):
+        builder.append(
+            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
+            why="these networks are not captured", origin="--istio-service-exclude-cidr", families=(family,),
+        )  # fmt: skip
+
+
+def _capture_outbound(builder: Builder, options: Options) -> None:
+    to_proxy, origin = Jump(chain=ISTIO_REDIRECT), "--istio-service-cidr"
+    if options.outbound_cidrs == ALL:
+        builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why="every other outbound connection goes to the proxy", origin=origin)
+        return
+    for family, networks in by_family(options.outbound_cidrs):
+        builder.append(NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy, why="these networks are captured", origin=origin, families=(family,))
+    if options.outbound_cidrs:
+        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin=origin)
+
+
+def _refuse_ipv6() -> tuple[Table, ...]:
+    builder = Builder((IPV6,))
+    why, origin = "IPv6 is off: what is not captured is refused", "--ipv6"
+    own = Destination(networks=(Network.parse(IPV6.loopback),))
+    builder.append(FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(), why=why, origin=origin)
+    builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
+    builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
+    return builder.tables()
+
+
+def _loopback(family: Family, *, negated: bool = False) -> Destination:
+    return Destination(networks=(Network.parse(family.loopback),), negated=negated)

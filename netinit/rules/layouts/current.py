@@ -1,0 +1,55 @@
+"""The current layout: what today's istio-iptables programs, in its order of emission."""
+
+from __future__ import annotations
+
+from netinit.options import NONE, OFF, TPROXY, Options
+from netinit.rules.layouts import dns, inbound, outbound, tproxy
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.matches import ConnectionState
+from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
+from netinit.rules.network import FAMILIES, IPV4, IPV6
+from netinit.rules.targets import Drop, Jump
+
+
+def plan(options: Options) -> Plan:
+    """The plan of the current layout."""
+    families = (IPV4,) if options.ipv6 == OFF else FAMILIES
+    warnings: list[str] = []
+    builder = Builder(families)
+    capture_dns = dns.wanted(options, warnings)
+    transparent = options.inbound_mode == TPROXY
+    routed = families if transparent and options.inbound_ports else ()
+    outbound.spare_excluded_interfaces(builder, options, transparent)
+    outbound.spare_virtual_interfaces(builder, options)
+    _drop_invalid(builder, options)
+    inbound.spare_tunnel(builder, options)
+    inbound.define_redirects(builder, options)
+    if options.inbound_mode != NONE and options.inbound_ports:
+        inbound.capture(builder, options)
+    outbound.enter(builder)
+    outbound.spare_ports(builder, options)
+    outbound.spare_proxy(builder, options, capture_dns)
+    outbound.spare_groups(builder, options)
+    if capture_dns:
+        dns.capture(builder, options)
+    outbound.spare_networks(builder, options)
+    outbound.capture(builder, options)
+    if transparent:
+        tproxy.mark_connections(builder, options)
+    return Plan(
+        layout=options.layout,
+        families=families,
+        tables=builder.tables(),
+        ip_rules=tuple([IpRule(family=f, mark=options.tproxy_mark, table=options.tproxy_table) for f in routed]),
+        routes=tuple([Route(family=f, table=options.tproxy_table) for f in routed]),
+        addresses=(Address(family=IPV6, cidr=IPV6_ADDRESS),) if IPV6 in families else (),
+        warnings=tuple(warnings),
+    )
+
+
+def _drop_invalid(builder: Builder, options: Options) -> None:
+    if options.drop_invalid:
+        why, origin = "packets that belong to no connection would reset it", "--drop-invalid"
+        invalid = ConnectionState(states=("INVALID",))
+        builder.append(MANGLE, PREROUTING, invalid, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
+        builder.append(MANGLE, ISTIO_DROP, to=Drop(), why=why, origin=origin)

@@ -1,0 +1,83 @@
+"""DNS: queries of the application go to the proxy's resolver, in connection-tracking zones of their own.
+
+The zones keep apart two connections with the same addresses and ports: the application's query as it sent it, and the
+query that the proxy's resolver makes to the same server (Istio's reason, istio/istio#33469).
+"""
+
+from __future__ import annotations
+
+from netinit.options import Options
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.matches import Destination, Match, Owner, Port, Source
+from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
+from netinit.rules.network import FAMILIES, Family, Network
+from netinit.rules.targets import Jump, Redirect, TrackZone
+
+PORT = 53
+LISTENER = 15053
+PROXY_ZONE = 1
+APPLICATION_ZONE = 2
+ORIGIN = "--redirect-dns"
+
+
+def wanted(options: Options, warnings: list[str]) -> bool:
+    """Whether DNS is captured; adds a warning where it was asked for in vain."""
+    if not options.redirect_dns:
+        return False
+    if not options.capture_all_dns and not options.dns_servers:
+        warnings.append(f"{ORIGIN}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
+        return False
+    return True
+
+
+def capture(builder: Builder, options: Options) -> None:
+    """Sends queries to the listener and keeps the zones apart."""
+    scopes = _scopes(options)
+    served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
+    builder.append(RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why="DNS queries get zones of their own", origin=ORIGIN)
+    builder.append(NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why="DNS queries are looked at", origin=ORIGIN, families=served)
+    for families, to_server, _ in scopes:
+        for protocol in ("tcp", "udp"):
+            builder.append(
+                NAT, ISTIO_OUTPUT_DNS, *to_server, Port(protocol=protocol, ports=(PORT,)), to=Redirect(port=LISTENER),
+                why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
+            )  # fmt: skip
+    _separate_proxy(builder, options)
+    builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why="DNS answers are looked at", origin=ORIGIN, families=served)
+    for families, to_server, from_server in scopes:
+        builder.append(
+            RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(PORT,)), to=TrackZone(zone=APPLICATION_ZONE),
+            why="the application's queries", origin=ORIGIN, families=families,
+        )  # fmt: skip
+        builder.append(
+            RAW, ISTIO_INBOUND, *from_server, Port(protocol="udp", ports=(PORT,), source=True), to=TrackZone(zone=PROXY_ZONE),
+            why="the servers' answers to the proxy", origin=ORIGIN, families=families,
+        )  # fmt: skip
+
+
+def _scopes(options: Options) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
+    """Which queries, by family: to everybody, or to (and from) the family's servers."""
+    if options.capture_all_dns:
+        return [(FAMILIES, (), ())]
+    servers = [(family, _servers(options, family)) for family in FAMILIES]
+    return [((family,), (Destination(networks=found),), (Source(networks=found),)) for family, found in servers if found]
+
+
+def _separate_proxy(builder: Builder, options: Options) -> None:
+    """The proxy's own queries and its answers to the application, by user and group."""
+    owners = [Owner(kind="uid", number=uid) for uid in options.proxy_uids]
+    owners += [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
+    for owner in owners:
+        builder.append(
+            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),
+            why="the proxy's own queries", origin=ORIGIN,
+        )  # fmt: skip
+        builder.append(
+            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(LISTENER,), source=True), owner, to=TrackZone(zone=APPLICATION_ZONE),
+            why="the proxy's answers to the application", origin=ORIGIN,
+        )  # fmt: skip
+
+
+def _servers(options: Options, family: Family) -> tuple[Network, ...]:
+    of_family = [server for server in options.dns_servers if (":" in server) == (family.version == 6)]  # noqa: PLR2004
+    return tuple([Network.parse(f"{server}/{family.bits}") for server in of_family])

@@ -1,0 +1,167 @@
+"""Outbound traffic: what the application sends goes to the proxy, what the proxy sends does not."""
+
+from __future__ import annotations
+
+from netinit.options import Options
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.inbound import loopback, not_to_loopback
+from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Owner, Port, Source
+from netinit.rules.model import (
+    ISTIO_IN_REDIRECT,
+    ISTIO_OUTPUT,
+    ISTIO_REDIRECT,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+)
+from netinit.rules.network import FAMILIES, IPV4, Family, Network
+from netinit.rules.targets import Jump, Return
+from netinit.values import ALL
+
+DNS_PORT = 53
+LOOPBACK_DEVICE = OutInterface(names=("lo",))
+
+
+def spare_excluded_interfaces(builder: Builder, options: Options, transparent: bool) -> None:
+    """Nothing is captured on these interfaces, in any table that captures."""
+    if not options.exclude_interfaces:
+        return
+    for table in (NAT, MANGLE) if transparent else (NAT,):
+        for chain, match in (
+            (PREROUTING, InInterface(names=options.exclude_interfaces)),
+            (OUTPUT, OutInterface(names=options.exclude_interfaces)),
+        ):
+            builder.append(table, chain, match, to=Return(), why="traffic of these interfaces is not captured", origin="--istio-exclude-interfaces")
+
+
+def spare_virtual_interfaces(builder: Builder, options: Options) -> None:
+    """What a VM behind the pod sends is outbound traffic, or not captured; never inbound traffic of the pod.
+
+    Istio inserts each rule at the top, so the one emitted last stands first.
+    """
+    names = tuple(reversed(options.virtual_interfaces))
+    if not names:
+        return
+    origin = "--kube-virt-interfaces"
+    scopes: list[tuple[tuple[Family, ...], tuple[Match, ...]]] = []
+    if options.outbound_cidrs == ALL:
+        scopes = [(FAMILIES, (InInterface(names=names),))]
+    else:
+        for network in reversed(options.outbound_cidrs):
+            if isinstance(network, Network):
+                scopes.append(((network.family,), (Destination(networks=(network,)), InInterface(names=names))))
+    for families, matches in scopes:
+        builder.insert(
+            NAT, PREROUTING, *matches, to=Jump(chain=ISTIO_REDIRECT),
+            why="what a VM behind the pod sends is outbound traffic", origin=origin, families=families,
+        )  # fmt: skip
+    builder.insert(
+        NAT, PREROUTING, InInterface(names=names), to=Return(),
+        why="what a VM behind the pod sends is not inbound traffic", origin=origin,
+    )  # fmt: skip
+
+
+def enter(builder: Builder) -> None:
+    """Everything that leaves a socket of the pod is looked at."""
+    builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at", origin="always")
+
+
+def spare_ports(builder: Builder, options: Options) -> None:
+    """Connections and datagrams to these ports go out as they are."""
+    for protocol in ("tcp", "udp"):
+        if options.exclude_outbound_ports:
+            builder.append(
+                NAT, ISTIO_OUTPUT, Port(protocol=protocol, ports=options.exclude_outbound_ports), to=Return(),
+                why="these outbound ports are not captured", origin="--istio-local-outbound-ports-exclude",
+                paired=protocol == "tcp",
+            )  # fmt: skip
+
+
+def spare_proxy(builder: Builder, options: Options, capture_dns: bool) -> None:
+    """The proxy's own traffic goes out; only what it sends to its own pod is inbound again."""
+    for family in FAMILIES:
+        source = Source(networks=(Network.parse(family.passthrough),))
+        builder.append(
+            NAT, ISTIO_OUTPUT, source, LOOPBACK_DEVICE, to=Return(),
+            why="the proxy passes an inbound connection on to the application", origin="always", families=(family,),
+        )  # fmt: skip
+    captures_loopback = options.outbound_cidrs != ALL and any(
+        isinstance(network, Network) and _is_loopback(network) for network in options.outbound_cidrs
+    )
+    for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
+        for number in numbers:
+            _spare_owner(builder, options, Owner(kind=kind, number=number), flag, capture_dns, captures_loopback)
+
+
+def _is_loopback(network: Network) -> bool:
+    """True for what Go's net.IP.IsLoopback says of the network's address: 127.0.0.0/8 and ::1."""
+    return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
+
+
+def _spare_owner(builder: Builder, options: Options, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool) -> None:
+    """The three rules for one proxy user or group."""
+    # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
+    spared = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
+    for family in FAMILIES:
+        builder.append(
+            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), LOOPBACK_DEVICE,
+            Port(protocol="tcp", ports=spared, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
+            why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
+        )  # fmt: skip
+    if not captures_loopback:
+        other = owner.replace(negated=True)
+        port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
+        builder.append(NAT, ISTIO_OUTPUT, LOOPBACK_DEVICE, *port, other, to=Return(), why="the application talks to itself", origin=flag)
+    builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
+
+
+def spare_groups(builder: Builder, options: Options) -> None:
+    """Traffic of some groups goes out as it is."""
+    if options.owner_groups == ALL:
+        for group in options.exclude_owner_groups:
+            builder.append(
+                NAT, ISTIO_OUTPUT, Owner(kind="gid", number=group), to=Return(),
+                why="traffic of this group is not captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+            )  # fmt: skip
+    else:
+        others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
+        if others:
+            builder.append(NAT, ISTIO_OUTPUT, *others, to=Return(), why="only these groups' traffic is captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS")
+
+
+def spare_networks(builder: Builder, options: Options) -> None:
+    """Traffic to the loopback and to excluded networks goes out as it is."""
+    for family in FAMILIES:
+        own = Destination(networks=(loopback(options, family),))
+        builder.append(NAT, ISTIO_OUTPUT, own, to=Return(), why="loopback traffic stays in the pod", origin="always", families=(family,))
+    for family, networks in by_family(options.exclude_outbound_cidrs):
+        builder.append(
+            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
+            why="these networks are not captured", origin="--istio-service-exclude-cidr", families=(family,),
+        )  # fmt: skip
+
+
+def capture(builder: Builder, options: Options) -> None:
+    """What remains is sent to the proxy, by port or by network."""
+    to_proxy = Jump(chain=ISTIO_REDIRECT)
+    if options.outbound_ports:
+        builder.append(
+            NAT, ISTIO_OUTPUT, Port(protocol="tcp", ports=options.outbound_ports), to=to_proxy,
+            why="these outbound ports are captured whatever the address", origin="--istio-outbound-ports",
+        )  # fmt: skip
+    if options.outbound_cidrs == ALL:
+        builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why="every other outbound connection goes to the proxy", origin="--istio-service-cidr")
+        return
+    for family, networks in by_family(options.outbound_cidrs):
+        builder.append(
+            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
+            why="these networks are captured", origin="--istio-service-cidr", families=(family,),
+        )  # fmt: skip
+
+
+def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
+    """The networks of each family that has any."""
+    sorted_out = [(family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version])) for family in FAMILIES]
+    return [(family, found) for family, found in sorted_out if found]
+

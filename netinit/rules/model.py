@@ -1,0 +1,119 @@
+"""What a plan is made of: rules in chains in tables, policy routes, an address. All immutable, nothing touches a kernel.
+
+A rule is written once for both address families unless it names an address. Lists (ports, networks, interfaces) stay
+lists in the plan: iptables gets one rule an element, nft a set.
+"""
+
+from __future__ import annotations
+
+from netinit.records import Record
+from netinit.rules.matches import Match
+from netinit.rules.network import FAMILIES, Family
+from netinit.rules.targets import Target
+
+NAT = "nat"
+MANGLE = "mangle"
+RAW = "raw"
+FILTER = "filter"
+TABLES = (MANGLE, NAT, RAW, FILTER)  # in the order of programming
+
+PREROUTING = "PREROUTING"
+INPUT = "INPUT"
+OUTPUT = "OUTPUT"
+BUILTIN_CHAINS = (PREROUTING, INPUT, "FORWARD", OUTPUT, "POSTROUTING")
+
+IPV6_ADDRESS = "::6/128"  # the proxy's source address for what it passes on; IPv4 has all of 127/8 already
+
+ISTIO_INBOUND = "ISTIO_INBOUND"
+ISTIO_OUTPUT = "ISTIO_OUTPUT"
+ISTIO_REDIRECT = "ISTIO_REDIRECT"
+ISTIO_IN_REDIRECT = "ISTIO_IN_REDIRECT"
+ISTIO_OUTPUT_DNS = "ISTIO_OUTPUT_DNS"
+ISTIO_DIVERT = "ISTIO_DIVERT"
+ISTIO_TPROXY = "ISTIO_TPROXY"
+ISTIO_DROP = "ISTIO_DROP"
+OWNED_CHAINS = frozenset(
+    (
+        ISTIO_INBOUND,
+        ISTIO_OUTPUT,
+        ISTIO_REDIRECT,
+        ISTIO_IN_REDIRECT,
+        ISTIO_OUTPUT_DNS,
+        ISTIO_DIVERT,
+        ISTIO_TPROXY,
+        ISTIO_DROP,
+    ),
+)
+
+
+class Rule(Record):
+    """When all matches say yes, the target decides.
+
+    `families` limits a rule that names an address or a family's server. `paired` rules are expanded together with the
+    rule after them, element by element: what Istio does for each port is two rules, and their order in the kernel's
+    listing is kept.
+    """
+
+    matches: tuple[Match, ...] = ()
+    target: Target
+    comment: str  # why the rule exists, in a few words
+    origin: str  # the option that caused it, by its long flag or variable
+    families: tuple[Family, ...] = FAMILIES
+    paired: bool = False
+
+
+class Chain(Record):
+    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind those of others."""
+
+    name: str
+    rules: tuple[Rule, ...] = ()
+    inserted: tuple[Rule, ...] = ()
+
+    @property
+    def builtin(self) -> bool:
+        """True for the kernel's own chains, which are shared with others and never flushed."""
+        return self.name in BUILTIN_CHAINS
+
+
+class Table(Record):
+    """A table and the chains in it that the plan uses."""
+
+    name: str
+    chains: tuple[Chain, ...]
+
+
+class IpRule(Record):
+    """A policy rule: packets with this mark are routed by that table."""
+
+    family: Family
+    mark: int
+    table: int
+
+
+class Route(Record):
+    """`local default dev lo` in a routing table: every address counts as one of this host."""
+
+    family: Family
+    table: int
+
+
+class Address(Record):
+    """An address that must exist on the loopback interface, as a CIDR."""
+
+    family: Family
+    cidr: str
+
+
+class Plan(Record):
+    """Everything that a pod's network namespace shall hold. `warnings` are for the user, in whole sentences."""
+
+    layout: str
+    families: tuple[Family, ...]
+    tables: tuple[Table, ...]
+    ip_rules: tuple[IpRule, ...] = ()
+    routes: tuple[Route, ...] = ()
+    addresses: tuple[Address, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+EMPTY_PLAN = Plan(layout="none", families=(), tables=())

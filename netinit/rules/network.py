@@ -1,0 +1,111 @@
+"""Address families and networks."""
+
+from __future__ import annotations
+
+from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton  # a builtin; `socket` would cost 5 ms at every pod start
+
+from netinit.records import Record
+
+
+class Family(Record):
+    """An address family and its spellings."""
+
+    name: str  # as users write it: IPv4, IPv6
+    version: int  # 4 or 6
+    bits: int  # of an address
+    number: int  # AF_INET, AF_INET6
+    program: str  # the prefix of the iptables programs
+    nft: str  # the word nft uses for addresses of the family
+    loopback: str  # traffic to it never leaves the pod
+    passthrough: str  # the proxy's source address for connections it passes to the application
+    any_address: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+IPV4 = Family(
+    name="IPv4",
+    version=4,
+    bits=32,
+    number=int(AF_INET),
+    program="iptables",
+    nft="ip",
+    loopback="127.0.0.1/32",
+    passthrough="127.0.0.6/32",
+    any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
+)
+IPV6 = Family(
+    name="IPv6",
+    version=6,
+    bits=128,
+    number=int(AF_INET6),
+    program="ip6tables",
+    nft="ip6",
+    loopback="::1/128",
+    passthrough="::6/128",
+    any_address="::",
+)
+FAMILIES = (IPV4, IPV6)
+
+
+class Network(tuple[int, int, int]):
+    """A network (CIDR) without host bits: (IP version, address as a number, prefix length).
+
+    A tuple, since ten thousand of them are made at a pod's start where long exclusion lists are used.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Network:
+        """The network that `text` (address/length) names, host bits masked.
+
+        ValueError when it is not an address in the usual spelling followed by a decimal prefix length.
+        """
+        address, slash, length = text.partition("/")
+        if not slash:
+            raise ValueError("has no prefix length; write it as a CIDR, for example 10.0.0.0/8")
+        family = IPV6 if ":" in address else IPV4
+        try:
+            packed = inet_pton(family.number, address)
+        except (OSError, ValueError):
+            raise ValueError(f"is not an {family.name} network") from None
+        if not (length.isascii() and length.isdigit()) or len(length) > 3 or int(length) > family.bits:  # noqa: PLR2004
+            raise ValueError(f"has a prefix length that is not a number from 0 to {family.bits}")
+        if length != "0" and length[0] == "0":
+            raise ValueError("has a prefix length with a leading zero")
+        free = family.bits - int(length)
+        return cls((family.version, int.from_bytes(packed, "big") >> free << free, int(length)))
+
+    @property
+    def family(self) -> Family:
+        """IPv4 or IPv6."""
+        return IPV4 if self[0] == 4 else IPV6  # noqa: PLR2004 - the version's number is its name
+
+    @property
+    def length(self) -> int:
+        """The prefix length in bits."""
+        return self[2]
+
+    @property
+    def first(self) -> int:
+        """The lowest address of the network, as a number."""
+        return self[1]
+
+    @property
+    def last(self) -> int:
+        """The highest address of the network, as a number."""
+        return self[1] | ((1 << self.family.bits - self[2]) - 1)
+
+    @property
+    def text(self) -> str:
+        """The spelling of the kernel's listings: shortest address, slash, length."""
+        family = self.family
+        return f"{inet_ntop(family.number, self[1].to_bytes(family.bits // 8, 'big'))}/{self[2]}"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Network({self.text})"
