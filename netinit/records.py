@@ -62,7 +62,7 @@ class Record(metaclass=_RecordType):
         raise AttributeError(f"{type(self).__name__} is immutable: {field} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._values() == other._values()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._values() == other._values()
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self._values()))

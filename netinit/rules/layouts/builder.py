@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from netinit.rules.matches import Match
-from netinit.rules.model import BUILTIN_CHAINS, FAMILIES, TABLES, Chain, Rule, Table
-from netinit.rules.network import Family
+from netinit.rules.model import BUILTIN_CHAINS, TABLES, Chain, Rule, Table
+from netinit.rules.network import FAMILIES, Family
 from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False

@@ -1,0 +1,54 @@
+"""What every match has: its spelling in iptables' dialect and its words.
+
+Sections are those of iptables(8) and iptables-extensions(8). A match that holds several values (networks, ports,
+interfaces) means "one of them"; where iptables knows one value a rule, its spelling has an alternative for each.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
+SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
+
+
+class XtMatch(Record):
+    """A match as iptables-save lists it: one text for each alternative, `-m module` included."""
+
+    place: int
+    alternatives: tuple[str, ...]
+    protocol: str = ""  # the protocol that the module belongs to: `-p` stands before it
+
+
+class Match(Record):
+    """A condition on a packet."""
+
+    @abstractmethod
+    def xt(self) -> XtMatch:
+        """The match in iptables' spelling."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The match in words, to stand after "when"."""
+
+
+def spell_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
+    """The option before each value, an alternative each."""
+    prefix = f"! {option}" if negated else option
+    return tuple([f"{prefix} {value}" for value in values])
+
+
+def spell_not(negated: bool) -> str:
+    """The word `not ` where the match is negated."""
+    return "not " if negated else ""
+
+
+def spell_list(words: Iterable[object]) -> str:
+    """The words, with commas."""
+    return ", ".join([str(word) for word in words])

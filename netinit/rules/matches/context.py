@@ -1,0 +1,83 @@
+"""Matches on what the kernel knows beside the packet: its socket's owner, marks, the connection; and unknown ones."""
+
+from __future__ import annotations
+
+from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not
+
+
+class Owner(Match):
+    """The socket belongs to this user or group (section owner; only for packets made in this namespace)."""
+
+    kind: str  # uid or gid
+    number: int
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(
+            place=EXTENSION,
+            alternatives=(f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self.number}",),
+        )
+
+    def describe(self) -> str:
+        return f"its socket's {self.kind} is {spell_not(self.negated)}{self.number}"
+
+
+class Mark(Match):
+    """The packet's firewall mark (section mark)."""
+
+    value: int
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(f"-m mark {'! ' if self.negated else ''}--mark {self.value:#x}",))
+
+    def describe(self) -> str:
+        return f"its mark is {spell_not(self.negated)}{self.value}"
+
+
+class ConnectionMark(Match):
+    """The connection's mark (section connmark)."""
+
+    value: int
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(f"-m connmark --mark {self.value:#x}",))
+
+    def describe(self) -> str:
+        return f"its connection's mark is {self.value}"
+
+
+class ConnectionState(Match):
+    """The state of the packet's connection, in the kernel's order of listing (section conntrack; `state` in the classic layout)."""
+
+    states: tuple[str, ...]
+    module: str = "conntrack"
+
+    def xt(self) -> XtMatch:
+        option = "--ctstate" if self.module == "conntrack" else "--state"
+        return XtMatch(place=EXTENSION, alternatives=(f"-m {self.module} {option} {','.join(self.states)}",))
+
+    def describe(self) -> str:
+        return f"its connection is {' or '.join(self.states)}"
+
+
+class Socket(Match):
+    """A socket of this host is open for the packet (section socket)."""
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=("-m socket",))
+
+    def describe(self) -> str:
+        return "a socket is open for it"
+
+
+class UnknownMatch(Match):
+    """A match that this project does not know, as listed: kept to the letter, never assumed to hold or not to hold."""
+
+    text: str
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(self.text,))
+
+    def describe(self) -> str:
+        return f"`{self.text}` (not known to netinit) holds"

@@ -1,0 +1,104 @@
+"""Matches on what stands in the packet or how it travels: addresses, interfaces, protocol, ports."""
+
+from __future__ import annotations
+
+from netinit.rules.matches.base import (
+    DESTINATION,
+    EXTENSION,
+    IN_INTERFACE,
+    OUT_INTERFACE,
+    PROTOCOL,
+    SOURCE,
+    Match,
+    XtMatch,
+    spell_each,
+    spell_list,
+    spell_not,
+)
+from netinit.rules.network import Network
+
+
+class Source(Match):
+    """The source address lies in one of the networks (iptables(8), `-s`)."""
+
+    networks: tuple[Network, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=SOURCE, alternatives=spell_each("-s", self.networks, self.negated))
+
+    def describe(self) -> str:
+        return f"it comes {spell_not(self.negated)}from {spell_list(self.networks)}"
+
+
+class Destination(Match):
+    """The destination address lies in one of the networks (iptables(8), `-d`)."""
+
+    networks: tuple[Network, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=DESTINATION, alternatives=spell_each("-d", self.networks, self.negated))
+
+    def describe(self) -> str:
+        return f"it goes {spell_not(self.negated)}to {spell_list(self.networks)}"
+
+
+class InInterface(Match):
+    """The packet came in through one of the interfaces (iptables(8), `-i`)."""
+
+    names: tuple[str, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=IN_INTERFACE, alternatives=spell_each("-i", self.names, self.negated))
+
+    def describe(self) -> str:
+        return f"it came in {spell_not(self.negated)}through {spell_list(self.names)}"
+
+
+class OutInterface(Match):
+    """The packet leaves through one of the interfaces (iptables(8), `-o`)."""
+
+    names: tuple[str, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=OUT_INTERFACE, alternatives=spell_each("-o", self.names, self.negated))
+
+    def describe(self) -> str:
+        return f"it leaves {spell_not(self.negated)}through {spell_list(self.names)}"
+
+
+class Protocol(Match):
+    """The transport protocol (iptables(8), `-p`)."""
+
+    name: str
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=PROTOCOL, alternatives=(f"-p {self.name}",))
+
+    def describe(self) -> str:
+        return f"it is {self.name.upper()}"
+
+
+class Port(Match):
+    """The destination (or source) port is one of `ports`; implies the protocol (sections tcp, udp; negated lists: multiport)."""
+
+    protocol: str
+    ports: tuple[int, ...]
+    source: bool = False
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        side = "--sport" if self.source else "--dport"
+        if self.negated and len(self.ports) > 1:
+            ports = ",".join([str(port) for port in self.ports])
+            texts: tuple[str, ...] = (f"-m multiport ! {side}s {ports}",)
+        else:
+            texts = tuple([f"-m {self.protocol} {text}" for text in spell_each(side, self.ports, self.negated)])
+        return XtMatch(place=EXTENSION, alternatives=texts, protocol=self.protocol)
+
+    def describe(self) -> str:
+        side = "source" if self.source else "destination"
+        return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(self.ports)}"
