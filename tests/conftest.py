@@ -1,0 +1,82 @@
+"""What every test may ask for: pods in which rules meet real connections, and the conformance data."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netinit.host.lab import Pod, find_obstacle
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("netinit")
+    group.addoption("--require-netns", action="store_true", help="fail, not skip, where no network namespace can be made")
+    group.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the code says now")
+
+
+@functools.cache
+def obstacle() -> str | None:
+    return find_obstacle()
+
+
+def insist_on_namespaces(config: pytest.Config) -> None:
+    reason = obstacle()
+    if reason is None:
+        return
+    if config.getoption("--require-netns"):
+        pytest.fail(f"--require-netns: {reason}", pytrace=False)
+    pytest.skip(f"no network namespaces: {reason}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("netns"):
+        insist_on_namespaces(item.config)
+
+
+@pytest.fixture
+def require_netns(request: pytest.FixtureRequest) -> None:
+    """The test is skipped, or fails with --require-netns, where no network namespace can be made."""
+    insist_on_namespaces(request.config)
+
+
+@pytest.fixture
+def pod(require_netns: None) -> Iterator[Pod]:
+    """A fresh pod with IPv4 and IPv6 and nobody in it; `furnish(pod)` brings the usual players."""
+    with Pod() as made:
+        yield made
+
+
+@pytest.fixture
+def pod_v4only(require_netns: None) -> Iterator[Pod]:
+    """A fresh pod with IPv4 addresses alone; the kernel's IPv6 is on, with ::1 and a link-local address."""
+    with Pod(ipv6=False) as made:
+        yield made
+
+
+@pytest.fixture
+def pod_v6only(require_netns: None) -> Iterator[Pod]:
+    """A fresh pod with IPv6 addresses alone beside 127.0.0.1."""
+    with Pod(ipv4=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Path:
+    """The folder of Istio's own cases."""
+    named = os.environ.get("NETINIT_CONFORMANCE")
+    folder = Path(named) if named else ROOT.parent / "shared" / "conformance"
+    if not (folder / "rules").is_dir():
+        source = "NETINIT_CONFORMANCE" if named else "the default; NETINIT_CONFORMANCE names another"
+        pytest.skip(f"no conformance data in {folder} ({source})")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Golden files are to be rewritten instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
