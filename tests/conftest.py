@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from netinit.host.lab import Pod, find_obstacle
 
 ROOT = Path(__file__).parent.parent
@@ -15,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("netinit")
-    group.addoption("--require-netns", action="store_true", help="fail, not skip, where no network namespace can be made")
+    group.addoption(
+        "--require-netns", action="store_true", help="fail, not skip, where no network namespace can be made"
+    )
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the code says now")
 
 

@@ -26,11 +26,13 @@ def furnish(
     """Running servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace), by name.
 
     All listen on IPv4 and IPv6, where the kernel has it. The proxy answers DNS on 15053 and the outside on 53 too, over
-    UDP and TCP. `transparent` names those of the proxy's ports that TPROXY hands connections to.
+    UDP and TCP. `transparent` names those of the proxy's ports that TPROXY hands connections to. In a pod with a user
+    namespace the ids are the pod's own.
     """
+    app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
     servers = {
-        "app": pod.start("app", _listen(app), uid=APP_ID, gid=APP_ID),
-        "proxy": pod.start("proxy", _listen(proxy, _DNS_PORT, transparent), uid=PROXY_ID, gid=PROXY_ID),
+        "app": pod.start("app", _listen(app), uid=app_id, gid=app_id),
+        "proxy": pod.start("proxy", _listen(proxy, _DNS_PORT, transparent), uid=proxy_id, gid=proxy_id),
         "outside": pod.client.start("outside", _listen(outside, 53)),
     }
     for server in servers.values():

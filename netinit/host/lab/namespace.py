@@ -123,12 +123,14 @@ class Namespace:
 
         Raises LabError with the child's traceback when it raises, when it dies, and after `timeout` seconds.
         """
+        namespace = self.descriptor
         reader, writer = os.pipe()
 
         def body() -> None:
             os.close(reader)
-            processes.setns(self.descriptor)
+            processes.setns(namespace)
             processes.become(uid, gid, groups)
+            processes.die_with_parent()
             processes.send(writer, _attempt(function, args))
 
         pid = None

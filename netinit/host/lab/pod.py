@@ -29,7 +29,11 @@ class Pod(Namespace):
     which reaches everything through the pod, like a virtual machine behind it; the pod then forwards.
 
     `ipv4` and `ipv6` say which families have addresses beyond loopback and link-local. With `user_namespace` the pod
-    belongs to a user namespace whose root is 200000 outside (a pod with hostUsers: false).
+    belongs to a user namespace (a pod with hostUsers: false): `first_uid` is what its uid 0 is outside, and also its
+    gid 0. Ids given to this laboratory are always those outside.
+
+    IPv6 is not silent: in the first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
+    discovery), which rules without a protocol count.
 
     Raises LabError when it cannot be made; `find_obstacle` tells beforehand.
     """
@@ -47,6 +51,7 @@ class Pod(Namespace):
         if len(interfaces) > _MOST_INTERFACES:
             raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
         self.pid = 0
+        self.first_uid = USER_BASE if user_namespace else 0
         self.client = Namespace("client")
         self.neighbours = {name: Namespace(name) for name in interfaces}
         self.versions = tuple(version for version, wanted in ((4, ipv4), (6, ipv6)) if wanted)

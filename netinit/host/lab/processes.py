@@ -24,6 +24,7 @@ from netinit.errors import LabError
 CLONE_NEWUSER = 0x10000000  # sched.h
 CLONE_NEWNET = 0x40000000
 OWN_NAMESPACE = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 _LENGTH_BYTES = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +32,7 @@ _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 
 
 def unshare(kinds: int) -> None:
-    """The calling thread is alone in new namespaces of these kinds, a sum of CLONE_NEW... (os.unshare came with 3.12)."""
+    """The calling thread is alone in new namespaces of these kinds, a sum of CLONE_NEW... (os.unshare is of 3.12)."""
     if _libc.unshare(kinds) != 0:
         code = ctypes.get_errno()
         raise LabError(f"cannot make a namespace (unshare {kinds:#x}): {os.strerror(code)}; run as root")
@@ -83,6 +84,11 @@ def become(uid: int | None, gid: int | None, groups: Sequence[int] = ()) -> None
         os.setresgid(gid, gid, gid)
     if uid is not None:
         os.setresuid(uid, uid, uid)
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that forked it ends; a change of ids would undo it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def fork(body: Callable[[], object]) -> int:
