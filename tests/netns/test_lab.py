@@ -23,6 +23,7 @@ from netinit.host.lab import (
     Pod,
     Probe,
     drop_empty_tables,
+    find_obstacle,
     furnish,
     list_rules,
     take_snapshot,
@@ -574,3 +575,47 @@ def test_nothing_outlives_a_killed_parent(require_netns):
         ended = select.select([descriptor], [], [], 5)[0]
         os.close(descriptor)
         assert ended, "a child of the laboratory outlives its parent"
+
+
+# Where namespaces cannot be made
+
+
+def run_pytest_unprivileged(*options):
+    """One test of this file, by a root that lost CAP_SYS_ADMIN."""
+    pytest_run = [sys.executable, "-m", "pytest", "-rs", f"{__file__}::{test_a_snapshot_registers_no_table.__name__}"]
+    done = subprocess.run(
+        ["setpriv", "--bounding-set", "-sys_admin", *pytest_run, *options], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_without_privileges_a_test_is_skipped_with_the_reason_or_fails_on_demand(require_netns):
+    reason = "cannot make a network namespace: Operation not permitted; run as root with CAP_SYS_ADMIN"
+
+    code, text = run_pytest_unprivileged()
+    assert (code, "1 skipped" in text) == (0, True), text
+    assert f"no network namespaces: {reason}" in text
+
+    code, text = run_pytest_unprivileged("--require-netns")
+    assert (code, "1 error" in text) == (1, True), text
+    assert f"--require-netns: {reason}" in text
+
+
+def test_without_root_the_remedy_is_named(pod):
+    assert pod.call(find_obstacle, uid=65534) == "making network namespaces needs root: run as root"
+    assert pod.call(find_obstacle) is None
+
+
+def test_a_pod_needs_no_writable_settings(require_netns):
+    freeze = 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"'
+    story = (
+        "from netinit.host.lab import Pod, furnish\n"
+        "with Pod() as pod:\n"
+        "    furnish(pod)\n"
+        "    print(pod.client.connect('fd77::2', 80, timeout=0.5).server, pod.connect('10.77.0.1', 80).server)\n"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", freeze, sys.executable, "-c", story], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "app outside\n"

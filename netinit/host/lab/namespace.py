@@ -68,6 +68,34 @@ class Namespace:
         with self.entered():
             write_sysctl(name, value)
 
+    def popen(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        uid: int | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """The program, just started inside with these ids, its output in pipes as text. The caller ends and reaps it.
+
+        Without any id it is root as it stands; with one, the supplementary groups are exactly `groups`.
+        """
+        alone = uid is None and gid is None and not groups
+        with self.entered():
+            return subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+                user=uid,
+                group=gid,
+                extra_groups=None if alone else list(groups),
+            )
+
     def run(
         self,
         argv: Sequence[str | os.PathLike[str]],
@@ -80,24 +108,12 @@ class Namespace:
         check: bool = False,
         timeout: float = 30.0,
     ) -> subprocess.CompletedProcess[str]:
-        """The finished program, which ran inside with these ids; its output is captured as text.
+        """The finished program, which ran inside as `popen` says; its output is captured as text.
 
         Raises LabError when `check` is set and the program failed, and after `timeout` seconds, when it is killed.
         """
-        identity = uid is not None or gid is not None or bool(groups)
-        with self.entered():
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=env,
-                user=uid,
-                group=gid,
-                extra_groups=list(groups) if identity else None,
-            )
-        with process:
+        source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        with self.popen(argv, uid=uid, gid=gid, groups=groups, stdin=source, env=env) as process:
             try:
                 out, err = process.communicate(stdin, timeout)
             except subprocess.TimeoutExpired:
@@ -210,7 +226,7 @@ class Namespace:
         """The namespace exists and `_descriptor` stands for it."""
         home = os.open(processes.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            processes.unshare(processes.CLONE_NEWNET)
+            processes.unshare_network()
             try:
                 self._hold(processes.OWN_NAMESPACE)
             finally:

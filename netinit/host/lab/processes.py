@@ -21,9 +21,8 @@ from select import POLLIN, poll
 
 from netinit.errors import LabError
 
-CLONE_NEWUSER = 0x10000000  # sched.h
-CLONE_NEWNET = 0x40000000
 OWN_NAMESPACE = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
+_CLONE_NEWNET = 0x40000000  # sched.h
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 _LENGTH_BYTES = 8
 
@@ -31,18 +30,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 
 
-def unshare(kinds: int) -> None:
-    """The calling thread is alone in new namespaces of these kinds, a sum of CLONE_NEW... (os.unshare is of 3.12)."""
-    if _libc.unshare(kinds) != 0:
+def unshare_network() -> None:
+    """The calling thread is in a fresh network namespace. os.unshare came with 3.12."""
+    if _libc.unshare(_CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
-        raise LabError(f"cannot make a namespace (unshare {kinds:#x}): {os.strerror(code)}; run as root")
+        raise LabError(f"cannot make a network namespace: {os.strerror(code)}; run as root with CAP_SYS_ADMIN")
 
 
-def setns(descriptor: int, kind: int = CLONE_NEWNET) -> None:
-    """The calling thread is in the namespace that the open file descriptor stands for. os.setns came with 3.12."""
-    if _libc.setns(descriptor, kind) != 0:
+def setns(descriptor: int) -> None:
+    """The calling thread is in the network namespace that the open file descriptor stands for. os.setns came with 3.12."""
+    if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
-        raise LabError(f"cannot enter the namespace of descriptor {descriptor}: {os.strerror(code)}; run as root")
+        raise LabError(f"cannot enter a network namespace: {os.strerror(code)}; run as root with CAP_SYS_ADMIN")
 
 
 @contextlib.contextmanager

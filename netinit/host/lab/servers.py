@@ -59,7 +59,8 @@ class Listener:
         family = socket.AF_INET if self.family == _IPV4 else socket.AF_INET6
         made = socket.socket(family, socket.SOCK_STREAM if self.kind == "tcp" else socket.SOCK_DGRAM)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.kind == "tcp":  # for UDP it would let two servers share a port
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self.family == _IPV6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if self.transparent and self.family == _IPV4:

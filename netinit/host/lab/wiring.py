@@ -32,7 +32,7 @@ _SETTINGS = {
 _POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: an app on port 80 as any user
 _SIOCETHTOOL = 0x8946  # linux/sockios.h
 _ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
-_FORWARDING = {"net/ipv4/ip_forward": 1, "net/ipv6/conf/all/forwarding": 1}
+_FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
 
 def wire(
@@ -49,7 +49,9 @@ def wire(
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
-        with _netlink(pod, {**_SETTINGS, **_POD_SETTINGS, **(_FORWARDING if neighbours else {})}) as inside:
+        for version in versions if neighbours else ():
+            pod.set_sysctl(_FORWARDING[version], 1)
+        with _netlink(pod, {**_SETTINGS, **_POD_SETTINGS}) as inside:
             with _netlink(client, _SETTINGS) as beyond:
                 _join(_End(pod, inside, "eth0"), _End(client, beyond, "eth0"), 0, versions)
                 _add_routes(inside, 0, 1, versions)
@@ -74,7 +76,7 @@ def _netlink(namespace: Namespace, settings: Mapping[str, int]) -> Iterator[Any]
 
     with namespace.entered():
         for name, value in settings.items():
-            # Read-only in some containers: then addresses are still usable at once, only less silent.
+            # Some containers have /proc/sys read-only. Addresses are usable at once even then, the pod is less silent.
             with contextlib.suppress(LabError):
                 write_sysctl(name, value)
         netlink = IPRoute()
