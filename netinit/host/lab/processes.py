@@ -38,7 +38,7 @@ def unshare_network() -> None:
 
 
 def setns(descriptor: int) -> None:
-    """The calling thread is in the network namespace that the open file descriptor stands for. os.setns came with 3.12."""
+    """The calling thread is in the network namespace that the open descriptor stands for. os.setns came with 3.12."""
     if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
         raise LabError(f"cannot enter a network namespace: {os.strerror(code)}; run as root with CAP_SYS_ADMIN")
