@@ -100,6 +100,7 @@ FLAGS = (
     _ours("dns_servers", "dns-servers", v.ADDRESSES, "Name servers for --redirect-dns (default: those of /etc/resolv.conf)."),
     _ours("rule_comments", "rule-comments", v.SWITCH, "Write into the kernel why each rule exists."),
     _ours("lock_timeout", "lock-timeout", v.DURATION, "How long locks that others hold are waited for."),
+    _ours("debug", "debug", v.SWITCH, "With an error, print Python's traceback."),
     Flag(field="loopback_cidr", environment=("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",), kind=v.LOOPBACK, help="Traffic to this IPv4 network stays in the pod.", current_only=True),
     Flag(field="owner_groups", environment=("ISTIO_OUTBOUND_OWNER_GROUPS",), kind=v.GROUPS_OR_ALL, help="Groups whose outbound traffic is captured; * is all.", current_only=True),
     Flag(field="exclude_owner_groups", environment=("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",), kind=v.GROUPS, help="Groups whose outbound traffic is not captured; only where all others' is.", current_only=True),
@@ -155,36 +156,31 @@ class Options(Record):
     dns_servers: tuple[str, ...] = ()
     rule_comments: bool = False
     lock_timeout: int = 10 * 10**9  # nanoseconds
+    debug: bool = False
     loopback_cidr: Network = Network.parse("127.0.0.1/32")
     owner_groups: tuple[int, ...] | str = ALL
     exclude_owner_groups: tuple[int, ...] = ()
     keep_local_loopback: bool = False
 
     def __init__(self, **given: Any) -> None:
-        problems = []
-        for field, value in given.items():
-            if field not in BY_FIELD:
-                raise TypeError(f"Options has no field {field}")
-            flag = BY_FIELD[field]
-            if value == type(self)._defaults[field]:  # noqa: SLF001 - its own class; 0 for no pid is not a pid
-                continue
-            text = value if isinstance(value, str) else flag.kind.write(value)
-            try:
-                given[field] = flag.kind.read(text)
-            except ValueError as error:
-                problems.append(f"{field}: {quote_value(text)} {error}")
-        if problems:
-            raise OptionError(*problems)
-        self._fill(given)
+        self._fill(self._checked(given))
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy in which the given fields have new values; OptionError as in the constructor."""
+        made = type(self).__new__(type(self))
+        made._fill({**self.__getstate__(), **self._checked(changes)})  # noqa: SLF001 - its own class
+        return made
 
     @classmethod
-    def from_texts(cls, texts: Mapping[str, tuple[str, str]], environ: Mapping[str, str]) -> Self:
+    def from_texts(
+        cls, texts: Mapping[str, tuple[str, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
+    ) -> Self:
         """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
 
-        OptionError lists every value that is wrong, with the flag or variable it came from.
+        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
         """
         read: dict[str, Any] = {}
-        problems = []
+        problems = list(known_problems)
         for flag in FLAGS:
             text, label = texts.get(flag.field) or _from_environment(flag, environ)
             if not label:
@@ -207,9 +203,10 @@ class Options(Record):
 
         OptionError lists every problem.
         """
-        from netinit.argv import parse_flags
+        from netinit.argv import describe_strays, take_flags
 
-        return cls.from_texts(parse_flags(arguments), environ or {})
+        taken = take_flags(arguments)
+        return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
         """The shortest command line from which `from_argv` makes equal options; fields in `always` are spelled out.
@@ -217,16 +214,18 @@ class Options(Record):
         What has no flag is not in it: see `to_environ`.
         """
         plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
+        # The users' default is what from_argv takes here: the uid of istio-proxy, where this system has such a user.
+        basic = {"outbound_port": 15001, "proxy_uids": _default_uids({}, self.layout), "layout": CURRENT}
         arguments: list[str] = []
         for flag in FLAGS:
             value = getattr(self, flag.field)
-            derived_from = {"outbound_port": 15001, "proxy_uids": Options(layout=self.layout).proxy_uids, "layout": CURRENT}
-            default = derived_from.get(flag.field, getattr(plain, flag.field))
+            default = basic.get(flag.field, getattr(plain, flag.field))
             if not flag.long or (value == default and flag.field not in always):
                 continue
             text = flag.kind.write(value)
             name = f"-{flag.short}" if flag.short else f"--{flag.long}"
-            arguments += [name] if value is True else [f"{name}={text}"] if value is False else [name, text]
+            one_word = value is False or text.startswith("-")  # the latter would look like a flag
+            arguments += [name] if value is True else [f"{name}={text}"] if one_word else [name, text]
         return tuple(arguments)
 
     def to_environ(self) -> dict[str, str]:
@@ -246,6 +245,26 @@ class Options(Record):
             if scope in ("", "default", "all"):
                 level = word
         return level
+
+    @classmethod
+    def _checked(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The values as their flags' readers return them; what is the default already needs no reading."""
+        checked = dict(given)
+        problems = []
+        for field, value in given.items():
+            if field not in BY_FIELD:
+                raise TypeError(f"Options has no field {field}")
+            if value == cls._defaults[field]:
+                continue
+            flag = BY_FIELD[field]
+            text = value if isinstance(value, str) else flag.kind.write(value)
+            try:
+                checked[field] = flag.kind.read(text)
+            except ValueError as error:
+                problems.append(f"{field}: {quote_value(text)} {error}")
+        if problems:
+            raise OptionError(*problems)
+        return checked
 
     def _fill(self, given: dict[str, Any]) -> None:
         """Sets every field, derived ones included, and checks them against each other."""

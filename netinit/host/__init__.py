@@ -1,1 +1,1 @@
-"""What netinit does to the machine it runs on; everything here has effects."""
+"""The machine: programs, namespaces, netlink, what is installed and allowed. Impure, and knows nothing of rules."""

@@ -21,6 +21,10 @@ class Target(Record):
         """The target as iptables-save lists it, without `-j`."""
 
     @abstractmethod
+    def nft(self, family: Family) -> tuple[str, ...]:
+        """The target as nft lists it; several where it takes that many rules, each with all the matches."""
+
+    @abstractmethod
     def describe(self) -> str:
         """The target in words, to stand after "then"."""
 
@@ -30,6 +34,9 @@ class Accept(Target):
 
     def xt(self, family: Family) -> str:  # noqa: ARG002 - spelled alike in both families
         return "ACCEPT"
+
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return ("accept",)
 
     def describe(self) -> str:
         return "accept it"
@@ -41,6 +48,9 @@ class Drop(Target):
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return "DROP"
 
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return ("drop",)
+
     def describe(self) -> str:
         return "drop it"
 
@@ -51,6 +61,9 @@ class Reject(Target):
     def xt(self, family: Family) -> str:
         return f"REJECT --reject-with {'icmp-port-unreachable' if family.version == 4 else 'icmp6-port-unreachable'}"  # noqa: PLR2004
 
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"reject with {'icmp' if family.version == 4 else 'icmpv6'} type port-unreachable",)  # noqa: PLR2004
+
     def describe(self) -> str:
         return "refuse it"
 
@@ -60,6 +73,9 @@ class Return(Target):
 
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return "RETURN"
+
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return ("return",)
 
     def describe(self) -> str:
         return "return to the calling chain"
@@ -73,6 +89,9 @@ class Jump(Target):
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return self.chain
 
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"jump {self.chain.lower().replace('_', '-')}",)
+
     def describe(self) -> str:
         return f"go through chain {self.chain}"
 
@@ -84,6 +103,9 @@ class Redirect(Target):
 
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return f"REDIRECT --to-ports {self.port}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"redirect to :{self.port}",)
 
     def describe(self) -> str:
         return f"redirect it to port {self.port}"
@@ -98,6 +120,10 @@ class Tproxy(Target):
     def xt(self, family: Family) -> str:
         return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK}"
 
+    def nft(self, family: Family) -> tuple[str, ...]:
+        """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
+        return (f"tproxy {family.nft} to :{self.port} meta mark set {self.mark:#010x} accept", "drop")
+
     def describe(self) -> str:
         return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
 
@@ -110,6 +136,9 @@ class SetMark(Target):
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return f"MARK --set-xmark {self.value:#x}/{FULL_MASK}"
 
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"meta mark set {self.value:#010x}",)
+
     def describe(self) -> str:
         return f"mark it {self.value}"
 
@@ -120,6 +149,9 @@ class SaveMark(Target):
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return f"CONNMARK --save-mark --nfmask {FULL_MASK} --ctmask {FULL_MASK}"
 
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return ("ct mark set meta mark",)
+
     def describe(self) -> str:
         return "copy its mark to the connection"
 
@@ -129,6 +161,9 @@ class RestoreMark(Target):
 
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return f"CONNMARK --restore-mark --nfmask {FULL_MASK} --ctmask {FULL_MASK}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return ("meta mark set ct mark",)
 
     def describe(self) -> str:
         return "copy the connection's mark to it"
@@ -142,6 +177,9 @@ class TrackZone(Target):
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return f"CT --zone {self.zone}"
 
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"ct zone set {self.zone}",)
+
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
 
@@ -153,6 +191,9 @@ class UnknownTarget(Target):
 
     def xt(self, family: Family) -> str:  # noqa: ARG002
         return self.text
+
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (self.text,)
 
     def describe(self) -> str:
         return f"do `{self.text}` (not known to netinit)"

@@ -12,7 +12,7 @@ from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 # The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
@@ -34,6 +34,10 @@ class Match(Record):
         """The match in iptables' spelling."""
 
     @abstractmethod
+    def nft(self) -> str:
+        """The match as nft lists it: one expression, sets for lists."""
+
+    @abstractmethod
     def describe(self) -> str:
         """The match in words, to stand after "when"."""
 
@@ -42,6 +46,12 @@ def spell_each(option: str, values: Iterable[object], negated: bool) -> tuple[st
     """The option before each value, an alternative each."""
     prefix = f"! {option}" if negated else option
     return tuple([f"{prefix} {value}" for value in values])
+
+
+def spell_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
+    """The nft expression compared with one value, or with an anonymous set of several."""
+    value = texts[0] if len(texts) == 1 else f"{{ {', '.join(texts)} }}"
+    return f"{expression} {'!= ' if negated else ''}{value}"
 
 
 def spell_not(negated: bool) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not
 
+NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits and nft's listing
+
 
 class Owner(Match):
     """The socket belongs to this user or group (section owner; only for packets made in this namespace)."""
@@ -18,6 +20,9 @@ class Owner(Match):
             alternatives=(f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self.number}",),
         )
 
+    def nft(self) -> str:
+        return f"meta sk{self.kind} {'!= ' if self.negated else ''}{self.number}"
+
     def describe(self) -> str:
         return f"its socket's {self.kind} is {spell_not(self.negated)}{self.number}"
 
@@ -31,6 +36,9 @@ class Mark(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=(f"-m mark {'! ' if self.negated else ''}--mark {self.value:#x}",))
 
+    def nft(self) -> str:
+        return f"meta mark {'!= ' if self.negated else ''}{self.value:#010x}"
+
     def describe(self) -> str:
         return f"its mark is {spell_not(self.negated)}{self.value}"
 
@@ -42,6 +50,9 @@ class ConnectionMark(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=(f"-m connmark --mark {self.value:#x}",))
+
+    def nft(self) -> str:
+        return f"ct mark {self.value:#010x}"
 
     def describe(self) -> str:
         return f"its connection's mark is {self.value}"
@@ -57,6 +68,9 @@ class ConnectionState(Match):
         option = "--ctstate" if self.module == "conntrack" else "--state"
         return XtMatch(place=EXTENSION, alternatives=(f"-m {self.module} {option} {','.join(self.states)}",))
 
+    def nft(self) -> str:
+        return f"ct state {','.join([state for state in NFT_STATES if state.upper() in self.states])}"
+
     def describe(self) -> str:
         return f"its connection is {' or '.join(self.states)}"
 
@@ -66,6 +80,13 @@ class Socket(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=("-m socket",))
+
+    def nft(self) -> str:
+        return "socket transparent <= 1"  # holds for every socket that is found; see nft_unless
+
+    def nft_unless(self) -> tuple[str, ...]:
+        """Expressions under which the match does not hold though `nft` does: a socket bound to all addresses."""
+        return ("socket wildcard 1",)
 
     def describe(self) -> str:
         return "a socket is open for it"
@@ -78,6 +99,9 @@ class UnknownMatch(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=(self.text,))
+
+    def nft(self) -> str:
+        return self.text
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"

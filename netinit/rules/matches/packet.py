@@ -14,6 +14,7 @@ from netinit.rules.matches.base import (
     spell_each,
     spell_list,
     spell_not,
+    spell_one_of,
 )
 from netinit.rules.network import Network
 
@@ -26,6 +27,9 @@ class Source(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=SOURCE, alternatives=spell_each("-s", self.networks, self.negated))
+
+    def nft(self) -> str:
+        return _spell_networks("saddr", self.networks, self.negated)
 
     def describe(self) -> str:
         return f"it comes {spell_not(self.negated)}from {spell_list(self.networks)}"
@@ -40,6 +44,9 @@ class Destination(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=DESTINATION, alternatives=spell_each("-d", self.networks, self.negated))
 
+    def nft(self) -> str:
+        return _spell_networks("daddr", self.networks, self.negated)
+
     def describe(self) -> str:
         return f"it goes {spell_not(self.negated)}to {spell_list(self.networks)}"
 
@@ -52,6 +59,9 @@ class InInterface(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=IN_INTERFACE, alternatives=spell_each("-i", self.names, self.negated))
+
+    def nft(self) -> str:
+        return _spell_interfaces("iifname", self.names, self.negated)
 
     def describe(self) -> str:
         return f"it came in {spell_not(self.negated)}through {spell_list(self.names)}"
@@ -66,6 +76,9 @@ class OutInterface(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=OUT_INTERFACE, alternatives=spell_each("-o", self.names, self.negated))
 
+    def nft(self) -> str:
+        return _spell_interfaces("oifname", self.names, self.negated)
+
     def describe(self) -> str:
         return f"it leaves {spell_not(self.negated)}through {spell_list(self.names)}"
 
@@ -77,6 +90,9 @@ class Protocol(Match):
 
     def xt(self) -> XtMatch:
         return XtMatch(place=PROTOCOL, alternatives=(f"-p {self.name}",))
+
+    def nft(self) -> str:
+        return f"meta l4proto {self.name}"
 
     def describe(self) -> str:
         return f"it is {self.name.upper()}"
@@ -99,6 +115,29 @@ class Port(Match):
             texts = tuple([f"-m {self.protocol} {text}" for text in spell_each(side, self.ports, self.negated)])
         return XtMatch(place=EXTENSION, alternatives=texts, protocol=self.protocol)
 
+    def nft(self) -> str:
+        ports = [str(port) for port in sorted(set(self.ports))]
+        return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", ports, self.negated)
+
     def describe(self) -> str:
         side = "source" if self.source else "destination"
         return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(self.ports)}"
+
+
+def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
+    """The nft expression for an address in one of the networks, all of one family."""
+    from netinit.rules import intervals  # not on the way of the iptables backends
+
+    family = networks[0].family
+    return spell_one_of(f"{family.nft} {field}", intervals.spell(intervals.merge(networks, family), family), negated)
+
+
+def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
+    """The nft expression for one of the interfaces, in the order in which nft lists them."""
+    ordered = sorted(set(names), key=_as_number)
+    return spell_one_of(field, [f'"{name}"' for name in ordered], negated)
+
+
+def _as_number(name: str) -> int:
+    """The name as the kernel compares it in a set: a number, here of the byte order of nearly all machines."""
+    return int.from_bytes(name.encode(), "little")

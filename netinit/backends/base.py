@@ -1,0 +1,75 @@
+"""What every backend does: look, compare, change. And the names of what there is.
+
+A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
+code from what was seen and the plan, and is committed whole: all families or none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from netinit.records import Record
+from netinit.rules.model import Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from netinit.rules.diff import Difference
+
+
+class State(Record):
+    """What a backend saw. `seen` is in the backend's own terms; the rest is what callers may ask."""
+
+    seen: Any
+    ours: bool  # rules of this project (or of Istio) are there
+    others: bool  # rules of somebody else are there
+
+
+class Change(Record):
+    """A change that was computed and not made yet: what is to be fed to the kernel, and the state to return to."""
+
+    scripts: dict[str, str]  # destination (a family's name, or the backend's) -> input
+    before: State
+    plan: Plan
+
+
+class Backend(ABC):
+    """One way to program the kernel."""
+
+    name: str
+
+    @abstractmethod
+    def observe(self) -> State:
+        """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
+
+    @abstractmethod
+    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
+        """How the live rules differ from the plan, in the order of the rules; empty when they are as planned."""
+
+    @abstractmethod
+    def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:
+        """Rules of others that stand before ours and may decide first."""
+
+    @abstractmethod
+    def resumable(self, plan: Plan, state: State) -> bool:
+        """True when the live rules are what an interrupted first run of this plan leaves (so finishing is safe)."""
+
+    @abstractmethod
+    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
+        """What turns the live rules of ours into the plan's; what is right already is left out unless `force` is set."""
+
+    @abstractmethod
+    def removal(self, plan: Plan, state: State) -> Change:
+        """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
+
+        ApplyError when rules of others lead into ours.
+        """
+
+    @abstractmethod
+    def commit(self, change: Change) -> None:
+        """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""
+
+    @abstractmethod
+    def describe(self, state: State) -> dict[str, str]:
+        """The live rules as the dialect lists them, by family or dialect name, for the log."""

@@ -1,0 +1,146 @@
+"""The backends that feed iptables-restore: iptables-nft and iptables-legacy, both families at once."""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.backends.xtables import XtablesBackend
+from netinit.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.host import detect, run
+from netinit.host.netns import describe_holders
+from netinit.host.run import Finished
+from netinit.rules.network import IPV6, Family
+
+XTABLES_LOCK = "/run/xtables.lock"
+NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
+LOCKED_STATUS = 4
+NFT_FAMILIES = {2: "ip", 10: "ip6"}
+WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
+WITHOUT_SUPPORT = (
+    "do you need to insmod",
+    "Table does not exist",
+    "Protocol not supported",
+    "Operation not supported",
+    "Protocol not available",
+    "No such file or directory",
+    "Module", "module",
+    "is incompatible, use 'nft' tool",
+    "No chain/target/match by that name",
+    "Could not fetch rule set generation id",
+    "Address family not supported",
+)  # fmt: skip
+
+
+class RestoreBackend(XtablesBackend):
+    """Rules through the programs iptables-{nft,legacy}-{save,restore} and their IPv6 siblings."""
+
+    variant: str
+
+    def tables_exist(self, family: Family) -> bool:
+        """Whether there is anything to list; found out without starting a program where the kernel tells."""
+        raise NotImplementedError
+
+    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+        listed = [family for family in families if self.tables_exist(family)]
+        running = [(family, run.start(self._program(family, "save"))) for family in listed]
+        finished = [(family, run.finish(started)) for family, started in running]
+        for family, result in finished:
+            if result.status:
+                raise self._explain(result, family)
+        texts = {family: result.output for family, result in finished}
+        return {family: texts.get(family, "") for family in families}
+
+    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
+        programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
+        environment = self._environment()
+        arguments = ["--noflush", *self._lock_arguments()]
+        running = [
+            (family, run.start(programs[family], arguments, stdin=script, environment=environment))
+            for family, script in scripts.items()
+        ]
+        finished = [(family, run.finish(started)) for family, started in running]
+        return {family: self._explain(result, family) for family, result in finished if result.status}
+
+    def _program(self, family: Family, action: str) -> str:
+        programs = detect.programs(self.variant, family)
+        path = programs.save if action == "save" else programs.restore
+        if not path:
+            raise BackendUnavailableError(f"{family.program}-{self.variant}-{action} is not installed: add the package iptables to the image")
+        return path
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    def _lock_arguments(self) -> list[str]:
+        return []
+
+    def _explain(self, result: Finished, family: Family) -> NetinitError:
+        """The error of a program in terms of its cause and remedy."""
+        said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
+        cause = f"{result.program}: {said}"
+        if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
+            return self._explain_lock(cause)
+        if any(words in said for words in WITHOUT_PRIVILEGE) and not detect.has_capability(detect.CAP_NET_ADMIN):
+            return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]")
+        if any(words in said for words in WITHOUT_PRIVILEGE):
+            return BackendUnavailableError(f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too")
+        if any(words in said for words in WITHOUT_SUPPORT):
+            tables = "ip6_tables, ip6table_nat" if family is IPV6 else "ip_tables, iptable_nat"
+            modules = "nf_tables, nft_compat" if self.variant == detect.NFT else tables
+            return BackendUnavailableError(f"{cause}; the kernel lacks a feature: load {modules}, xt_REDIRECT, xt_owner and the like on the node")
+        return ApplyError(cause)
+
+    def _explain_lock(self, cause: str) -> NetinitError:
+        try:
+            descriptor = posix.open(self._lock_path(), posix.O_RDONLY | posix.O_CLOEXEC)
+        except OSError:
+            return BackendUnavailableError(f"{cause}; mount a writable folder at /run, or set XTABLES_LOCKFILE")
+        holders = describe_holders(descriptor)
+        posix.close(descriptor)
+        return LockedError(f"{cause}; {self._lock_path()} is held by {holders}: wait for it, or raise --lock-timeout")
+
+    def _lock_path(self) -> str:
+        given = posix.environ.get(b"XTABLES_LOCKFILE", b"").decode()
+        return given or XTABLES_LOCK
+
+
+class NftVariant(RestoreBackend):
+    """iptables on nf_tables."""
+
+    name = "iptables-nft"
+    variant = detect.NFT
+
+    _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
+
+    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+        chains = detect.nft_chains()
+        self._chains = None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
+        return super().read(families)
+
+    def tables_exist(self, family: Family) -> bool:
+        return self._chains is None or family.nft in self._chains
+
+
+class LegacyVariant(RestoreBackend):
+    """iptables on the older kernel interface, which knows one lock for the whole file system."""
+
+    name = "iptables-legacy"
+    variant = detect.LEGACY
+
+    def tables_exist(self, family: Family) -> bool:
+        return bool(detect.legacy_tables(family))
+
+    def _lock_arguments(self) -> list[str]:
+        return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
+
+    def _environment(self) -> dict[str, str]:
+        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already."""
+        if b"XTABLES_LOCKFILE" in posix.environ:
+            return {}
+        if self._own_files:
+            try:
+                posix.close(posix.open(XTABLES_LOCK, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600))
+            except OSError:
+                return {"XTABLES_LOCKFILE": NO_LOCK}
+            return {}
+        return {"XTABLES_LOCKFILE": NO_LOCK}

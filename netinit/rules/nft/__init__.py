@@ -1,0 +1,1 @@
+"""Rulesets in the dialect of nft: a plan written as nft lists it (writer), and nft's JSON listings (listing)."""

@@ -1,0 +1,169 @@
+"""Which rules in the kernel's own chains are ours, whatever options made them.
+
+Rules in chains of our names are ours. In the built-in chains, which others use too, a rule is ours when it jumps to one
+of our chains, when it is one that the plan wants and our chains are there, or when it has the form that a layout gives
+it and the values in it (interface, mark) are confirmed by other rules of ours. Everything else is left alone.
+"""
+
+from __future__ import annotations
+
+from netinit.records import Record
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
+from netinit.rules.xtables import ListedTable, Listing, Written
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LOOP_MARK = "0x53a"
+FULL_MASKS = "--nfmask 0xffffffff --ctmask 0xffffffff"
+REFUSAL_OF_IPV6 = [  # the classic layout's, see layouts/classic.py
+    "-m state --state ESTABLISHED -j ACCEPT",
+    "-d ::1/128 -i lo -j ACCEPT",
+    "-j REJECT --reject-with icmp6-port-unreachable",
+]
+
+
+class Evidence(Record):
+    """Values that our rules in both families confirm."""
+
+    interfaces: frozenset[str]  # excluded from capture, or virtual ones
+    marks: frozenset[str]  # hexadecimal, as listed
+
+
+Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
+
+
+def gather(listings: Iterable[Listing]) -> Evidence:
+    """What the listings of all families confirm."""
+    interfaces: set[str] = set()
+    marks: set[str] = set()
+    for listing in listings:
+        nat, mangle = listing.get(NAT), listing.get(MANGLE)
+        if nat:
+            prerouting = [_plain(text) for text in nat.rules.get(PREROUTING, [])]
+            interfaces |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
+            interfaces |= _excluded([_plain(text) for text in nat.rules.get(OUTPUT, [])], prerouting)
+        if mangle:
+            for chain in OWNED_CHAINS & set(mangle.rules):
+                marks |= {_word_after(text, option) for text in mangle.rules[chain] for option in ("--set-xmark ", "--tproxy-mark ", "-m mark --mark ")}
+    return Evidence(interfaces=frozenset(interfaces - {""}), marks=frozenset(marks - {""}))
+
+
+def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned:
+    """The places of our rules in the built-in chains of one family."""
+    owned: Owned = {}
+    for name, table in listing.items():
+        present = holds_ours(table)
+        for chain in BUILTIN_CHAINS:
+            texts = [_plain(text) for text in table.rules.get(chain, ())]
+            if not texts:
+                continue
+            found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
+            if present:
+                found |= {index for index, text in enumerate(texts) if _has_our_form(name, chain, text, evidence)}
+                found |= _wanted(texts, written, name, chain, found)
+            if name == FILTER and chain == INPUT:
+                found |= _find_run(texts, REFUSAL_OF_IPV6)
+            if found:
+                owned[name, chain] = sorted(found)
+    return owned
+
+
+def holds_ours(table: ListedTable) -> bool:
+    """Whether a table holds a chain of ours."""
+    return not OWNED_CHAINS.isdisjoint(table.rules)
+
+
+def holds_others(listing: Listing, owned: Owned) -> bool:
+    """Whether rules of somebody else are in the tables; empty tables are nobody's."""
+    for name, table in listing.items():
+        for chain, texts in table.rules.items():
+            if chain in BUILTIN_CHAINS:
+                if len(texts) > len(owned.get((name, chain), ())) or table.policies[chain] != "ACCEPT":
+                    return True
+            elif chain not in OWNED_CHAINS:
+                return True
+    return False
+
+
+def target_of(text: str) -> str:
+    """The chain or target that a listed rule jumps or goes to; empty when it has none."""
+    for option in (" -j ", " -g "):
+        _, found, rest = f" {text}".rpartition(option)
+        if found:
+            return rest.partition(" ")[0]
+    return ""
+
+
+def _plain(text: str) -> str:
+    """The rule without its comment: comments change nothing that a rule does."""
+    before, found, rest = text.partition("-m comment --comment ")
+    if not found:
+        return text
+    if rest.startswith('"'):
+        end = 1
+        while end < len(rest) and rest[end] != '"':
+            end += 2 if rest[end] == "\\" else 1
+        return before + rest[end + 2 :]
+    return before + rest.partition(" ")[2]
+
+
+def _excluded(output: list[str], prerouting: list[str]) -> set[str]:
+    """Interfaces of `-o X -j RETURN` right before our jump in OUTPUT that PREROUTING spares as well."""
+    found = set()
+    for index, text in enumerate(output):
+        if target_of(text) != "ISTIO_OUTPUT":
+            continue
+        for before in reversed(output[:index]):
+            name = _word_after(before, "-o ")
+            if before != f"-o {name} -j RETURN" or f"-i {name} -j RETURN" not in prerouting:
+                break
+            found.add(name)
+    return found
+
+
+def _has_our_form(table: str, chain: str, text: str, evidence: Evidence) -> bool:
+    if table in (NAT, MANGLE) and chain in (PREROUTING, OUTPUT):
+        option = "-i" if chain == PREROUTING else "-o"
+        if text.endswith(" -j RETURN") and text == f"{option} {_word_after(text, option + ' ')} -j RETURN":
+            return _word_after(text, option + " ") in evidence.interfaces
+    if table != MANGLE or chain not in (PREROUTING, OUTPUT):
+        return False
+    if chain == OUTPUT and text.endswith(f" -j MARK --set-xmark {LOOP_MARK}/0xffffffff"):
+        return " -o lo -p tcp -m owner --" in text and text.startswith("! -d ")
+    return any(
+        text == form
+        for mark in evidence.marks
+        for form in (
+            f"-p tcp -m mark --mark {mark} -j CONNMARK --save-mark {FULL_MASKS}",
+            f"-o lo -p tcp -m mark --mark {mark} -j RETURN",
+            f"-p tcp -m connmark --mark {mark} -j CONNMARK --restore-mark {FULL_MASKS}",
+        )
+    )
+
+
+def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
+    """Rules that the plan wants and that stand there: the first ones for what it inserts, the last for what it appends."""
+    wanted = written.get(table, {}).get(chain)
+    more: set[int] = set()
+    if wanted:
+        for number, text in enumerate(wanted.texts):
+            places = [i for i, listed in enumerate(texts) if listed == _plain(text) and i not in more]
+            if places and not any(place in found for place in places):
+                more.add(places[0] if number < wanted.inserted else places[-1])
+    return more
+
+
+def _find_run(texts: list[str], run: list[str]) -> set[int]:
+    for start in range(len(texts) - len(run) + 1):
+        if texts[start : start + len(run)] == run:
+            return set(range(start, start + len(run)))
+    return set()
+
+
+def _word_after(text: str, option: str) -> str:
+    before, found, rest = text.partition(option)
+    if not found or (before and not before.endswith(" ")) or before.endswith("! "):
+        return ""
+    return rest.partition(" ")[0].partition("/")[0]
