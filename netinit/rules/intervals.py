@@ -17,7 +17,7 @@ Interval = tuple[int, int]  # lowest and highest address, both included
 
 
 def merge(networks: Iterable[Network], family: Family) -> list[Interval]:
-    """The addresses of the networks, all of one family, as intervals in ascending order that do not touch each other."""
+    """The addresses of the networks, all of one family, as ascending intervals that do not touch each other."""
     host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
     merged: list[Interval] = []
     low = high = -2
@@ -34,7 +34,7 @@ def merge(networks: Iterable[Network], family: Family) -> list[Interval]:
 
 
 def spell(intervals: Iterable[Interval], family: Family) -> list[str]:
-    """The intervals as nft lists them: an address, a network where one covers exactly the interval, else two addresses."""
+    """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
     number, size = family.number, family.bits // 8
     texts = []
     for low, high in intervals:

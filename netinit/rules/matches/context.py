@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not
 
-NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits and nft's listing
+NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
 
 class Owner(Match):

@@ -22,7 +22,20 @@ from __future__ import annotations
 
 from netinit.records import Record
 from netinit.rules.matches import Destination, InInterface, OutInterface, Socket, Source
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, TABLES, Plan, Rule, Table
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    FILTER,
+    INPUT,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+    RAW,
+    TABLES,
+    Plan,
+    Rule,
+    Table,
+)
 from netinit.rules.network import FAMILIES, Family
 from netinit.rules.targets import Jump
 
@@ -106,7 +119,7 @@ def _write_socket_chain(rule: Rule, comment: str) -> tuple[str, WrittenChain]:
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
-    """The families whose packets can come to each chain: both in a hook, elsewhere those of the rules that jump there."""
+    """The families whose packets can come to each chain: both in a hook, elsewhere those of the jumps there."""
     entering = {chain.name: frozenset(FAMILIES if chain.builtin else ()) for chain in table.chains}
     jumps = [
         (chain.name, rule.target.chain, frozenset(rule.families))
