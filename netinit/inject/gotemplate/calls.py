@@ -1,0 +1,152 @@
+"""Calls of functions: arguments are evaluated, checked and handed over; what fails becomes the template's error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from netinit.errors import TemplateError
+
+from .limits import LARGE, Run
+from .values import NO_VALUE
+
+__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "make_call"]
+
+CONSTANT_KINDS: Final = {
+    "bool": "bool",
+    "string": "string",
+    "int": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "uint8": "unsigned integer",
+    "uint32": "unsigned integer",
+    "uint64": "unsigned integer",
+    "float64": "float",
+}
+"""What Go calls the constant that a parameter of this type wants."""
+
+PYTHON_TYPES: Final[dict[str, type]] = {
+    "bool": bool,
+    "string": str,
+    "int": int,
+    "float64": float,
+    "map[string]interface {}": dict,
+}
+"""The Python type whose values are always right for a parameter of this type."""
+
+
+class Argument(NamedTuple):
+    """How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
+
+    expr: Callable[[Run, Any], Any]
+    python_type: type | None
+    admit: Callable[[Any], Any]
+
+
+def make_call(
+    call: Callable[..., Any],
+    arguments: list[Argument],
+    fail: Callable[[Exception], TemplateError],
+    *,
+    piped: bool,
+) -> Callable[[Run, Any], Any]:
+    """The function that calls with these arguments; when `piped`, the last argument is evaluated before the others.
+
+    One and two arguments, which nearly every call has, get code of their own: it halves the time of a call.
+    """
+    if len(arguments) == 1:
+        return _call_one(call, arguments[0], fail)
+    if len(arguments) == 2:  # noqa: PLR2004 - as said above
+        return _call_two(call, arguments[0], arguments[1], fail, piped=piped)
+    return _call_many(call, arguments, fail, piped=piped)
+
+
+def _call_one(
+    call: Callable[..., Any], argument: Argument, fail: Callable[[Exception], TemplateError]
+) -> Callable[[Run, Any], Any]:
+    expr, python_type, admit = argument
+
+    def call_one(run: Run, dot: Any) -> Any:
+        value = expr(run, dot)
+        if value is NO_VALUE or (python_type is not None and type(value) is not python_type):
+            value = admit(value)
+        try:
+            result = call(value)
+            if type(value) is str and len(value) > LARGE:
+                run.account(value)
+            if type(result) in (str, list, dict) and len(result) > LARGE:
+                run.account(result)
+        except Exception as problem:
+            raise fail(problem) from problem
+        return result
+
+    return call_one
+
+
+def _call_two(
+    call: Callable[..., Any],
+    first: Argument,
+    second: Argument,
+    fail: Callable[[Exception], TemplateError],
+    *,
+    piped: bool,
+) -> Callable[[Run, Any], Any]:
+    left, left_type, admit_left = first
+    right, right_type, admit_right = second
+
+    def call_two(run: Run, dot: Any) -> Any:
+        other = right(run, dot) if piped else None
+        value = left(run, dot)
+        if value is NO_VALUE or (left_type is not None and type(value) is not left_type):
+            value = admit_left(value)
+        if not piped:
+            other = right(run, dot)
+        if other is NO_VALUE or (right_type is not None and type(other) is not right_type):
+            other = admit_right(other)
+        try:
+            result = call(value, other)
+            if type(value) is str and len(value) > LARGE:
+                run.account(value)
+            if type(other) is str and len(other) > LARGE:
+                run.account(other)
+            if type(result) in (str, list, dict) and len(result) > LARGE:
+                run.account(result)
+        except Exception as problem:
+            raise fail(problem) from problem
+        return result
+
+    return call_two
+
+
+def _call_many(
+    call: Callable[..., Any],
+    arguments: list[Argument],
+    fail: Callable[[Exception], TemplateError],
+    *,
+    piped: bool,
+) -> Callable[[Run, Any], Any]:
+    plain = arguments[:-1] if piped else arguments
+    final = arguments[-1] if piped else None
+
+    def call_many(run: Run, dot: Any) -> Any:
+        last = None if final is None else final.expr(run, dot)
+        values: list[Any] = []
+        for expr, python_type, admit in plain:
+            value = expr(run, dot)
+            if value is NO_VALUE or (python_type is not None and type(value) is not python_type):
+                value = admit(value)
+            values.append(value)
+        if final is not None:
+            values.append(final.admit(last))
+        try:
+            result = call(*values)
+            for value in values:
+                if type(value) is str and len(value) > LARGE:
+                    run.account(value)
+            if type(result) in (str, list, dict) and len(result) > LARGE:
+                run.account(result)
+        except Exception as problem:
+            raise fail(problem) from problem
+        return result
+
+    return call_many

@@ -1,0 +1,271 @@
+"""The syntax tree of a template. Every node prints itself as Go does in error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .lexer import SPACES
+from .literals import Number, quote
+
+__all__ = [
+    "Action",
+    "Block",
+    "Bool",
+    "Branch",
+    "Break",
+    "Chain",
+    "Command",
+    "Continue",
+    "Dot",
+    "Expression",
+    "Field",
+    "Identifier",
+    "If",
+    "Invoke",
+    "Nil",
+    "Node",
+    "NumberLiteral",
+    "Pipe",
+    "Range",
+    "StringLiteral",
+    "Text",
+    "Tree",
+    "Variable",
+    "With",
+    "is_empty",
+]
+
+
+@dataclass(slots=True)
+class Text:
+    """Text to be copied."""
+
+    pos: int
+    text: str
+
+
+@dataclass(slots=True)
+class Bool:
+    """true or false."""
+
+    pos: int
+    value: bool
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+@dataclass(slots=True)
+class Nil:
+    """The constant nil."""
+
+    pos: int
+
+    def __str__(self) -> str:
+        return "nil"
+
+
+@dataclass(slots=True)
+class Dot:
+    """The cursor."""
+
+    pos: int
+
+    def __str__(self) -> str:
+        return "."
+
+
+@dataclass(slots=True)
+class NumberLiteral:
+    """A number or a character."""
+
+    pos: int
+    number: Number
+
+    def __str__(self) -> str:
+        return self.number.text
+
+
+@dataclass(slots=True)
+class StringLiteral:
+    """A string: as written, and what it means."""
+
+    pos: int
+    literal: str
+    value: str
+
+    def __str__(self) -> str:
+        return self.literal
+
+
+@dataclass(slots=True)
+class Identifier:
+    """The name of a function."""
+
+    pos: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True)
+class Field:
+    """A chain of fields of the cursor: .A.B."""
+
+    pos: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "".join(f".{name}" for name in self.names)
+
+
+@dataclass(slots=True)
+class Variable:
+    """A variable, and fields of it: $a.B."""
+
+    pos: int
+    name: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ".".join((self.name, *self.names))
+
+
+@dataclass(slots=True)
+class Chain:
+    """Fields of the value of a parenthesis or a function: (index . 1).A."""
+
+    pos: int
+    base: Expression
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        base = f"({self.base})" if isinstance(self.base, Pipe) else str(self.base)
+        return base + "".join(f".{name}" for name in self.names)
+
+
+@dataclass(slots=True)
+class Command:
+    """A function or operand with its arguments."""
+
+    pos: int
+    args: list[Expression] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return " ".join(f"({arg})" if isinstance(arg, Pipe) else str(arg) for arg in self.args)
+
+
+@dataclass(slots=True)
+class Pipe:
+    """Commands joined by |, and the variables that take the result."""
+
+    pos: int
+    commands: list[Command] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    assigns: bool = False
+
+    def __str__(self) -> str:
+        head = ""
+        if self.variables:
+            head = ", ".join(map(str, self.variables)) + (" = " if self.assigns else " := ")
+        return head + " | ".join(map(str, self.commands))
+
+
+Expression: TypeAlias = (
+    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | Chain | Pipe"
+)
+
+
+@dataclass(slots=True)
+class Action:
+    """{{pipe}}, with the delimiters it prints with."""
+
+    pos: int
+    pipe: Pipe
+    delimiters: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
+
+
+@dataclass(slots=True)
+class Break:
+    """{{break}}."""
+
+    pos: int
+
+
+@dataclass(slots=True)
+class Continue:
+    """{{continue}}."""
+
+    pos: int
+
+
+@dataclass(slots=True)
+class Branch:
+    """A condition and what follows when it holds."""
+
+    pipe: Pipe
+    body: list[Node]
+
+
+@dataclass(slots=True)
+class If:
+    """{{if}} with any number of {{else if}}, and an {{else}}."""
+
+    branches: list[Branch]
+    otherwise: list[Node] | None = None
+
+
+@dataclass(slots=True)
+class With:
+    """{{with}} with any number of {{else with}}, and an {{else}}."""
+
+    branches: list[Branch]
+    otherwise: list[Node] | None = None
+
+
+@dataclass(slots=True)
+class Range:
+    """{{range}} and its {{else}}."""
+
+    pipe: Pipe
+    body: list[Node]
+    otherwise: list[Node] | None = None
+
+
+@dataclass(slots=True)
+class Invoke:
+    """{{template "name" pipe}}."""
+
+    pos: int
+    name: str
+    pipe: Pipe | None
+    delimiters: tuple[str, str]
+
+    def __str__(self) -> str:
+        pipe = "" if self.pipe is None else f" {self.pipe}"
+        return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
+
+
+Block: TypeAlias = If | With | Range
+Node: TypeAlias = Text | Action | Break | Continue | If | With | Range | Invoke
+
+
+@dataclass(slots=True)
+class Tree:
+    """One template: its name and body, the name it was parsed under and the text it stands in."""
+
+    name: str
+    parse_name: str
+    source: str
+    body: list[Node] = field(default_factory=list)
+
+
+def is_empty(body: Sequence[Node]) -> bool:
+    """Whether nothing but blanks is in the body: such a template does not replace another."""
+    return all(isinstance(node, Text) and not node.text.strip(SPACES + "\v\f\x85\xa0") for node in body)

@@ -1,0 +1,86 @@
+"""Templates: parsed once, rendered as often as wanted and from as many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from netinit.errors import TemplateError
+
+from .builtins import BUILTINS
+from .compiler import Body, compile_trees, enter
+from .limits import Limits, Run
+from .literals import quote
+from .parser import parse
+from .values import NO_VALUE, Function
+
+__all__ = ["Template"]
+
+_DEFAULT_LIMITS: Final = Limits()
+
+
+class Template:
+    """A parsed text and the templates that it defines; immutable.
+
+    Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered.
+    """
+
+    __slots__ = ("_bodies", "name")
+
+    def __init__(self, name: str, bodies: Mapping[str, Body]) -> None:
+        self.name = name
+        self._bodies = bodies
+
+    @classmethod
+    def parse(
+        cls,
+        name: str,
+        text: str,
+        functions: Mapping[str, Callable[..., Any] | Function] | None = None,
+        delimiters: tuple[str, str] = ("{{", "}}"),
+    ) -> Template:
+        """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
+
+        Raises TemplateError, in Go's words, where the text is not a template.
+        """
+        own = {key: Function.of(call) for key, call in (functions or {}).items()}
+        known = {**BUILTINS, **own}
+        try:
+            trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
+            return cls(name, compile_trees(trees, known, frozenset(own)))
+        except RecursionError:
+            raise TemplateError(f"template: {name}: the text is nested too deeply") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the templates that the text defines, its own among them."""
+        return tuple(sorted(self._bodies))
+
+    def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
+        """The text that the template, or the one of that name which it defines, makes of the data.
+
+        The shapes of the data are those of `gotemplate.values`. Raises TemplateError, in Go's words, when the
+        rendering fails or goes over the limits.
+        """
+        body = self._bodies.get(self.name if template is None else template)
+        if body is None:
+            raise TemplateError(
+                f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
+            )
+        run = Run(self.name, limits)
+        try:
+            enter(run, body, NO_VALUE if data is None else data)
+        except RecursionError:
+            raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
+        return _join(run.parts)
+
+
+def _join(parts: list[str]) -> str:
+    text = "".join(parts)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # halves of a character that came together again
+            text = text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    return text
