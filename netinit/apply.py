@@ -6,9 +6,11 @@ put back before the error is raised.
 
 from __future__ import annotations
 
+import posix
+
 from netinit import backends
 from netinit.backends import routes
-from netinit.backends.base import Backend, Change, State
+from netinit.backends.base import Backend, State
 from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, netns
 from netinit.records import Record
@@ -19,7 +21,7 @@ from netinit.rules.network import Family
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import posix  # noqa: F401 - the module is needed by type checkers alone
+    from collections.abc import Sequence
 
     from netinit.logs import Log
     from netinit.options import Options
@@ -65,7 +67,7 @@ def main(options: Options, log: Log) -> int:
             log.warn(warning)
         log.info(f"programmed by {outcome.backend}" if outcome.changed else f"rules are as planned ({outcome.backend}): nothing to do")
         for family, rules in outcome.rules.items():
-            log.info(f"Final iptables state ({family}):\n{rules}")
+            log.info(f"Final iptables state ({family}):", rules)
     if options.run_validation and not options.cleanup_only:
         from netinit.validation import validate
 
@@ -87,7 +89,7 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
         outcome = _apply_first_that_works(settled.options, plan, survey, settled.kernel_families, final=final)
         return outcome.replace(warnings=settled.warnings + plan.warnings + outcome.warnings)
     finally:
-        _unlock(held)
+        posix.close(held)
 
 
 def remove(options: Options) -> Outcome:
@@ -99,13 +101,13 @@ def remove(options: Options) -> Outcome:
         survey = look(settled.options, settled.kernel_families)
         if survey.failures and not survey.candidates:
             raise _nothing_works(survey.failures)
-        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, plan)
+        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan)
         routes.make(steps)
         for side in survey.holders:
             side.backend.commit(side.backend.removal(plan, side.state))
         return Outcome(backend=", ".join([side.backend.name for side in survey.holders]), changed=bool(steps or survey.holders), rules={})
     finally:
-        _unlock(held)
+        posix.close(held)
 
 
 def look(options: Options, families: tuple[Family, ...]) -> Survey:
@@ -115,20 +117,97 @@ def look(options: Options, families: tuple[Family, ...]) -> Survey:
     both be walked; then nft; then the rest.
     """
     wanted = backends.named(options)
+    named = wanted in backends.BACKENDS
     sides: dict[str, Side] = {}
     failures: dict[str, str] = {}
-    for name in dict.fromkeys((wanted, *backends.KERNEL_SIDES) if wanted in backends.BACKENDS else backends.KERNEL_SIDES):
+    for name in dict.fromkeys((wanted, *backends.KERNEL_SIDES) if named else backends.KERNEL_SIDES):
         backend = backends.load(name, options, families)
         try:
             sides[name] = Side(backend=backend, state=backend.observe())
         except BackendUnavailableError as error:
             failures[name] = str(error)
-    order = [wanted] if wanted in backends.BACKENDS else _preference(sides, options, families)
-    holders = [sides[name] for name in backends.KERNEL_SIDES if name in sides and sides[name].state.ours]
-    if wanted not in (*backends.KERNEL_SIDES, "auto", "libiptc") and wanted in sides and sides[wanted].state.ours:
-        holders.append(sides[wanted])
+    order = (wanted,) if named else _preference(sides)
+    holders = [name for name in sides if sides[name].state.ours and not (name == "libiptc" and backends.LEGACY in sides)]
     return Survey(
         candidates=tuple([sides[name] for name in order if name in sides]),
-        holders=tuple(holders),
+        holders=tuple([sides[name] for name in holders]),
         failures=tuple([f"{name}: {failures[name]}" for name in order if name in failures]),
     )
+
+
+def leftovers(survey: Survey, chosen: Backend) -> tuple[Side, ...]:
+    """The other interfaces of the kernel that hold rules of ours."""
+    seen_by = backends.LEGACY if chosen.name == "libiptc" else chosen.name
+    return tuple([side for side in survey.holders if side.backend.name != seen_by])
+
+
+def describe_leftover(side: Side) -> Difference:
+    """Rules of ours where the chosen backend does not look."""
+    return Difference(kind=LEFTOVER, where=side.backend.name, rule="rules of an earlier run are active beside the chosen backend's")
+
+
+def _preference(sides: dict[str, Side]) -> tuple[str, ...]:
+    holding = [name for name in sides if sides[name].state.ours]
+    crowded = [name for name in (backends.LEGACY,) if name in sides and sides[name].state.others]
+    return tuple(dict.fromkeys((*holding, *crowded, *backends.AUTO_ORDER)))
+
+
+def _apply_first_that_works(options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:
+    """Tries the candidates in order; one that cannot work here makes room for the next."""
+    failures = list(survey.failures)
+    for side in survey.candidates:
+        try:
+            return _apply_with(side, options, plan, survey, families, final=final)
+        except BackendUnavailableError as error:
+            failures.append(f"{side.backend.name}: {error}")
+    for name in () if backends.chosen_by_user(options) else backends.AUTO_ORDER:
+        if name in backends.KERNEL_SIDES:
+            continue
+        backend = backends.load(name, options, families)
+        try:
+            side = Side(backend=backend, state=backend.observe())
+            return _apply_with(side, options, plan, survey, families, final=final)
+        except BackendUnavailableError as error:
+            failures.append(f"{name}: {error}")
+    raise _nothing_works(failures)
+
+
+def _apply_with(side: Side, options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:
+    backend, state = side.backend, side.state
+    others = leftovers(survey, backend)
+    found = tuple([describe_leftover(other) for other in others]) + backend.compare(plan, state)
+    steps = routes.steps_towards(plan, families)
+    warnings = tuple([shadow.describe() for shadow in backend.shadows(plan, state)])
+    if not found and not steps and not options.force_apply:
+        return Outcome(backend=backend.name, changed=False, rules=backend.describe(state) if final else {}, warnings=warnings)
+    if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
+        raise _refuse(found)
+    additions = tuple([step for step in steps if step.add])
+    warnings += routes.make(additions)
+    try:
+        if found or options.force_apply:
+            backend.commit(backend.change(plan, state, force=options.force_apply))
+    except NetinitError:
+        routes.undo(additions)
+        raise
+    for other in others:
+        other.backend.commit(other.backend.removal(plan, other.state))
+    routes.make(tuple([step for step in steps if not step.add]))
+    rules = backend.describe(backend.observe()) if final else {}
+    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+
+
+def _refuse(found: tuple[Difference, ...]) -> ApplyError:
+    lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
+    if len(found) > MAX_REPORTED:
+        lines.append(f"  and {len(found) - MAX_REPORTED} more")
+    return ApplyError("\n".join(["other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:", *lines]))
+
+
+def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
+    if not detect.has_capability(detect.CAP_NET_ADMIN) and not detect.is_root():
+        return BackendUnavailableError(
+            "neither root nor NET_ADMIN: run the init container as user 0 with securityContext.capabilities.add: [NET_ADMIN]",
+        )
+    return BackendUnavailableError("\n".join(["no backend works here:", *[f"  {failure}" for failure in failures]]))
+

@@ -34,12 +34,15 @@ class Step(Record):
         return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
 
 
-def steps_towards(plan: Plan, families: tuple[Family, ...]) -> tuple[Step, ...]:
-    """What is missing of the plan's rules, routes and address, and what of ours is there beside them."""
+def steps_towards(plan: Plan, families: tuple[Family, ...], hints: Plan | None = None) -> tuple[Step, ...]:
+    """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
+
+    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself.
+    """
     wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
-    marks = {ISTIO_MARK} | {rule.mark for rule in plan.ip_rules}
+    marks = {ISTIO_MARK} | {rule.mark for rule in (hints or plan).ip_rules}
     live = _live(families, marks)
     missing = [Step(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
     extra = [Step(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]

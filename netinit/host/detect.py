@@ -106,6 +106,11 @@ def has_capability(number: int) -> bool:
     return False
 
 
+def is_root() -> bool:
+    """Whether this process runs as root of its user namespace."""
+    return posix.geteuid() == 0
+
+
 def _addresses() -> tuple[netlink.InterfaceAddress, ...]:
     try:
         return netlink.list_addresses()

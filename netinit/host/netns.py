@@ -21,6 +21,7 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 NAMED = "/run/netns"
 OWN = "/proc/self/ns/net"
 LOCK_POLL = 0.01  # seconds
+_joined = False  # this process is in the user namespace of a pod
 
 
 def path_of(netns: str, pid: int) -> str:
@@ -36,6 +37,7 @@ def enter(path: str) -> int:
     When the namespace belongs to another user namespace, this process joins that one for good, as its root.
     NamespaceError names the path and the cause.
     """
+    global _joined  # noqa: PLW0603 - a fact about the process, which has one user namespace
     left = posix.open(OWN, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         target = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
@@ -47,12 +49,18 @@ def enter(path: str) -> int:
         if owner is not None:
             _set_namespace(owner, CLONE_NEWUSER, path)
             posix.close(owner)
+            _joined = True
             posix.setresgid(0, 0, 0)
             posix.setresuid(0, 0, 0)
         _set_namespace(target, CLONE_NEWNET, path)
     finally:
         posix.close(target)
     return left
+
+
+def joined_user_namespace() -> bool:
+    """Whether `enter` had to join another user namespace, out of which there is no way back."""
+    return _joined
 
 
 def leave(left: int) -> None:
