@@ -6,7 +6,9 @@ Sections are those of iptables-extensions(8).
 
 from __future__ import annotations
 
-from netinit.rules.matches.base import EXTENSION, PROTOCOL, Match, XtMatch, spell_list, spell_not
+from abc import abstractmethod
+
+from netinit.rules.matches.base import EXTENSION, PROTOCOL, Match, XtMatch, spell_list, spell_not, spell_one_of
 from netinit.rules.network import Family
 from netinit.rules.targets import Target
 
@@ -19,32 +21,39 @@ class OtherProtocol(Match):
     def xt(self) -> XtMatch:
         return XtMatch(place=PROTOCOL, alternatives=(f"! -p {self.name}",))
 
+    def nft(self) -> str:
+        return f"meta l4proto != {self.name}"
+
     def describe(self) -> str:
         return f"it is not {self.name.upper()}"
 
 
 class PortRange(Match):
-    """A port lies in one of the ranges, both ends included (sections tcp, udp, multiport)."""
+    """The destination (or source) port lies in one of the ranges, both ends included (sections tcp, udp, multiport)."""
 
     protocol: str
     ranges: tuple[tuple[int, int], ...]
-    side: str  # source, destination or either
+    source: bool = False
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        option = {"source": "--sport", "destination": "--dport", "either": "--port"}[self.side]
+        option = "--sport" if self.source else "--dport"
         texts = [str(low) if low == high else f"{low}:{high}" for low, high in self.ranges]
         no = "! " if self.negated else ""
-        if len(texts) > 1 or self.side == "either":
+        if len(texts) > 1:
             text = f"-m multiport {no}{option}s {','.join(texts)}"
         else:
             text = f"-m {self.protocol} {no}{option} {texts[0]}"
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol=self.protocol)
 
+    def nft(self) -> str:
+        texts = [str(low) if low == high else f"{low}-{high}" for low, high in self.ranges]
+        return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
+
     def describe(self) -> str:
-        side = "a port" if self.side == "either" else f"its {self.side} port"
+        side = "source" if self.source else "destination"
         ranges = [str(low) if low == high else f"{low} to {high}" for low, high in self.ranges]
-        return f"it is {self.protocol.upper()} and {side} is {spell_not(self.negated)}{spell_list(ranges)}"
+        return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(ranges)}"
 
 
 class TcpFlags(Match):
@@ -58,6 +67,10 @@ class TcpFlags(Match):
         no = "! " if self.negated else ""
         text = f"-m tcp {no}--tcp-flags {','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
+
+    def nft(self) -> str:
+        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
+        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
 
     def describe(self) -> str:
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
@@ -74,6 +87,9 @@ class OwnerRange(Match):
     def xt(self) -> XtMatch:
         text = f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self.first}-{self.last}"
         return XtMatch(place=EXTENSION, alternatives=(text,))
+
+    def nft(self) -> str:
+        return spell_one_of(f"meta sk{self.kind}", (f"{self.first}-{self.last}",), self.negated)
 
     def describe(self) -> str:
         return f"its socket's {self.kind} is {spell_not(self.negated)}from {self.first} to {self.last}"
@@ -92,6 +108,10 @@ class MaskedMark(Match):
         text = f"-m {module} {'! ' if self.negated else ''}--mark {self.value:#x}/{self.mask:#x}"
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
+    def nft(self) -> str:
+        whose = "ct" if self.connection else "meta"
+        return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
+
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
         return f"{whose} mark under the mask {self.mask:#x} is {spell_not(self.negated)}{self.value:#x}"
@@ -109,6 +129,10 @@ class AddressType(Match):
         text = f"-m addrtype {'! ' if self.negated else ''}{option} {','.join(self.types)}"
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
+    def nft(self) -> str:
+        side = "saddr" if self.side == "source" else "daddr"
+        return spell_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
+
     def describe(self) -> str:
         return f"its {self.side} address is {spell_not(self.negated)}of the type {' or '.join(self.types)}"
 
@@ -123,112 +147,147 @@ class OtherState(Match):
         option = "--ctstate" if self.module == "conntrack" else "--state"
         return XtMatch(place=EXTENSION, alternatives=(f"-m {self.module} ! {option} {','.join(self.states)}",))
 
+    def nft(self) -> str:
+        return f"ct state != {','.join([state.lower() for state in self.states])}"
+
     def describe(self) -> str:
         return f"its connection is neither {' nor '.join(self.states)}"
 
 
-class _Spelled(Target):
-    """A target that is spelled alike in both families, without `-j`."""
+class ForeignTarget(Target):
+    """A target whose two spellings are the same in both families."""
 
     def xt(self, family: Family) -> str:  # noqa: ARG002 - see above
-        return self._text()
+        return self._xt()
 
-    def _text(self) -> str:
-        raise NotImplementedError
+    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+        return (self._nft(),)
+
+    @abstractmethod
+    def _xt(self) -> str: ...
+
+    @abstractmethod
+    def _nft(self) -> str: ...
 
 
-class Nothing(_Spelled):
+class Nothing(ForeignTarget):
     """No target: the rule only counts, the packet goes on to the next one."""
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         return ""
+
+    def _nft(self) -> str:
+        return "continue"
 
     def describe(self) -> str:
         return "count it and go on"
 
 
-class Observe(_Spelled):
+class Observe(ForeignTarget):
     """A target that reports on the packet or changes a field no rule looks at; the packet goes on to the next rule."""
 
     text: str
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
+        return self.text
+
+    def _nft(self) -> str:
         return self.text
 
     def describe(self) -> str:
         return f"do `{self.text}` and go on"
 
 
-class Goto(_Spelled):
+class Goto(ForeignTarget):
     """On to another chain, from which RETURN leads to the caller of this one (iptables(8), `-g`)."""
 
     chain: str
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         return f"-g {self.chain}"
+
+    def _nft(self) -> str:
+        return f"goto {self.chain}"
 
     def describe(self) -> str:
         return f"go over to chain {self.chain}"
 
 
-class RejectWith(_Spelled):
+class RejectWith(ForeignTarget):
     """The packet is refused with this message (section REJECT)."""
 
     message: str
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         return f"REJECT --reject-with {self.message}"
+
+    def _nft(self) -> str:
+        kind, _, name = self.message.partition("-")
+        return "reject with tcp reset" if self.message == "tcp-reset" else f"reject with {kind} type {name}"
 
     def describe(self) -> str:
         return f"refuse it with {self.message}"
 
 
-class Dnat(_Spelled):
+class Dnat(ForeignTarget):
     """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
 
     address: str
     port: int
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         address = f"[{self.address}]" if ":" in self.address and self.port else self.address
         return f"DNAT --to-destination {address}{f':{self.port}' if self.port else ''}"
 
+    def _nft(self) -> str:
+        return f"dnat to {self._xt().rpartition(' ')[2]}"
+
     def describe(self) -> str:
-        return f"send it to {self._text().rpartition(' ')[2]} instead"
+        return f"send it to {self._xt().rpartition(' ')[2]} instead"
 
 
-class SourceNat(_Spelled):
+class SourceNat(ForeignTarget):
     """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
 
     text: str
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
+        return self.text
+
+    def _nft(self) -> str:
         return self.text
 
     def describe(self) -> str:
         return f"replace its source address (`{self.text}`)"
 
 
-class ChangeMark(_Spelled):
+class ChangeMark(ForeignTarget):
     """The bits of `mask` are cleared in the packet's or its connection's mark, then `value` is xored into it (MARK, CONNMARK)."""
 
     value: int
     mask: int
     connection: bool = False
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
+
+    def _nft(self) -> str:
+        whose = "ct" if self.connection else "meta"
+        return f"{whose} mark set {whose} mark & {0xFFFFFFFF & ~self.mask:#010x} ^ {self.value:#010x}"
 
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
         return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
 
 
-class Untrack(_Spelled):
+class Untrack(ForeignTarget):
     """The packet belongs to no tracked connection (section CT)."""
 
-    def _text(self) -> str:
+    def _xt(self) -> str:
         return "CT --notrack"
+
+    def _nft(self) -> str:
+        return "notrack"
 
     def describe(self) -> str:
         return "leave its connection untracked, out of reach of NAT"

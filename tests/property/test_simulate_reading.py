@@ -1,0 +1,64 @@
+"""Rules that are written and read again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import Rule
+from netinit.rules.network import FAMILIES, Family
+from netinit.rules.xtables import write_plan, write_rule
+from netinit.rules.xtparse import normalise, parse_rule, same_rule
+from strategies import made_options
+
+
+def expand(rule: Rule) -> list[Rule]:
+    """The rule once for each element of its lists, in the order in which it is written."""
+    rules = [rule]
+    for match in rule.matches:
+        field = next((name for name in ("networks", "names", "ports") if hasattr(match, name)), "")
+        values = getattr(match, field, ())
+        if len(values) > 1 and not (field == "ports" and match.negated):
+            singles = [match.replace(**{field: (value,)}) for value in values]
+            rules = [
+                one.replace(matches=tuple(single if m == match else m for m in one.matches)) for one in rules for single in singles
+            ]
+    return rules
+
+
+def read_as(rule: Rule, family: Family) -> Rule:
+    """The rule with what a listing cannot tell left out."""
+    return rule.replace(comment="", origin="", families=(family,), paired=False)
+
+
+@given(made_options())
+def test_a_written_rule_reads_as_itself(options: Options):
+    for table in plan(options).tables:
+        for chain in table.chains:
+            for rule in chain.inserted + chain.rules:
+                for family in rule.families:
+                    texts = write_rule(rule, family)
+                    wanted = [read_as(one, family) for one in expand(rule)]
+                    assert [parse_rule(text, family) for text in texts] == wanted
+                    assert all(same_rule(parse_rule(text, family), one) for text, one in zip(texts, wanted, strict=True))
+
+
+@given(made_options())
+def test_a_rule_with_its_purpose_written_into_it_is_the_same_rule(options: Options):
+    made = plan(options)
+    for family in FAMILIES:
+        plain, told = (write_plan(made, family, comments=comments) for comments in (False, True))
+        for table, chains in plain.items():
+            for name, chain in chains.items():
+                for short, long in zip(chain.rules, told[table][name].rules, strict=True):
+                    assert normalise(short.text, family) == normalise(long.text, family)
+                    assert parse_rule(long.text, family).comment == short.rule.comment
+
+
+@given(made_options())
+def test_different_rules_of_a_chain_have_different_keys(options: Options):
+    for family in FAMILIES:
+        for chains in write_plan(plan(options), family).values():
+            for chain in chains.values():
+                texts = {text for text in chain.texts if "/0 " not in text}  # everything is spelled in many ways
+                assert len({normalise(text, family) for text in texts}) == len(texts)
