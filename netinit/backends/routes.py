@@ -67,7 +67,7 @@ def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
                 continue
             undo(done)
             hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
-            raise ApplyError(f"{step.describe()}: {posix.strerror(error.errno)}{hint}") from None
+            raise ApplyError(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
         done.append(step)
     return tuple(warnings)
 
@@ -79,7 +79,7 @@ def undo(steps: tuple[Step, ...] | list[Step]) -> None:
             _make(step.replace(add=not step.add))
         except OSError as error:
             if error.errno not in (EXISTS, 2, 3, NO_SUCH_ADDRESS):  # ENOENT, ESRCH
-                raise ApplyError(f"putting back {_describe(step.thing)}: {posix.strerror(error.errno)}") from None
+                raise ApplyError(f"putting back {_describe(step.thing)}: {posix.strerror(error.errno or 0)}") from None
 
 
 def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:

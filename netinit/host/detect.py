@@ -16,7 +16,7 @@ from netinit.records import Record
 from netinit.rules.network import FAMILIES, IPV6, Family
 from netinit.values import read_address
 
-CAP_NET_ADMIN, CAP_NET_RAW = 12, 13
+CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
 NFT, LEGACY = "nft", "legacy"
 RESOLV_CONF = "/etc/resolv.conf"
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program

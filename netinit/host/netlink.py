@@ -221,7 +221,7 @@ def _attributes(body: bytes, offset: int) -> dict[int, bytes]:
 
 
 def _number(value: bytes | None, default: int = 0) -> int:
-    return unpack_from("=I", value)[0] if value else default  # type: ignore[no-any-return]
+    return unpack_from("=I", value)[0] if value else default
 
 
 def _text(value: bytes) -> str:

@@ -43,7 +43,7 @@ def enter(path: str) -> int:
         target = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError as error:
         posix.close(left)
-        raise NamespaceError(f"{path}: {posix.strerror(error.errno)}; --pid wants a running process, --netns a namespace's path or name") from None
+        raise NamespaceError(f"{path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name") from None
     try:
         owner = _owner(target)
         if owner is not None:

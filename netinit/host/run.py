@@ -68,7 +68,7 @@ def start(path: str, arguments: Sequence[str] = (), *, stdin: str = "", environm
     except OSError as error:
         posix.close(files[1])
         posix.close(files[2])
-        raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno)}") from None
+        raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
     finally:
         posix.close(files[0])
     return Running(program=program, pid=pid, output=files[1], errors=files[2])
