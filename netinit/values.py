@@ -38,6 +38,7 @@ class Kind(Record):
     metavar: str
     read: Callable[[str], Any]
     write: Callable[[Any], str] = str
+    words: tuple[str, ...] = ()  # all that may be given, where that is a short list
 
 
 def quote_value(text: str) -> str:
@@ -247,7 +248,7 @@ def choice(*words: str, fold: bool = False) -> Kind:
             return word
         raise ValueError(f"is not one of {', '.join(word for word in words if word)}")
 
-    return Kind(metavar="|".join(word for word in words if word), read=read)
+    return Kind(metavar="|".join(word for word in words if word), read=read, words=words)
 
 
 def write_list(values: tuple[object, ...] | str) -> str:
@@ -303,7 +304,7 @@ GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=read_groups_or_all, write=write_li
 INTERFACES = Kind(metavar="NAMES", read=read_interfaces, write=write_list)
 MARK = Kind(metavar="MARK", read=read_mark)
 TABLE = Kind(metavar="TABLE", read=read_table)
-SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool)
+SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
 LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
 PID = Kind(metavar="PID", read=read_pid)

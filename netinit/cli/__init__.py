@@ -1,0 +1,1 @@
+"""The command line: the lean path (start), click's group and one file a command."""

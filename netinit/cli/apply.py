@@ -1,0 +1,36 @@
+"""`netinit apply`, also `netinit istio-iptables`: the init container's job.
+
+The lean path (netinit.cli.start) does this job without click; this command serves help, completion, --format and the
+errors of command lines that the lean path cannot read.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from netinit.cli import start
+from netinit.cli.flags import FlagCommand
+from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
+from netinit.errors import OptionError
+from netinit.logs import Log
+from netinit.options import Options
+
+
+@click.command("apply", cls=FlagCommand)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="With --dry-run: in which form (default: restore).")
+@click.option("--family", type=click.Choice(list(FAMILY_CHOICES)), help="With --dry-run: of which family (default: both).")
+def command(options: Options, form: str | None, family: str | None) -> int:
+    """Program the interception rules into this network namespace, or into the one that is named.
+
+    What is right already stays untouched; other rules of Istio or netinit are reported, and replaced with --reconcile.
+    Exit codes: 0 done, 1 failed (nothing is left half done), 2 wrong options (1 under the name istio-iptables), 126 the
+    validation failed.
+    """
+    if (form or family) and not options.dry_run:
+        raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
+    if not options.dry_run:
+        return start.apply(options)
+    sys.stdout.write(preview(options, Log(options.log_level, as_json=options.log_as_json), form or FORMATS[0], family or "both"))
+    return 0

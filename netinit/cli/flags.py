@@ -1,0 +1,129 @@
+"""Commands that take the option table's flags: click's help, completion and suggestions, pflag's syntax.
+
+click never reads these flags itself: they are taken out of the command line by the same code as on the lean path, so
+that the two cannot differ; click gets what is left, which is the command's own options and arguments.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.errors import OptionError
+from netinit.options import FLAGS, Flag, Options
+from netinit.values import SWITCH, quote_value
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+class FlagCommand(click.Command):
+    """A command whose callback gets `options`, made from the flags, the environment and the defaults.
+
+    Use it as `@click.command(cls=FlagCommand)`. Own options of the command are declared as usual and must not have the
+    name of a flag. All that is wrong with the command line is reported at once, as one OptionError.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
+        super().__init__(*args, **kwargs)
+        self.params += [_declare(flag) for flag in FLAGS if flag.long]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes the flags out, lets click read the rest, and makes the options."""
+        if ctx.resilient_parsing:  # completion: nothing is run
+            return super().parse_args(ctx, [])
+        taken = take_flags(args)
+        rest, unknown = self._part_unknown(ctx, taken.rest)
+        problems = [*taken.problems, *unknown]
+        ctx.allow_extra_args = True  # they are described below
+        try:
+            problems += describe_strays(super().parse_args(ctx, rest))
+        except click.UsageError as error:
+            problems.append(error.format_message())
+        environ = os.environ if ctx.obj is None else ctx.obj
+        ctx.params["options"] = Options.from_texts(taken.texts, environ, problems)
+        return []
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options first, then the table's by where they come from."""
+        own = [record for param in self.get_params(ctx) if not isinstance(param, _FlagOption) and (record := param.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        groups = {
+            "Options of istio-iptables": [flag for flag in FLAGS if flag.long and not is_ours(flag)],
+            "Options of netinit": [flag for flag in FLAGS if flag.long and is_ours(flag)],
+            "Environment variables without a flag": [flag for flag in FLAGS if not flag.long],
+        }
+        for title, flags in groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(spell(flag), explain(flag)) for flag in flags])
+
+    def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """The words without the flags that nobody knows, and a problem for each of these with what may be meant."""
+        from difflib import get_close_matches
+
+        known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
+        has_arguments = any(isinstance(param, click.Argument) for param in self.params)
+        kept: list[str] = []
+        problems: list[str] = []
+        after_unknown = False
+        flags = before_dashes(rest)
+        for word in flags:
+            name = word.partition("=")[0]
+            if is_flag(word) and name not in known:
+                close = get_close_matches(name, [name for name in known if name.startswith("--")])
+                hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"
+                problems.append(f"{quote_value(name)} is not an option; {hint}")
+                after_unknown = name == word and not has_arguments
+            elif not after_unknown or is_flag(word):
+                kept.append(word)
+                after_unknown = False
+        return kept + list(rest[len(flags) :]), problems
+
+class _FlagOption(click.Option):
+    """A flag of the table, declared for completion; its values never come through click."""
+
+
+def _declare(flag: Flag) -> _FlagOption:
+    names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
+    words = [word for word in flag.kind.words if word]
+    return _FlagOption(
+        names,
+        is_flag=flag.kind is SWITCH,
+        type=None if flag.kind is SWITCH else click.Choice(words) if words else str,
+        help=flag.help,
+        expose_value=False,
+    )
+
+
+def is_ours(flag: Flag) -> bool:
+    """True for an option that istio-iptables does not have."""
+    return flag.long != "" and flag.environment[:1] != () and flag.environment[0].startswith("NETINIT_")
+
+
+def spell(flag: Flag) -> str:
+    """The spellings as help lists them: `-p, --envoy-port PORT`."""
+    if not flag.long:
+        return flag.environment[0]
+    short = f"-{flag.short}, " if flag.short else ""
+    names = ", ".join([f"--{name}" for name in (flag.long, *flag.aliases)])
+    return f"{short}{names}" if flag.kind is SWITCH else f"{short}{names} {flag.kind.metavar}"
+
+
+def explain(flag: Flag) -> str:
+    """What the flag means, its default and its variables."""
+    notes = [f"default: {default}"] if (default := spell_default(flag)) else []
+    if flag.long and flag.environment:
+        notes.append(f"env: {', '.join(flag.environment)}")
+    return f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
+
+
+def spell_default(flag: Flag) -> str:
+    """The default as the flag would spell it; empty where it is empty, off or depends on other options."""
+    value = Options._defaults[flag.field]  # noqa: SLF001 - read only
+    if value is None or value in ((), False, "", 0):
+        return ""
+    return flag.kind.write(value)

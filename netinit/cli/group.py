@@ -1,0 +1,90 @@
+"""The command `netinit` as click sees it: commands are imported when they are asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from netinit import __version__
+from netinit.cli.flags import HELP_NAMES
+from netinit.errors import OptionError
+
+COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
+    "apply": ("apply", "Program the rules into this network namespace, or the one that is named."),
+    "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
+    "verify": ("verify", "Compare a pod's live rules with what the options want."),
+    "render": ("render", "Print what apply would program; touches nothing, needs no privilege."),
+    "explain": ("explain", "Tell what happens to a connection, and which option made it so."),
+    "lint": ("lint", "Find options that contradict each other or have no effect."),
+    "draw": ("draw", "Draw the way of packets through the chains."),
+    "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
+    "inject": ("inject", "Add the init container and the proxy to the pods of manifests."),
+    "check-inject": ("check_inject", "Tell for each object whether it will be injected, and why."),
+    "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
+    "version": ("version", "Print the version."),
+}
+ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
+
+
+class LazyGroup(click.Group):
+    """Lists the commands that this installation has; imports the one that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name, (module, _) in COMMANDS.items() if find_spec(f"netinit.cli.{module}")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"netinit.cli.{COMMANDS[name][0]}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in (*known, *ALIASES) and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], known)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"commands: {', '.join(known)}"
+            raise OptionError(f"{args[0]!r} is not a command; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings=HELP_NAMES)
+@click.version_option(__version__, prog_name="netinit", message="%(prog)s %(version)s")
+def root() -> None:
+    """The interception layer of a service mesh pod.
+
+    Flags without a command program the rules, as istio-iptables does: `netinit -p 15001 -u 1337 -b '*'` is `netinit
+    apply` with these flags. `netinit COMMAND --help` lists a command's options.
+    """
+
+
+def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> int:
+    """The exit code of a command line; NetinitError for what went wrong.
+
+    `alone`: the words are apply's, which the program's name or the lack of a command implies.
+    """
+    command: click.Command = root
+    if not alone and not words:
+        sys.stderr.write(root.get_help(click.Context(root, info_name=program, help_option_names=HELP_NAMES["help_option_names"])) + "\n")
+        return OptionError.exit_code  # not 0: a container without arguments would pass for one that has done its job
+    if alone:
+        from netinit.cli import apply
+
+        command = apply.command
+    try:
+        result = command.main(list(words), prog_name=program, standalone_mode=False, obj=environ)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.ClickException as error:
+        raise OptionError(*error.format_message().splitlines()) from None
+    return result if isinstance(result, int) else 0

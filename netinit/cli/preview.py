@@ -1,0 +1,66 @@
+"""What would be programmed, as text: nothing is touched and no privilege is needed."""
+
+from __future__ import annotations
+
+from netinit import render
+from netinit.errors import OptionError
+from netinit.host.detect import settle
+from netinit.host.netns import enter, leave, path_of
+from netinit.logs import Log
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.network import FAMILIES
+
+FORMATS = ("restore", "commands", "json", "nft")
+FAMILY_CHOICES = {"both": FAMILIES, "ipv4": FAMILIES[:1], "ipv6": FAMILIES[1:]}
+
+
+def preview(options: Options, log: Log, form: str = "restore", family: str = "both") -> str:
+    """The plan of the options in one of FORMATS; what the user should know goes to the log.
+
+    IPv6 and the name servers are decided as apply decides them, by the addresses and /etc/resolv.conf found here. With
+    --cleanup-only or --skip-rule-apply nothing would be programmed: the plan is empty.
+    """
+    wanted = decide(options, log)
+    if options.cleanup_only or options.skip_rule_apply:
+        wanted = EMPTY_PLAN
+        log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
+    families = tuple([one for one in FAMILY_CHOICES[family] if one in wanted.families])
+    if not families and wanted.families:
+        log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
+    if form == "json":
+        return render.render_json(wanted, families)
+    if form == "commands":
+        return render.render_commands(wanted, families, comments=options.rule_comments)
+    if form == "nft":
+        return _render_nft(wanted, options, family)
+    return render.render_restore(wanted, families, comments=options.rule_comments)
+
+
+def decide(options: Options, log: Log) -> Plan:
+    """The plan of the options in the namespace that they name; NamespaceError when that cannot be looked into."""
+    path = path_of(options.netns, options.pid)
+    left = enter(path) if path and _is_open(options) else None
+    try:
+        settled = settle(options)
+    finally:
+        if left is not None:
+            leave(left)
+    made = plan(settled.options)
+    for warning in settled.warnings + made.warnings:
+        log.warn(warning)
+    return made
+
+
+def _is_open(options: Options) -> bool:
+    """Whether something is left to the namespace's addresses, so that it must be looked into."""
+    return options.ipv6 == "auto"
+
+
+def _render_nft(wanted: Plan, options: Options, family: str) -> str:
+    if family != "both":
+        raise OptionError(f"--family: '{family}' is not possible with --format nft, whose tables hold both families; leave it out")
+    from netinit.rules.nft import render_script
+
+    return render_script(wanted, comments=options.rule_comments)

@@ -1,0 +1,18 @@
+"""`netinit remove`: the namespace as it was before."""
+
+from __future__ import annotations
+
+import click
+
+from netinit.cli import start
+from netinit.cli.flags import FlagCommand
+from netinit.options import Options
+
+
+@click.command("remove", cls=FlagCommand)
+def command(options: Options) -> int:
+    """Remove all rules, chains, routes and the address that this program or istio-iptables made.
+
+    The options that they were made with need not be given. Others' rules stay as they are.
+    """
+    return start.apply(options.replace(cleanup_only=True))

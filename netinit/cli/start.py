@@ -1,0 +1,143 @@
+"""Decides who reads the command line: the lean path of apply, which imports next to nothing, or click.
+
+Lean are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as 1.0's template has it) and
+everything under the program name `istio-iptables`. What the lean path cannot read (a flag that does not exist, --help)
+goes to click, which knows every command's flags and what was probably meant.
+"""
+
+from __future__ import annotations
+
+import posix
+import sys
+
+from netinit.argv import is_flag, parse_flags, take_flags
+from netinit.errors import NetinitError, OptionError
+from netinit.logs import Log, write_termination_log
+from netinit.options import Options
+from netinit.records import Record
+from netinit.values import TRUE_WORDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+NAME = "netinit"
+ISTIO_NAME = "istio-iptables"
+APPLY = "apply"
+COMPLETION_VARIABLE = "_NETINIT_COMPLETE"  # click's; a shell sets it to ask for completions
+OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
+FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
+
+
+class Call(Record):
+    """A command line, understood so far that it is clear who reads the rest."""
+
+    program: str  # as usage lines name it
+    istio: bool  # exit codes as in Istio
+    apply: bool  # the init container's job: errors are events, and go to the termination log
+    words: tuple[str, ...]  # for apply its flags; else the command and its arguments
+
+
+def main() -> NoReturn:
+    """Runs this process's command line and ends the process with its exit code."""
+    code = run(sys.argv, _environment())
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
+        posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
+    if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
+        sys.exit(code)
+    posix._exit(code)  # noqa: SLF001 - saves the interpreter's tidying up
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """The exit code of a command line, program name first; errors have been told on stderr."""
+    call = read_call(argv)
+    try:
+        return _dispatch(call, environ)
+    except NetinitError as error:
+        code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
+        return _report(call, environ, str(error), code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - a fault of ours: told in one line, with --debug in full
+        return _report(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
+
+
+def read_call(argv: Sequence[str]) -> Call:
+    """Who is to read the command line."""
+    words = tuple(argv[1:])
+    if argv[0].rpartition("/")[2] == ISTIO_NAME:
+        return Call(program=ISTIO_NAME, istio=True, apply=True, words=words)
+    first = words[0] if words else ""
+    if first == ISTIO_NAME:
+        return Call(program=f"{NAME} {ISTIO_NAME}", istio=True, apply=True, words=words[1:])
+    if first == APPLY:
+        return Call(program=f"{NAME} {APPLY}", istio=False, apply=True, words=words[1:])
+    if is_flag(first) and first not in OF_THE_GROUP:
+        return Call(program=NAME, istio=False, apply=True, words=words)
+    return Call(program=NAME, istio=False, apply=False, words=words)
+
+
+def apply(options: Options) -> int:
+    """Does what the options say and returns the exit code; NetinitError where that failed."""
+    log = Log(options.log_level, as_json=options.log_as_json)
+    if options.dry_run:
+        from netinit.cli.preview import preview
+
+        sys.stdout.write(preview(options, log))
+        return 0
+    from netinit.apply import main as do
+
+    return do(options, log)
+
+
+def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
+    if call.apply and COMPLETION_VARIABLE not in environ:
+        try:
+            texts = parse_flags(call.words)
+        except OptionError as error:
+            return _ask_click(call, environ, error)
+        return apply(Options.from_texts(texts, environ))
+    return _ask_click(call, environ, None)
+
+
+def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
+    """Lets click read the command line; without click a `known` error is better than none."""
+    try:
+        import click  # noqa: F401 - to see whether it is there
+    except ImportError:
+        import site
+
+        site.main()  # -S left out the folder of installed packages
+    try:
+        from netinit.cli import group
+    except ImportError as error:
+        raise known or NetinitError(f"this command wants the Python package click ({error}); install it") from None
+    return group.run(call.program, call.words, environ, alone=call.apply)
+
+
+def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
+    """Tells the error that is being handled: as an event in the init container, else as plain lines."""
+    texts = take_flags(call.words).texts
+    if call.apply:
+        as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
+        Log(as_json=as_json in TRUE_WORDS).error(message)
+        write_termination_log(message)
+    else:
+        sys.stderr.write("".join([f"{call.program}: {line}\n" for line in message.splitlines()]))
+    if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
+        import traceback
+
+        traceback.print_exc()
+    return code
+
+
+def _environment() -> dict[str, str]:
+    """The environment as text; what os.environ is, without importing os."""
+    how = ("utf-8", "surrogateescape")
+    return {name.decode(*how): text.decode(*how) for name, text in posix.environ.items()}
