@@ -193,6 +193,8 @@ def _connect(probe: Probe, token: bytes, deadline: float) -> int:
             os.setresuid(probe.uid, probe.uid, probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
+            if probe.destination[0] == PASSTHROUGH[IPV6]:  # else the kernel takes ::6 as the source too, which is spared
+                connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)
             answer = connection.recv(TOKEN_BYTES, socket.MSG_WAITALL)
