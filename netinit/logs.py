@@ -52,8 +52,8 @@ class Log:
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
-            lines = [format_event("info", message, self._clock()), *[escape(line, keep="\t") for line in text.splitlines()]]
-            self._emit("\n".join(lines))
+            lines = [escape(line, keep="\t") for line in text.splitlines()]
+            self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
     def debug(self, message: str) -> None:
         """What was seen and decided on the way."""
@@ -93,7 +93,7 @@ def format_time(nanoseconds: int) -> str:
 
 
 def escape(text: str, keep: str = "") -> str:
-    """The text on one line: what is not printable is spelled as in a Python string, but for the characters in `keep`."""
+    """The text on one line: what is not printable is spelled as in a Python string, unless it is in `keep`."""
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text])

@@ -60,7 +60,7 @@ def _ours(field: str, long: str, kind: Kind, text: str) -> Flag:
 FLAGS = (
     # No variable for -p: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod.
     Flag(field="outbound_port", long="envoy-port", short="p", kind=v.PORT, help="Outbound TCP is redirected to this port."),
-    _istio("inbound_port", "inbound-capture-port", "z", v.PORT, "Inbound TCP is redirected to this port (classic layout: by default the value of -p)."),
+    _istio("inbound_port", "inbound-capture-port", "z", v.PORT, "Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p)."),
     _istio("tunnel_port", "inbound-tunnel-port", "e", v.PORT, "The inbound tunnel (HBONE) port, never redirected.", current_only=True),
     _istio("proxy_uids", "proxy-uid", "u", v.UIDS, "Traffic of these users is not redirected (default: the uid of $ENVOY_USER, else 1337)."),
     _istio("proxy_gids", "proxy-gid", "g", v.GIDS, "Traffic of these groups is not redirected (default: the value of -u)."),

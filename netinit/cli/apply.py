@@ -20,7 +20,7 @@ from netinit.options import Options
 
 @click.command("apply", cls=FlagCommand)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="With --dry-run: in which form (default: restore).")
-@click.option("--family", type=click.Choice(list(FAMILY_CHOICES)), help="With --dry-run: of which family (default: both).")
+@click.option("--family", type=click.Choice(FAMILY_CHOICES), help="With --dry-run: of which family (default: both).")
 def command(options: Options, form: str | None, family: str | None) -> int:
     """Program the interception rules into this network namespace, or into the one that is named.
 
@@ -32,5 +32,6 @@ def command(options: Options, form: str | None, family: str | None) -> int:
         raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
     if not options.dry_run:
         return start.apply(options)
-    sys.stdout.write(preview(options, Log(options.log_level, as_json=options.log_as_json), form or FORMATS[0], family or "both"))
+    log = Log(options.log_level, as_json=options.log_as_json)
+    sys.stdout.write(preview(options, log, form or FORMATS[0], family or "both"))
     return 0

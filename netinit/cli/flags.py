@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
-from netinit.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
 from netinit.values import SWITCH, quote_value
 
@@ -49,9 +48,9 @@ class FlagCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options first, then the table's by where they come from."""
-        own = [record for param in self.get_params(ctx) if not isinstance(param, _FlagOption) and (record := param.get_help_record(ctx))]
+        own = [param.get_help_record(ctx) for param in self.get_params(ctx) if not isinstance(param, _FlagOption)]
         with formatter.section("Options"):
-            formatter.write_dl(own)
+            formatter.write_dl([record for record in own if record])
         groups = {
             "Options of istio-iptables": [flag for flag in FLAGS if flag.long and not is_ours(flag)],
             "Options of netinit": [flag for flag in FLAGS if flag.long and is_ours(flag)],
@@ -65,7 +64,9 @@ class FlagCommand(click.Command):
         """The words without the flags that nobody knows, and a problem for each of these with what may be meant."""
         from difflib import get_close_matches
 
-        known = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)]
+        known = [
+            name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts) if is_flag(name)
+        ]
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
         problems: list[str] = []
@@ -82,6 +83,7 @@ class FlagCommand(click.Command):
                 kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
+
 
 class _FlagOption(click.Option):
     """A flag of the table, declared for completion; its values never come through click."""

@@ -34,16 +34,21 @@ class LazyGroup(click.Group):
     """Lists the commands that this installation has; imports the one that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands whose module is there."""
         return [name for name, (module, _) in COMMANDS.items() if find_spec(f"netinit.cli.{module}")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command by its name or alias, imported now."""
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in self.list_commands(ctx):
             return None
         command: click.Command = import_module(f"netinit.cli.{COMMANDS[name][0]}").command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named; OptionError with what may be meant where there is none."""
         known = self.list_commands(ctx)
         if args[0] not in (*known, *ALIASES) and not args[0].startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
@@ -54,6 +59,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help, without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
@@ -75,7 +81,8 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
     """
     command: click.Command = root
     if not alone and not words:
-        sys.stderr.write(root.get_help(click.Context(root, info_name=program, help_option_names=HELP_NAMES["help_option_names"])) + "\n")
+        context = click.Context(root, info_name=program, help_option_names=HELP_NAMES["help_option_names"])
+        sys.stderr.write(root.get_help(context) + "\n")
         return OptionError.exit_code  # not 0: a container without arguments would pass for one that has done its job
     if alone:
         from netinit.cli import apply

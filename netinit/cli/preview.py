@@ -10,10 +10,9 @@ from netinit.logs import Log
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.network import FAMILIES
 
 FORMATS = ("restore", "commands", "json", "nft")
-FAMILY_CHOICES = {"both": FAMILIES, "ipv4": FAMILIES[:1], "ipv6": FAMILIES[1:]}
+FAMILY_CHOICES = ("both", "ipv4", "ipv6")
 
 
 def preview(options: Options, log: Log, form: str = "restore", family: str = "both") -> str:
@@ -26,7 +25,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     if options.cleanup_only or options.skip_rule_apply:
         wanted = EMPTY_PLAN
         log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
-    families = tuple([one for one in FAMILY_CHOICES[family] if one in wanted.families])
+    families = tuple([one for one in wanted.families if family in ("both", one.name.lower())])
     if not families and wanted.families:
         log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
     if form == "json":
@@ -60,7 +59,7 @@ def _is_open(options: Options) -> bool:
 
 def _render_nft(wanted: Plan, options: Options, family: str) -> str:
     if family != "both":
-        raise OptionError(f"--family: '{family}' is not possible with --format nft, whose tables hold both families; leave it out")
-    from netinit.rules.nft import render_script
+        raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
+    from netinit.rules.nft.writer import render_script
 
     return render_script(wanted, comments=options.rule_comments)

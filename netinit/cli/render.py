@@ -13,8 +13,10 @@ from netinit.options import Options
 
 
 @click.command("render", cls=FlagCommand)
-@click.option("--format", "form", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True, help="In which form.")
-@click.option("--family", type=click.Choice(list(FAMILY_CHOICES)), default="both", show_default=True, help="Of which address family.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="In which form."
+)
+@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="Of which family.")
 def command(options: Options, form: str, family: str) -> int:
     """Print what apply would program; touches nothing and needs no privilege.
 
