@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.rules.matches.base import EXTENSION, PROTOCOL, Match, XtMatch, spell_list, spell_not, spell_one_of
+from netinit.rules.matches.base import EXTENSION, PROTOCOL, Match, XtMatch, spell_list, spell_not, spell_one_of, truth_of
 from netinit.rules.network import Family
 from netinit.rules.targets import Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.packet import Packet, Surroundings
 
 
 class OtherProtocol(Match):
@@ -23,6 +27,9 @@ class OtherProtocol(Match):
 
     def nft(self) -> str:
         return f"meta l4proto != {self.name}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return packet.protocol != self.name
 
     def describe(self) -> str:
         return f"it is not {self.name.upper()}"
@@ -50,6 +57,12 @@ class PortRange(Match):
         texts = [str(low) if low == high else f"{low}-{high}" for low, high in self.ranges]
         return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if packet.protocol != self.protocol:
+            return False
+        port = packet.source_port if self.source else packet.destination_port
+        return None if port is None else any(low <= port <= high for low, high in self.ranges) is not self.negated
+
     def describe(self) -> str:
         side = "source" if self.source else "destination"
         ranges = [str(low) if low == high else f"{low} to {high}" for low, high in self.ranges]
@@ -72,6 +85,13 @@ class TcpFlags(Match):
         mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
         return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if packet.protocol != "tcp":
+            return False
+        if packet.flags is None:
+            return None
+        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
+
     def describe(self) -> str:
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
 
@@ -90,6 +110,12 @@ class OwnerRange(Match):
 
     def nft(self) -> str:
         return spell_one_of(f"meta sk{self.kind}", (f"{self.first}-{self.last}",), self.negated)
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if not packet.has_socket:
+            return self.negated
+        owner = packet.uid if self.kind == "uid" else packet.gid
+        return None if owner is None else (self.first <= owner <= self.last) is not self.negated
 
     def describe(self) -> str:
         return f"its socket's {self.kind} is {spell_not(self.negated)}from {self.first} to {self.last}"
@@ -112,6 +138,12 @@ class MaskedMark(Match):
         whose = "ct" if self.connection else "meta"
         return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
+            return False  # xt_connmark says no, negated or not
+        mark = packet.connection_mark if self.connection else packet.mark
+        return (mark & self.mask == self.value) is not self.negated
+
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
         return f"{whose} mark under the mask {self.mask:#x} is {spell_not(self.negated)}{self.value:#x}"
@@ -133,6 +165,12 @@ class AddressType(Match):
         side = "saddr" if self.side == "source" else "daddr"
         return spell_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        local = surroundings.is_local(packet.source if self.side == "source" else packet.destination)
+        if "LOCAL" in self.types and (local or self.types == ("LOCAL",)):
+            return truth_of(local, self.negated)
+        return None
+
     def describe(self) -> str:
         return f"its {self.side} address is {spell_not(self.negated)}of the type {' or '.join(self.types)}"
 
@@ -149,6 +187,11 @@ class OtherState(Match):
 
     def nft(self) -> str:
         return f"ct state != {','.join([state.lower() for state in self.states])}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if packet.state in self.states:
+            return False
+        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else True
 
     def describe(self) -> str:
         return f"its connection is neither {' nor '.join(self.states)}"

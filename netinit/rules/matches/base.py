@@ -12,7 +12,9 @@ from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
+
+    from netinit.rules.packet import Packet, Surroundings
 
 # The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
@@ -36,6 +38,10 @@ class Match(Record):
     @abstractmethod
     def nft(self) -> str:
         """The match as nft lists it: one expression, sets for lists."""
+
+    @abstractmethod
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        """Whether the match holds for the packet; None where that cannot be known."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -62,3 +68,13 @@ def spell_not(negated: bool) -> str:
 def spell_list(words: Iterable[object]) -> str:
     """The words, with commas."""
     return ", ".join([str(word) for word in words])
+
+
+def truth_of(found: bool | None, negated: bool) -> bool | None:
+    """The truth, turned round where the match is negated; what is not known stays so."""
+    return None if found is None else found is not negated
+
+
+def is_one_of(value: int | None, values: Container[object]) -> bool | None:
+    """Whether the value is among the values; None where it is not known."""
+    return None if value is None else value in values

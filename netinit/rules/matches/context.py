@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not
+from netinit.rules.matches.base import EXTENSION, Match, XtMatch, is_one_of, spell_not, truth_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.packet import Packet, Surroundings
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
@@ -23,6 +27,12 @@ class Owner(Match):
     def nft(self) -> str:
         return f"meta sk{self.kind} {'!= ' if self.negated else ''}{self.number}"
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if not packet.has_socket:  # xt_owner says yes to every negated question then
+            return self.negated
+        owner = packet.uid if self.kind == "uid" else packet.gid
+        return truth_of(is_one_of(owner, (self.number,)), self.negated)
+
     def describe(self) -> str:
         return f"its socket's {self.kind} is {spell_not(self.negated)}{self.number}"
 
@@ -39,6 +49,9 @@ class Mark(Match):
     def nft(self) -> str:
         return f"meta mark {'!= ' if self.negated else ''}{self.value:#010x}"
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return (packet.mark == self.value) is not self.negated
+
     def describe(self) -> str:
         return f"its mark is {spell_not(self.negated)}{self.value}"
 
@@ -53,6 +66,9 @@ class ConnectionMark(Match):
 
     def nft(self) -> str:
         return f"ct mark {self.value:#010x}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return packet.state not in ("", "INVALID", "UNTRACKED") and packet.connection_mark == self.value
 
     def describe(self) -> str:
         return f"its connection's mark is {self.value}"
@@ -71,6 +87,11 @@ class ConnectionState(Match):
     def nft(self) -> str:
         return f"ct state {','.join([state for state in NFT_STATES if state.upper() in self.states])}"
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if packet.state in self.states:
+            return True
+        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else False
+
     def describe(self) -> str:
         return f"its connection is {' or '.join(self.states)}"
 
@@ -88,6 +109,9 @@ class Socket(Match):
         """Expressions under which the match does not hold though `nft` does: a socket bound to all addresses."""
         return ("socket wildcard 1",)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return packet.socket
+
     def describe(self) -> str:
         return "a socket is open for it"
 
@@ -102,6 +126,9 @@ class UnknownMatch(Match):
 
     def nft(self) -> str:
         return self.text
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return None
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"

@@ -11,12 +11,18 @@ from netinit.rules.matches.base import (
     SOURCE,
     Match,
     XtMatch,
+    is_one_of,
     spell_each,
     spell_list,
     spell_not,
     spell_one_of,
+    truth_of,
 )
 from netinit.rules.network import Network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.packet import Packet, Surroundings
 
 
 class Source(Match):
@@ -30,6 +36,9 @@ class Source(Match):
 
     def nft(self) -> str:
         return _spell_networks("saddr", self.networks, self.negated)
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return truth_of(_lies_in(packet.source, self.networks), self.negated)
 
     def describe(self) -> str:
         return f"it comes {spell_not(self.negated)}from {spell_list(self.networks)}"
@@ -47,6 +56,9 @@ class Destination(Match):
     def nft(self) -> str:
         return _spell_networks("daddr", self.networks, self.negated)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return truth_of(_lies_in(packet.destination, self.networks), self.negated)
+
     def describe(self) -> str:
         return f"it goes {spell_not(self.negated)}to {spell_list(self.networks)}"
 
@@ -62,6 +74,9 @@ class InInterface(Match):
 
     def nft(self) -> str:
         return _spell_interfaces("iifname", self.names, self.negated)
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return _is_named(packet.in_interface, self.names) is not self.negated
 
     def describe(self) -> str:
         return f"it came in {spell_not(self.negated)}through {spell_list(self.names)}"
@@ -79,6 +94,9 @@ class OutInterface(Match):
     def nft(self) -> str:
         return _spell_interfaces("oifname", self.names, self.negated)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return _is_named(packet.out_interface, self.names) is not self.negated
+
     def describe(self) -> str:
         return f"it leaves {spell_not(self.negated)}through {spell_list(self.names)}"
 
@@ -93,6 +111,9 @@ class Protocol(Match):
 
     def nft(self) -> str:
         return f"meta l4proto {self.name}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        return packet.protocol == self.name
 
     def describe(self) -> str:
         return f"it is {self.name.upper()}"
@@ -119,6 +140,12 @@ class Port(Match):
         ports = [str(port) for port in sorted(set(self.ports))]
         return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", ports, self.negated)
 
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+        if packet.protocol != self.protocol:
+            return False
+        port = packet.source_port if self.source else packet.destination_port
+        return truth_of(is_one_of(port, self.ports), self.negated)
+
     def describe(self) -> str:
         side = "source" if self.source else "destination"
         return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(self.ports)}"
@@ -141,3 +168,12 @@ def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
 def _as_number(name: str) -> int:
     """The name as the kernel compares it in a set: a number, here of the byte order of nearly all machines."""
     return int.from_bytes(name.encode(), "little")
+
+
+def _lies_in(address: int | None, networks: tuple[Network, ...]) -> bool | None:
+    return None if address is None else any(network.first <= address <= network.last for network in networks)
+
+
+def _is_named(interface: str, names: tuple[str, ...]) -> bool:
+    """Whether one of the names, which may end in `+` for any ending, is the interface's; no interface has no name."""
+    return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)

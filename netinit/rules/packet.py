@@ -1,0 +1,69 @@
+"""What a rule can see: a packet, and the host it travels through.
+
+A match answers with a truth: True, False, or None where it cannot be known. None is never taken for either.
+"""
+
+from __future__ import annotations
+
+from netinit.records import Record
+from netinit.rules.network import Family, Network
+
+LOOPBACK_DEVICE = "lo"
+
+
+class Packet(Record):
+    """A packet at one point of its way. Addresses and ports are numbers; None where nobody can know them.
+
+    `has_socket` tells whether a socket of this namespace sends it; `uid` and `gid` are that socket's. `state` is what
+    connection tracking says of it; empty before it was asked. `socket` tells whether a socket is connected or bound to
+    the very address that the packet goes to.
+    """
+
+    family: Family
+    protocol: str
+    source: int | None
+    destination: int | None
+    source_port: int | None = None
+    destination_port: int | None = None
+    in_interface: str = ""
+    out_interface: str = ""
+    has_socket: bool = False
+    uid: int | None = None
+    gid: int | None = None
+    mark: int = 0
+    state: str = ""
+    connection_mark: int = 0
+    socket: bool | None = False
+    flags: tuple[str, ...] | None = None
+
+
+class Surroundings(Record):
+    """The host as far as packets depend on it. `addresses` are pairs of an interface and an address as a number."""
+
+    family: Family
+    addresses: tuple[tuple[str, int], ...] = ()
+    routes: tuple[tuple[Network, str], ...] = ()  # beside the host's own addresses; the longest prefix wins
+    default_interface: str = "eth0"
+    forwards: bool = False
+    local_marks: frozenset[int] = frozenset()  # marks that a policy rule routes to this host
+
+    def is_local(self, address: int | None) -> bool | None:
+        """Whether the host itself has the address."""
+        if address is None:
+            return None
+        return Network.parse(self.family.loopback).last == address or (
+            self.family.version == 4 and address >> 24 == 127  # noqa: PLR2004 - 127/8 of IPv4
+        ) or any(own == address for _, own in self.addresses)
+
+    def primary_address(self, interface: str) -> int | None:
+        """The first address of an interface, which REDIRECT sends incoming packets to."""
+        if interface == LOOPBACK_DEVICE:
+            return Network.parse(self.family.loopback).first
+        return next((address for name, address in self.addresses if name == interface), None)
+
+    def leaving_interface(self, address: int | None, mark: int) -> str:
+        """The interface that a packet of this host to the address leaves through."""
+        if address is None or self.is_local(address) or mark in self.local_marks:
+            return LOOPBACK_DEVICE
+        fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]
+        return max(fitting)[1] if fitting else self.default_interface
