@@ -1,0 +1,65 @@
+"""Injection: deciding which pods get the sidecar and its init container, and adding them. Pure: no I/O.
+
+    config = load_config(text_of_the_config_map)
+    decision = decide(pod, "shop", config)
+    if decision.inject:
+        injected = inject_pod(pod, config, namespace=Namespace(name="shop"))
+        operations = json_patch(pod, injected)
+
+Pods are trees (dict, list, scalars) as YAML and JSON give them; none that is passed in is ever changed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netinit.inject.config import InjectionConfig, load_config
+    from netinit.inject.decision import Decision, Step, decide, decide_manually
+    from netinit.inject.initcontainer import init_container
+    from netinit.inject.meshconfig import MeshConfig
+    from netinit.inject.owner import Owner
+    from netinit.inject.patch import apply_patch, json_patch
+    from netinit.inject.pod import Namespace, Settings, inject_pod
+
+__all__ = [
+    "Decision",
+    "InjectionConfig",
+    "MeshConfig",
+    "Namespace",
+    "Owner",
+    "Settings",
+    "Step",
+    "apply_patch",
+    "decide",
+    "decide_manually",
+    "init_container",
+    "inject_pod",
+    "json_patch",
+    "load_config",
+]
+
+_HOMES = {
+    "Decision": "decision",
+    "InjectionConfig": "config",
+    "MeshConfig": "meshconfig",
+    "Namespace": "pod",
+    "Owner": "owner",
+    "Settings": "pod",
+    "Step": "decision",
+    "apply_patch": "patch",
+    "decide": "decision",
+    "decide_manually": "decision",
+    "init_container": "initcontainer",
+    "inject_pod": "pod",
+    "json_patch": "patch",
+    "load_config": "config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, each imported when it is first used: the template engine alone needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,197 @@
+"""The annotations that injection reads: what each accepts, and the check of a pod's before anything is rendered.
+
+One table, one line an annotation: a new one is an entry here and a golden. The accepted forms are Istio's; where Istio
+checks nothing although a bad value would reach the init container's command line (includeOutboundPorts, the interface
+lists), ours checks too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+
+from netinit.errors import InjectionError, ParseError
+from netinit.inject import goyaml
+from netinit.inject.tree import mapping
+
+__all__ = [
+    "CHECKS",
+    "DEFAULT_CONTAINER",
+    "INTERCEPTION_MODE",
+    "INTERCEPTION_MODES",
+    "JSON_VALUED",
+    "MERGE_METRICS",
+    "NATIVE_SIDECAR",
+    "OVERRIDES",
+    "PROXY_CONFIG",
+    "PROXY_IMAGE_TYPE",
+    "REWRITE_PROBES",
+    "STATUS",
+    "STATUS_PORT",
+    "TEMPLATES",
+    "go_bool",
+    "problems",
+    "validate",
+]
+
+STATUS = "sidecar.istio.io/status"
+INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
+NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar"
+PROXY_IMAGE_TYPE = "sidecar.istio.io/proxyImageType"
+REWRITE_PROBES = "sidecar.istio.io/rewriteAppHTTPProbers"
+STATUS_PORT = "status.sidecar.istio.io/port"
+OVERRIDES = "proxy.istio.io/overrides"
+PROXY_CONFIG = "proxy.istio.io/config"
+TEMPLATES = "inject.istio.io/templates"
+MERGE_METRICS = "prometheus.istio.io/merge-metrics"
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_TRAFFIC = "traffic.sidecar.istio.io/"
+_READINESS = "readiness.status.sidecar.istio.io/"
+
+JSON_VALUED = frozenset(("sidecar.istio.io/userVolume", "sidecar.istio.io/userVolumeMount", "apm.datadoghq.com/env"))
+"""Annotations that templates read as JSON objects."""
+
+_DIGITS = re.compile(r"[0-9]{1,20}\Z")
+_INTERFACE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
+_QUANTITY = re.compile(
+    r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
+)
+_MAX_PORT = 65535
+_MAX_UINT32 = 2**32 - 1
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
+
+Check = Callable[[str], str | None]
+"""What is wrong with a value, in words that end the sentence, or None."""
+
+
+def go_bool(value: str) -> bool | None:
+    """The value as Go's ParseBool reads it, None for what it refuses."""
+    return True if value in _TRUE else False if value in _FALSE else None
+
+
+def _mode(value: str) -> str | None:
+    return None if value in INTERCEPTION_MODES else f"it must be one of {', '.join(INTERCEPTION_MODES)}"
+
+
+def _port(value: str) -> str | None:
+    text = value.strip()
+    if not _DIGITS.match(text) or int(text) > _MAX_PORT:
+        return f"it must be a port from 0 to {_MAX_PORT}"
+    return None
+
+
+def _unsigned(value: str) -> str | None:
+    if not _DIGITS.match(value) or int(value) > _MAX_UINT32:
+        return f"it must be a whole number from 0 to {_MAX_UINT32}"
+    return None
+
+
+def _ports(value: str) -> str | None:
+    for item in value.split(",") if value else ():
+        if problem := _port(item):
+            return f"{item!r} is no port: {problem}" if "," in value else problem
+    return None
+
+
+def _ports_or_all(value: str) -> str | None:
+    return None if value == "*" else _ports(value)
+
+
+def _networks(value: str) -> str | None:
+    for item in value.split(",") if value else ():
+        if not _is_network(item):
+            return f"{item!r} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
+    return None
+
+
+def _is_network(item: str) -> bool:
+    """Whether Go's ParseCIDR takes the item: an address with a prefix length, host bits allowed."""
+    address, _, prefix = item.partition("/")
+    if "%" in address or not _DIGITS.match(prefix) or prefix != str(int(prefix)):
+        return False
+    try:
+        return int(prefix) <= ipaddress.ip_address(address).max_prefixlen
+    except ValueError:
+        return False
+
+
+def _networks_or_all(value: str) -> str | None:
+    return None if value == "*" else _networks(value)
+
+
+def _interfaces(value: str) -> str | None:
+    for item in value.split(",") if value else ():
+        if not _INTERFACE.match(item.strip(" ")):
+            return f"{item!r} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+    return None
+
+
+def _bool(value: str) -> str | None:
+    return None if go_bool(value) is not None else "it must be true or false"
+
+
+def _quantity(value: str) -> str | None:
+    return None if _QUANTITY.match(value) else "it must be a quantity, such as 100m or 128Mi"
+
+
+def _proxy_config(value: str) -> str | None:
+    from netinit.inject.meshconfig import check_proxy_config
+
+    try:
+        tree = goyaml.load(value)
+    except ParseError as error:
+        return f"it is not YAML ({error})"
+    if tree is not None and not isinstance(tree, dict):
+        return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
+    return check_proxy_config(mapping(tree))
+
+
+CHECKS: Mapping[str, Check] = {
+    INTERCEPTION_MODE: _mode,
+    STATUS_PORT: _port,
+    _READINESS + "initialDelaySeconds": _unsigned,
+    _READINESS + "periodSeconds": _unsigned,
+    _READINESS + "failureThreshold": _unsigned,
+    _TRAFFIC + "includeOutboundIPRanges": _networks_or_all,
+    _TRAFFIC + "excludeOutboundIPRanges": _networks,
+    _TRAFFIC + "includeInboundPorts": _ports_or_all,
+    _TRAFFIC + "excludeInboundPorts": _ports,
+    _TRAFFIC + "includeOutboundPorts": _ports,
+    _TRAFFIC + "excludeOutboundPorts": _ports,
+    _TRAFFIC + "excludeInterfaces": _interfaces,
+    _TRAFFIC + "kubevirtInterfaces": _interfaces,
+    "istio.io/reroute-virtual-interfaces": _interfaces,
+    MERGE_METRICS: _bool,
+    PROXY_CONFIG: _proxy_config,
+    "sidecar.istio.io/proxyCPU": _quantity,
+    "sidecar.istio.io/proxyMemory": _quantity,
+    "sidecar.istio.io/proxyCPULimit": _quantity,
+    "sidecar.istio.io/proxyMemoryLimit": _quantity,
+}
+
+
+def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:
+    """A sentence for every annotation whose value is not accepted, in the table's order."""
+    found = []
+    for key, check in CHECKS.items():
+        if key not in annotations:
+            continue
+        value = annotations[key]
+        problem = check(value)
+        if key == INTERCEPTION_MODE and value not in modes:
+            problem = f"it must be one of {', '.join(modes)}"
+        if problem is not None:
+            found.append(f"invalid value {value!r} for annotation {key!r}: {problem}")
+    return tuple(found)
+
+
+def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
+    """Nothing; raises InjectionError with a line for every annotation whose value is not accepted.
+
+    `modes` are the interception modes of the release line: 1.0 had no NONE.
+    """
+    if found := problems(annotations, modes):
+        raise InjectionError("\n".join(found))

@@ -1,0 +1,201 @@
+"""The injector's configuration, classic or current, read once and then used for every pod.
+
+Classic (1.0 and 1.1): policy, one template in `[[ ]]` whose output has containers at the top, and from 1.1 on two
+lists of selectors. The releases between (1.3 to 1.8) have the same shape with `{{ }}` and values. Current: named
+templates in `{{ }}` that render a partial Pod, default templates, aliases and values. All templates are parsed here:
+one bad template refuses the whole configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from netinit.errors import ConfigError, ParseError, TemplateError
+from netinit.inject import goyaml
+from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
+from netinit.inject.gotemplate import Template
+from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.selectors import Selector
+from netinit.inject.tree import Tree, mapping, string, strings
+
+__all__ = ["InjectionConfig", "load_config", "load_values"]
+
+_CLASSIC_DELIMITERS = ("[[", "]]")
+_DELIMITERS = ("{{", "}}")
+_SIDECAR = "sidecar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectionConfig:
+    """A configuration whose templates are parsed. It is immutable and may serve many threads."""
+
+    classic: bool
+    policy: str
+    templates: Mapping[str, Template]
+    sources: Mapping[str, str]
+    default_templates: tuple[str, ...] = (_SIDECAR,)
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    never_inject_selectors: tuple[Selector, ...] = ()
+    always_inject_selectors: tuple[Selector, ...] = ()
+    injected_annotations: Mapping[str, str] = field(default_factory=dict)
+    values: Tree = field(default_factory=dict)
+    mesh: MeshConfig = field(default_factory=MeshConfig.of)
+    warnings: tuple[str, ...] = ()
+    brackets: bool = False
+
+    @property
+    def version(self) -> str:
+        """The SHA-256 of the classic template in hexadecimal, as classic status annotations carry it."""
+        return hashlib.sha256(self.sources[_SIDECAR].encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def load_config(
+    source: str | Tree, *, values: str | Tree | None = None, mesh: str | Tree | MeshConfig | None = None
+) -> InjectionConfig:
+    """The configuration of a text or of a whole ConfigMap (text or tree).
+
+    Values and mesh may be texts (JSON or YAML) or trees; values given here replace those of the ConfigMap. Raises
+    ConfigError, which says what is wrong where; a running server then keeps the configuration it has.
+    """
+    tree = _parsed(source, "injector configuration")
+    if tree.get("kind") == "ConfigMap":
+        data = strings(tree.get("data"))
+        if "config" not in data:
+            raise ConfigError(f"ConfigMap {_name(tree)}: data has no key 'config'; it has {_listed(data)}")
+        if values is None:
+            values = data.get("values")
+        tree = _parsed(data["config"], f"ConfigMap {_name(tree)}, key config")
+    settings = load_values(values)
+    if isinstance(tree.get("templates"), dict):
+        return _current(tree, settings, mesh)
+    if isinstance(tree.get("template"), str):
+        return _classic(tree, settings, mesh)
+    raise ConfigError(
+        f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
+    )
+
+
+def load_values(source: str | Tree | None) -> Tree:
+    """The values as Go decodes JSON into them: every number is a float. Raises ConfigError."""
+    if source is None or source == "":
+        return {}
+    return mapping(_with_floats(_parsed(source, "values")))
+
+
+def _parsed(source: str | Tree, what: str) -> Tree:
+    if not isinstance(source, str):
+        return source
+    try:
+        tree = json.loads(source) if source.lstrip().startswith("{") else goyaml.load(source)
+    except (ParseError, ValueError, RecursionError):
+        try:
+            tree = goyaml.load(source)
+        except ParseError as error:
+            raise ConfigError(f"{what}: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{what}: must be a mapping, not {json.dumps(tree)[:40]}")
+    return tree
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _name(config_map: Tree) -> str:
+    return string(mapping(config_map.get("metadata")).get("name")) or "without a name"
+
+
+def _listed(keys: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(keys)) or "nothing"
+
+
+def _policy(tree: Tree) -> str:
+    policy = tree.get("policy")
+    if policy is None:
+        return "enabled"
+    return string(policy)
+
+
+def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
+    if isinstance(mesh, MeshConfig):
+        return mesh
+    return MeshConfig.load(mesh, classic=classic) if isinstance(mesh, str) else MeshConfig.of(mesh, classic=classic)
+
+
+def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:
+    """The valid selectors of a list; each bad one is left out with a warning, as Istio does."""
+    items = tree.get(key) or []
+    if not isinstance(items, list):
+        raise ConfigError(f"injector configuration: {key} must be a list of selectors, not {json.dumps(items)[:60]}")
+    found = []
+    for position, item in enumerate(items):
+        try:
+            found.append(Selector.parse(item))
+        except ConfigError as error:
+            warnings.append(f"{key}[{position}] is left out: {error}")
+    return tuple(found)
+
+
+def _template(name: str, text: str, delimiters: tuple[str, str]) -> Template:
+    functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
+    try:
+        return Template.parse(name, text, functions=functions, delimiters=delimiters)
+    except TemplateError as error:
+        raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
+
+
+def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> InjectionConfig:
+    warnings: list[str] = []
+    text = tree["template"]
+    brackets = "[[" in text and "{{" not in text
+    delimiters = _CLASSIC_DELIMITERS if brackets else _DELIMITERS
+    return InjectionConfig(
+        classic=True,
+        brackets=brackets,
+        policy=_policy(tree),
+        templates={_SIDECAR: _template(_SIDECAR, text, delimiters)},
+        sources={_SIDECAR: text},
+        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
+        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
+        injected_annotations=strings(tree.get("injectedAnnotations")),
+        values=values,
+        mesh=_mesh(mesh, classic=brackets),
+        warnings=tuple(warnings),
+    )
+
+
+def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> InjectionConfig:
+    warnings: list[str] = []
+    sources: dict[str, str] = {}
+    for name, text in tree["templates"].items():
+        if not isinstance(text, str):
+            raise ConfigError(f"injector configuration: template {name!r} must be a text, not {json.dumps(text)[:60]}")
+        sources[name] = text
+    defaults = tree.get("defaultTemplates") or [_SIDECAR]
+    aliases = tree.get("aliases") or {}
+    if not isinstance(defaults, list) or not all(isinstance(name, str) for name in defaults):
+        raise ConfigError(f"injector configuration: defaultTemplates must be a list of names, not {defaults!r}")
+    if not isinstance(aliases, dict) or not all(isinstance(names, list) for names in aliases.values()):
+        raise ConfigError("injector configuration: aliases must map a name to a list of template names")
+    return InjectionConfig(
+        classic=False,
+        policy=_policy(tree),
+        templates={name: _template(name, text, _DELIMITERS) for name, text in sources.items()},
+        sources=sources,
+        default_templates=tuple(defaults),
+        aliases={alias: tuple(map(string, names)) for alias, names in aliases.items()},
+        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
+        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
+        injected_annotations=strings(tree.get("injectedAnnotations")),
+        values=values,
+        mesh=_mesh(mesh, classic=False),
+        warnings=tuple(warnings),
+    )

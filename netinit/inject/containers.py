@@ -1,0 +1,178 @@
+"""The containers of a pod: finding, ordering and overriding them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from netinit.errors import InjectionError
+from netinit.inject import gojson
+from netinit.inject.annotations import OVERRIDES
+from netinit.inject.merge import merge
+from netinit.inject.tree import Tree, clone, mapping, sequence, string
+
+__all__ = [
+    "CORE_DUMP",
+    "INIT",
+    "LISTS",
+    "PROXY",
+    "VALIDATION",
+    "Overrides",
+    "all_containers",
+    "find",
+    "find_proxy",
+    "move_to_init",
+    "named",
+    "names",
+    "normalize",
+    "reorder",
+    "security",
+    "without",
+]
+
+PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
+LISTS = ("containers", "initContainers")
+AUTO_IMAGE = "auto"
+
+
+def named(items: Any) -> list[Tree]:
+    """The items that are mappings; anything else in the list is the API server's to refuse."""
+    return [item for item in sequence(items) if isinstance(item, dict)]
+
+
+def names(items: Any) -> list[str]:
+    """The names of a list of containers, volumes or secrets, in order."""
+    return [string(item.get("name")) for item in named(items)]
+
+
+def find(items: Any, name: str) -> Tree | None:
+    """The item of that name, or None."""
+    return next((item for item in named(items) if item.get("name") == name), None)
+
+
+def without(items: Any, gone: list[str]) -> list[Any]:
+    """The list without the items of these names."""
+    return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
+
+
+def find_proxy(spec: Tree) -> Tree | None:
+    """The pod's istio-proxy, among its containers or, as a native sidecar, among its init containers."""
+    return find(spec.get("containers"), PROXY) or find(spec.get("initContainers"), PROXY)
+
+
+def all_containers(spec: Tree) -> list[Tree]:
+    """Containers, then init containers."""
+    return [item for key in LISTS for item in named(spec.get(key))]
+
+
+def _move(items: list[Any], name: str, *, first: bool) -> list[Any]:
+    found = [item for item in items if isinstance(item, dict) and item.get("name") == name]
+    rest = [item for item in items if item not in found] if found else items
+    return found + rest if first else rest + found
+
+
+def reorder(spec: Tree, *, proxy_first: bool) -> None:
+    """Put the containers of the spec in the order in which they must start.
+
+    The proxy comes last among the containers (so that kubectl exec picks the application), or first where the
+    application waits for it. Among init containers a native sidecar starts right behind istio-init, so that those of
+    the user have a network; otherwise istio-init is last, as the proxy does not run yet, and a validation first.
+    """
+    if "containers" in spec:
+        spec["containers"] = _move(sequence(spec["containers"]), PROXY, first=proxy_first)
+    if "initContainers" not in spec:
+        return
+    items = sequence(spec["initContainers"])
+    if find(items, PROXY):
+        for name in (CORE_DUMP, PROXY, INIT, VALIDATION):
+            items = _move(items, name, first=True)
+    else:
+        items = _move(items, VALIDATION, first=True)
+        for name in (INIT, CORE_DUMP):
+            items = _move(items, name, first=False)
+    spec["initContainers"] = items
+
+
+def normalize(spec: Tree) -> None:
+    """Make strings of what a template or a careless manifest wrote as numbers: arguments and variables.
+
+    Classic templates print `- 15001` and `- 80,`; the API server takes strings alone, and null is the empty one.
+    """
+    for container in all_containers(spec):
+        for key in ("args", "command"):
+            if isinstance(container.get(key), list):
+                container[key] = [item if isinstance(item, (dict, list)) else string(item) for item in container[key]]
+        for variable in named(container.get("env")):
+            if "value" in variable and not isinstance(variable["value"], (str, dict, list)):
+                variable["value"] = string(variable["value"])
+
+
+class Overrides:
+    """The user's containers that share a name with the template's, as the annotation keeps them."""
+
+    def __init__(self, saved: Tree) -> None:
+        self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
+
+    @classmethod
+    def of(cls, annotations: dict[str, str]) -> Overrides:
+        """The overrides of the annotation, none where it is absent. Raises InjectionError for bad JSON."""
+        text = annotations.get(OVERRIDES)
+        if text is None:
+            return cls({})
+        try:
+            saved = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InjectionError(f"invalid value {text!r} for annotation {OVERRIDES!r}: no JSON: {error}") from None
+        if not isinstance(saved, dict):
+            raise InjectionError(f"invalid value {text!r} for annotation {OVERRIDES!r}: it must be a JSON object")
+        return cls(saved)
+
+    def text(self) -> str:
+        """The annotation's value."""
+        return gojson.encode(
+            {key: [gojson.ordered_container(item) for item in items] for key, items in self.saved.items() if items}
+        )
+
+    def reinsert(self, spec: Tree) -> None:
+        """Add the saved containers that the spec lacks."""
+        for key in LISTS:
+            present = names(spec.get(key))
+            missing = [clone(item) for item in self.saved[key] if item.get("name") not in present]
+            if missing:
+                spec[key] = [*sequence(spec.get(key)), *missing]
+
+    def apply(self, spec: Tree, original: Tree, template: Tree, injected: dict[str, list[str]]) -> bool:
+        """Lay the user's containers over the merged ones of the same name; whether there were any.
+
+        The saved ones come first; else those of the original, unless the injection of before had added them
+        (`injected`, by list). An image `auto` means the template's.
+        """
+        found: dict[str, list[Tree]] = {key: [] for key in LISTS}
+        for key in LISTS:
+            for name in names(template.get(key)):
+                match = find(self.saved[key], name)
+                if match is None and name not in injected.get(key, ()):
+                    match = find(original.get(key), name)
+                if match is None:
+                    continue
+                overlay = clone(match)
+                if overlay.get("image") == AUTO_IMAGE:
+                    del overlay["image"]
+                found[key].append(overlay)
+                spec.update(merge({key: sequence(spec.get(key))}, {key: [overlay]}))
+        self.saved = found
+        return any(found.values())
+
+
+def move_to_init(spec: Tree) -> None:
+    """Turn a user's istio-proxy container into an init container, where a native sidecar's place is."""
+    proxy = find(spec.get("containers"), PROXY)
+    if proxy is None or find(spec.get("initContainers"), PROXY) is not None:
+        return
+    spec["containers"] = without(spec["containers"], [PROXY])
+    spec["initContainers"] = [*sequence(spec.get("initContainers")), proxy]
+
+
+def security(container: Tree | None) -> Tree:
+    """The container's security context, empty where it has none."""
+    return mapping(mapping(container).get("securityContext"))

@@ -1,0 +1,157 @@
+"""Whether a pod is injected, and the step of Istio's order that settled it.
+
+The API server's webhook selectors come before this (module webhooks); here is what the injector itself decides.
+The order is Istio's, and so are its two dialects of the label and annotation `sidecar.istio.io/inject`:
+
+- classic (1.0 and 1.1): the annotation, lower-cased; y, yes, true and on mean yes, empty means the default,
+  anything else means no;
+- current: a label of that name wins over the annotation, even when empty; only `true` and `false` count, anything
+  else is warned about and means the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from netinit.inject.selectors import Selector
+from netinit.inject.tree import Tree, mapping, strings
+
+__all__ = ["INJECT", "Decision", "Policy", "Step", "decide", "decide_manually", "ignored_namespaces"]
+
+INJECT = "sidecar.istio.io/inject"
+_CLASSIC_IGNORED = ("kube-system", "kube-public")
+_IGNORED = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+
+
+class Step(StrEnum):
+    """The step that settled a decision, in the order in which they are taken."""
+
+    HOST_NETWORK = "host-network"
+    NAMESPACE = "namespace"
+    LABEL = "label"
+    ANNOTATION = "annotation"
+    NEVER_SELECTOR = "neverInjectSelector"
+    ALWAYS_SELECTOR = "alwaysInjectSelector"
+    POLICY = "policy"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """`inject`, the reason in a sentence, the step that settled it, and what the injector warns about."""
+
+    inject: bool
+    reason: str
+    step: Step
+    warnings: tuple[str, ...] = ()
+
+
+class Policy(Protocol):
+    """What a decision needs of an injection configuration."""
+
+    @property
+    def classic(self) -> bool:
+        """Whether the classic dialect holds."""
+
+    @property
+    def policy(self) -> str:
+        """`enabled` or `disabled`."""
+
+    @property
+    def never_inject_selectors(self) -> tuple[Selector, ...]:
+        """Pods that are left out by default."""
+
+    @property
+    def always_inject_selectors(self) -> tuple[Selector, ...]:
+        """Pods that are injected by default."""
+
+
+def ignored_namespaces(*, classic: bool) -> tuple[str, ...]:
+    """The system namespaces that are never injected."""
+    return _CLASSIC_IGNORED if classic else _IGNORED
+
+
+def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
+    """The injector's decision on a pod of a namespace.
+
+    Only the pod's own metadata counts. `namespace` is the request's; the pod's own one wins where it has one. A
+    policy that is neither `enabled` nor `disabled` means no, whatever the pod asks for, as in Istio.
+    """
+    if early := _excluded(pod, namespace, classic=config.classic):
+        return early
+    if config.policy not in {"enabled", "disabled"}:
+        return Decision(
+            inject=False,
+            reason=f"the injector's policy {config.policy!r} is neither enabled nor disabled",
+            step=Step.POLICY,
+            warnings=(f"policy {config.policy!r} is neither enabled nor disabled: nothing is injected",),
+        )
+    asked, warnings = _asked(pod, classic=config.classic)
+    if asked is not None:
+        return asked
+    labels = strings(mapping(pod.get("metadata")).get("labels"))
+    for step, selectors, inject in (
+        (Step.NEVER_SELECTOR, config.never_inject_selectors, False),
+        (Step.ALWAYS_SELECTOR, config.always_inject_selectors, True),
+    ):
+        for position, selector in enumerate(selectors):
+            if not selector.empty and selector.matches(labels):
+                reason = f"{step.value}[{position}] matches the pod's labels ({selector})"
+                return Decision(inject=inject, reason=reason, step=step, warnings=warnings)
+    inject = config.policy == "enabled"
+    reason = f"the injector's policy is {config.policy}"
+    return Decision(inject=inject, reason=reason, step=Step.POLICY, warnings=warnings)
+
+
+def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
+    """The decision of manual injection (`kube-inject`): whoever asks for it wants it.
+
+    The classic one honours nothing but the host's network; the current one also leaves out the system namespaces and
+    pods that ask not to be injected, and takes the policy as enabled, without selectors.
+    """
+    if config.classic:
+        return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=Step.MANUAL)
+    if early := _excluded(pod, namespace, classic=False):
+        return early
+    asked, warnings = _asked(pod, classic=False)
+    return asked or Decision(
+        inject=True, reason="manual injection was asked for", step=Step.MANUAL, warnings=warnings
+    )
+
+
+def _host_network(pod: Tree) -> Decision | None:
+    if mapping(pod.get("spec")).get("hostNetwork") is True:
+        reason = "the pod uses the host's network: rules made for it would intercept the whole node"
+        return Decision(inject=False, reason=reason, step=Step.HOST_NETWORK)
+    return None
+
+
+def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
+    """The first two steps: host network and system namespaces."""
+    if host := _host_network(pod):
+        return host
+    own = mapping(pod.get("metadata")).get("namespace") or namespace
+    if own in ignored_namespaces(classic=classic):
+        return Decision(inject=False, reason=f"{own} is a system namespace", step=Step.NAMESPACE)
+    return None
+
+
+def _asked(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...]]:
+    """What the pod itself asks for, or None for the default; and what is wrong with the way it asks."""
+    metadata = mapping(pod.get("metadata"))
+    labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
+    if classic:
+        value = annotations.get(INJECT, "").lower()
+        if not value:
+            return None, ()
+        inject = value in {"y", "yes", "true", "on"}
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value}"', step=Step.ANNOTATION), ()
+    step = Step.LABEL if INJECT in labels else Step.ANNOTATION
+    value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
+    if value in {"true", "false"}:
+        return Decision(inject=value == "true", reason=f'{step.value} {INJECT}: "{value}"', step=step), ()
+    if value:
+        return None, (f"{step.value} {INJECT}: {value!r} is neither true nor false and is ignored",)
+    return None, ()

@@ -1,0 +1,58 @@
+"""The init container of options, and the options of an init container: one is the other's inverse."""
+
+from __future__ import annotations
+
+import os.path
+from typing import Any
+
+from netinit.inject.containers import INIT, named
+from netinit.inject.tree import Tree, clone, sequence, string
+from netinit.options import Options
+
+__all__ = ["init_container", "options_of"]
+
+_SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
+"""Options that stand in the arguments even with their default: what a reader of a pod looks for."""
+_PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
+_RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+
+
+def init_container(
+    options: Options, *, image: str, name: str = INIT, image_pull_policy: str = "", resources: Tree | None = None
+) -> Tree:
+    """The init container that programs these options in a pod.
+
+    It runs as root with NET_ADMIN, and with NET_RAW, which iptables of the legacy kind needs; nothing else is allowed
+    it. What has no flag stands in its environment.
+    """
+    container: Tree = {"name": name, "image": image}
+    if image_pull_policy:
+        container["imagePullPolicy"] = image_pull_policy
+    container["args"] = list(options.to_argv(always=_SPELLED_OUT))
+    if environment := options.to_environ():
+        container["env"] = [{"name": key, "value": value} for key, value in sorted(environment.items())]
+    container["resources"] = clone(_RESOURCES if resources is None else resources)
+    container["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": False,
+        "runAsGroup": 0,
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "capabilities": {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]},
+    }
+    return container
+
+
+def options_of(container: Tree) -> Options:
+    """The options that an init container starts with, ours or Istio's, from its arguments and environment.
+
+    Names of programs before the arguments are skipped. Raises OptionError for arguments that nobody understands.
+    """
+    words: list[Any] = [*sequence(container.get("command")), *sequence(container.get("args"))]
+    arguments = [string(word) for word in words]
+    while arguments and os.path.basename(arguments[0]) in _PROGRAMS:  # noqa: PTH119 - a path in the image, not here
+        del arguments[0]
+    variables = named(container.get("env"))
+    environment = {string(item.get("name")): string(item.get("value")) for item in variables if "value" in item}
+    return Options.from_argv(arguments, environment)

@@ -1,0 +1,180 @@
+"""Manifests: a stream of documents, the pods inside them, and the stream written back.
+
+A stream is cut at lines of `---`, so that a document which is not changed comes out to the letter, comments included.
+Workloads are known by kind and API group: a foreign `Job` is none of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.errors import ParseError
+from netinit.inject import goyaml
+from netinit.inject.owner import Owner
+from netinit.inject.tree import Tree, clone, mapping, string
+
+__all__ = ["Document", "Workload", "join", "split", "workloads"]
+
+_SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
+_INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
+
+_TEMPLATE = ("spec", "template")
+_KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
+    # kind: API groups; path of the metadata's holder; path of the pod spec's holder
+    "Deployment": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
+    "DaemonSet": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
+    "StatefulSet": (frozenset(("apps",)), _TEMPLATE, _TEMPLATE),
+    "ReplicaSet": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
+    "ReplicationController": (frozenset(("",)), _TEMPLATE, _TEMPLATE),
+    "Job": (frozenset(("batch",)), _TEMPLATE, _TEMPLATE),
+    "CronJob": (frozenset(("batch",)), ("spec", "jobTemplate"), ("spec", "jobTemplate", "spec", "template")),
+    "Pod": (frozenset(("",)), (), ()),
+    "DeploymentConfig": (frozenset(("", "apps.openshift.io")), _TEMPLATE, _TEMPLATE),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document of a stream: the separator line before it, its text, and its number from 1."""
+
+    separator: str
+    text: str
+    number: int
+
+    def parse(self) -> tuple[Any, tuple[str, ...]]:
+        """The document's tree and its duplicate keys. Raises ParseError."""
+        return goyaml.load_reporting(self.text)
+
+
+def split(text: str) -> list[Document]:
+    """The documents of a stream; their separators and texts joined are the stream again."""
+    documents = []
+    separator, start, number = "", 0, 1
+    for found in _SEPARATOR.finditer(text):
+        if found.start() > 0 or separator:
+            documents.append(Document(separator=separator, text=text[start : found.start()], number=number))
+            number += 1
+        inline = _INLINE.match(found[0]) is not None
+        separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
+    documents.append(Document(separator=separator, text=text[start:], number=number))
+    return documents
+
+
+def join(streams: list[str]) -> str:
+    """One stream of several: a separator goes between those that do not bring their own."""
+    result = ""
+    for stream in streams:
+        if not stream.strip():
+            continue
+        if result:
+            if not result.endswith("\n"):
+                result += "\n"
+            if not stream.startswith("---") and not result.endswith(("\n---\n", "\n---\r\n")):
+                result += "---\n"
+        result += stream
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An object that makes pods, or a pod.
+
+    `place` tells its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    owner: Owner
+    tree: Tree
+    place: str = ""
+
+    @property
+    def title(self) -> str:
+        """How messages name it: kind, namespace and name."""
+        full = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f'{self.kind} "{full}"'
+
+    def pod(self) -> Tree:
+        """A copy of the pod that it makes, as metadata and spec."""
+        _, metadata_path, spec_path = _KINDS[self.kind]
+        metadata = _at(self.tree, metadata_path).get("metadata")
+        spec = _at(self.tree, spec_path).get("spec")
+        return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
+
+    def with_pod(self, pod: Tree) -> Tree:
+        """A copy of the object that makes this pod instead."""
+        _, metadata_path, spec_path = _KINDS[self.kind]
+        tree: Tree = clone(self.tree)
+        for path, key in ((metadata_path, "metadata"), (spec_path, "spec")):
+            _place(tree, path, key, pod[key])
+        return tree
+
+
+def _at(tree: Tree, path: tuple[str, ...]) -> Tree:
+    for step in path:
+        tree = mapping(tree.get(step))
+    return tree
+
+
+def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
+    for step in path:
+        if not isinstance(tree.get(step), dict):
+            tree[step] = {}
+        tree = tree[step]
+    if value or key in tree:
+        if key == "metadata" and "metadata" not in tree:
+            others = dict(tree)
+            tree.clear()
+            tree["metadata"] = value
+            tree.update(others)
+        else:
+            tree[key] = value
+
+
+def workload(tree: Any, place: str = "") -> Workload | None:
+    """The workload that a tree is, None for every other object. Raises ParseError where it has no pod template."""
+    if not isinstance(tree, dict):
+        return None
+    kind, version = tree.get("kind"), string(tree.get("apiVersion"))
+    if kind not in _KINDS:
+        return None
+    groups, _, spec_path = _KINDS[kind]
+    group = version.rpartition("/")[0]
+    if group not in groups:
+        return None
+    metadata = mapping(tree.get("metadata"))
+    name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
+    if not isinstance(_at(tree, spec_path).get("spec"), dict):
+        where = ".".join((*spec_path, "spec"))
+        raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
+    if kind == "Pod":
+        owner = Owner.of_pod(tree)
+    else:
+        owner = Owner(name=name, namespace=namespace, kind=kind, api_version=version)
+    return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
+
+
+def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
+    """The workloads of a document: the object itself, or those of a List (of Lists)."""
+    if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
+        for position, item in enumerate(tree["items"]):
+            yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
+    elif (found := workload(tree, place)) is not None:
+        yield found
+
+
+def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:
+    """The document with the objects at these places replaced; everything else is shared with the original."""
+    if place in changes:
+        return changes[place]
+    if isinstance(tree, dict) and isinstance(tree.get("items"), list):
+        items = [
+            replaced(item, changes, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
+            for position, item in enumerate(tree["items"])
+        ]
+        return {**tree, "items": items}
+    return tree

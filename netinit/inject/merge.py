@@ -1,0 +1,202 @@
+"""Strategic merge: Kubernetes' way of laying a partial object over another, list items joined by their keys.
+
+Facts from the API machinery: lists of the fields below are merged by a key, all others are replaced; null deletes;
+the directives `$patch: replace`, `$patch: delete`, `$retainKeys`, `$deleteFromPrimitiveList` and `$setElementOrder`
+are honoured. In a merged list the patch's items come in the patch's order; an item that only the original has goes
+before a patch item only when both were in the original in that order, else after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netinit.errors import InjectionError
+from netinit.inject.tree import Tree, clone
+
+__all__ = ["MERGE_KEYS", "merge"]
+
+MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "ownerReferences": "uid",
+}
+"""Fields of a pod whose lists are merged, and the key that identifies an item."""
+_MERGED_SCALARS = frozenset(("finalizers",))
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE_SCALARS = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+
+
+def merge(original: Tree, patch: Tree) -> Tree:
+    """The original with the patch laid over it. Neither is changed; the result may share unchanged parts.
+
+    Raises InjectionError when an item of a merged list lacks its key or a directive is unknown.
+    """
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        replacement: Tree = _without_directives(patch)
+        return replacement
+    if directive == "delete":
+        return {}
+    if directive is not None:
+        raise InjectionError(f"{_DIRECTIVE}: {directive!r} is neither replace nor delete")
+    result = _reduced(original, patch)
+    for key, value in patch.items():
+        if key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER)):
+            continue
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(key, result.get(key), value, patch.get(_ORDER + key))
+    for key, order in patch.items():
+        field = key.removeprefix(_ORDER)
+        if key.startswith(_ORDER) and field not in patch and isinstance(result.get(field), list):
+            result[field] = _merge_list(field, result[field], [], order)
+    return result
+
+
+def _reduced(original: Tree, patch: Tree) -> Tree:
+    """A shallow copy of the original without what the patch's directives take away."""
+    result = dict(original)
+    for key, value in patch.items():
+        if key == _RETAIN:
+            result = {name: item for name, item in result.items() if name in value}
+        elif key.startswith(_DELETE_SCALARS):
+            field = key.removeprefix(_DELETE_SCALARS)
+            if isinstance(result.get(field), list):
+                result[field] = [item for item in result[field] if item not in value]
+    return result
+
+
+def _merged(key: str, before: Any, value: Any, order: Any) -> Any:
+    """The value of one field after the merge."""
+    if isinstance(value, dict):
+        if isinstance(before, dict):
+            return merge(before, value)
+        return merge({}, value)
+    if isinstance(value, list):
+        if key in MERGE_KEYS:
+            return _merge_list(key, before if isinstance(before, list) else [], value, order)
+        if key in _MERGED_SCALARS and isinstance(before, list):
+            return before + [item for item in value if item not in before]
+        return _without_directives(value)
+    return value
+
+
+def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> list[Any]:
+    """A list whose items are joined by the field's key."""
+    name = MERGE_KEYS[field]
+    wanted, gone, replacing = _sorted_out(field, patch)
+    if replacing or not all(isinstance(item, dict) for item in before):
+        before = []
+    positions = {_identity(item, name): position for position, item in reversed(list(enumerate(before)))}
+    items: dict[Any, Tree] = {}
+    for item in wanted:
+        identity = item[name]
+        base = items.get(identity) or (before[positions[identity]] if identity in positions else {})
+        items[identity] = merge(base, item)
+    rest = [item for item in before if _identity(item, name) not in items and _identity(item, name) not in gone]
+    if isinstance(order, list):
+        merged = _in_given_order(name, rest, items, order)
+    else:
+        merged = _interleaved(name, rest, items, positions)
+    twins = [
+        item
+        for place, item in enumerate(before)
+        if _identity(item, name) in items and place != positions[_identity(item, name)]
+    ]
+    return _with_twins(name, merged, twins) if twins else merged
+
+
+def _identity(item: Tree, name: str) -> Any:
+    """The value of the item's key; None where it has none that identifies."""
+    value = item.get(name)
+    return value if isinstance(value, (str, int, float)) else None
+
+
+def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], bool]:
+    """The patch's items without directives, the keys of those to delete, and whether the list is replaced."""
+    name = MERGE_KEYS[field]
+    wanted: list[Tree] = []
+    gone: set[Any] = set()
+    replacing = False
+    for item in patch:
+        if not isinstance(item, dict):
+            raise InjectionError(f"{field}: every item must be a mapping with {name}, not {_brief(item)}")
+        directive = item.get(_DIRECTIVE)
+        if directive == "replace":
+            replacing = True
+            continue
+        if _identity(item, name) is None:
+            raise InjectionError(f"{field}: an item has no {name}, by which it is merged: {_brief(item)}")
+        if directive == "delete":
+            gone.add(item[name])
+        elif directive is None:
+            wanted.append(item)
+        else:
+            raise InjectionError(f"{field}: {_DIRECTIVE}: {directive!r} is neither replace nor delete")
+    return wanted, gone, replacing
+
+
+def _with_twins(name: str, merged: list[Any], twins: list[Any]) -> list[Any]:
+    """The list with the original's further items of one key (a port for TCP and UDP) behind the merged one."""
+    result: list[Any] = []
+    for item in merged:
+        result += [item, *(twin for twin in twins if _identity(twin, name) == _identity(item, name))]
+    return result
+
+
+def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: dict[Any, int]) -> list[Any]:
+    """Patch items in the patch's order, the others before them only where the original had it so."""
+    result: list[Any] = []
+    waiting = iter(rest)
+    other = next(waiting, None)
+    for identity, item in items.items():
+        while (
+            other is not None and identity in positions and positions[_identity(other, name)] < positions[identity]
+        ):
+            result.append(other)
+            other = next(waiting, None)
+        result.append(item)
+    if other is not None:
+        result += [other, *waiting]
+    return result
+
+
+def _in_given_order(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
+    """Items in the order that `$setElementOrder` gives; those that it does not name stay behind."""
+    wanted = [_identity(entry, name) if isinstance(entry, dict) else entry for entry in order]
+    everything = {**{_identity(item, name): item for item in rest}, **items}
+    named = [everything[identity] for identity in wanted if identity in everything]
+    return named + [item for identity, item in everything.items() if identity not in wanted]
+
+
+def _without_directives(value: Any) -> Any:
+    """A copy without directives and null fields, for values that take the place of nothing."""
+    if isinstance(value, dict):
+        return {
+            key: _without_directives(item)
+            for key, item in value.items()
+            if item is not None and key not in {_DIRECTIVE, _RETAIN} and not key.startswith((_DELETE_SCALARS, _ORDER))
+        }
+    if isinstance(value, list):
+        kept = [item for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+        return [_without_directives(item) for item in kept]
+    return clone(value)
+
+
+def _brief(item: Any) -> str:
+    text = repr(item)
+    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of a message

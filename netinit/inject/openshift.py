@@ -1,0 +1,38 @@
+"""The user and group ids that OpenShift allows the proxy of a namespace to run as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from netinit.errors import InjectionError
+
+__all__ = ["proxy_ids"]
+
+UID_RANGE = "openshift.io/sa.scc.uid-range"
+GROUPS = "openshift.io/sa.scc.supplemental-groups"
+_BLOCK = re.compile(r"([0-9]{1,10})([/-])([0-9]{1,10})\Z")
+
+
+def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
+    """The uid and gid of the proxy: the last ones of the namespace's ranges, which applications seldom take.
+
+    None where the namespace has no range (no OpenShift). A range is `start/size` or `first-last`; of several the
+    first counts. Without a range of groups the one of users holds for both. Raises InjectionError for a bad range.
+    """
+    if UID_RANGE not in annotations:
+        return None
+    uid = _last(UID_RANGE, annotations[UID_RANGE])
+    groups = annotations.get(GROUPS)
+    return uid, _last(GROUPS, groups) if groups else uid
+
+
+def _last(key: str, value: str) -> int:
+    found = _BLOCK.match(value.partition(",")[0].strip())
+    if not found:
+        raise InjectionError(f"invalid value {value!r} for annotation {key!r} of the namespace: give start/size or a-b")
+    start, mark, end = int(found[1]), found[2], int(found[3])
+    last = start + end - 1 if mark == "/" else end
+    if last < start:
+        raise InjectionError(f"invalid value {value!r} for annotation {key!r} of the namespace: the range is empty")
+    return last

@@ -1,0 +1,58 @@
+"""The workload that a pod belongs to: its name, namespace, kind and API version, as templates see them.
+
+A pod names its direct controller only, a ReplicaSet or a Job, whose name tells the Deployment or CronJob behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from netinit.inject.tree import Tree, mapping, sequence, string, strings
+
+__all__ = ["Owner"]
+
+_CRON_JOB = re.compile(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A workload; `api_version` is as in manifests, `apps/v1`."""
+
+    name: str
+    namespace: str = ""
+    kind: str = "Pod"
+    api_version: str = "v1"
+
+    @classmethod
+    def of_pod(cls, pod: Tree, namespace: str = "") -> Owner:
+        """The workload of a pod; the pod itself when nothing controls it or it was not generated."""
+        metadata = mapping(pod.get("metadata"))
+        namespace = string(metadata.get("namespace")) or namespace
+        itself = cls(name=string(metadata.get("name")), namespace=namespace)
+        if not metadata.get("generateName"):
+            return itself
+        for reference in sequence(metadata.get("ownerReferences")):
+            if isinstance(reference, dict) and reference.get("controller") is True:
+                return cls._behind(reference, strings(metadata.get("labels")), namespace)
+        return itself
+
+    @classmethod
+    def _behind(cls, reference: Tree, labels: dict[str, str], namespace: str) -> Owner:
+        name, kind = string(reference.get("name")), string(reference.get("kind"))
+        version = string(reference.get("apiVersion"))
+        if kind == "ReplicaSet":
+            for label, parent, parent_version in (
+                ("rollouts-pod-template-hash", "Rollout", "v1alpha1"),
+                ("pod-template-hash", "Deployment", version),
+            ):
+                suffix = "-" + labels.get(label, "")
+                if len(suffix) > 1 and name.endswith(suffix):
+                    base = name.removesuffix(suffix)
+                    return cls(name=base, namespace=namespace, kind=parent, api_version=parent_version)
+        elif kind == "ReplicationController" and labels.get("deploymentconfig"):
+            config = labels["deploymentconfig"]
+            return cls(name=config, namespace=namespace, kind="DeploymentConfig", api_version=version)
+        elif kind == "Job" and (found := _CRON_JOB.match(name)):
+            return cls(name=found[1], namespace=namespace, kind="CronJob", api_version="batch/v1")
+        return cls(name=name, namespace=namespace, kind=kind, api_version=version)

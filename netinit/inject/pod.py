@@ -1,0 +1,265 @@
+"""Injection of one pod: the templates rendered, merged and completed, in Istio's order.
+
+Laws: the pod given is never changed; injecting an injected pod gives an equal pod; a pod that cannot be injected
+raises InjectionError, whose lines name the annotation or the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from netinit.errors import InjectionError
+from netinit.inject.annotations import (
+    INTERCEPTION_MODE,
+    INTERCEPTION_MODES,
+    NATIVE_SIDECAR,
+    OVERRIDES,
+    PROXY_CONFIG,
+    STATUS,
+    TEMPLATES,
+    validate,
+)
+from netinit.inject.classic import inject_classic
+from netinit.inject.config import InjectionConfig
+from netinit.inject.containers import (
+    INIT,
+    PROXY,
+    VALIDATION,
+    Overrides,
+    find,
+    find_proxy,
+    move_to_init,
+    normalize,
+    reorder,
+    security,
+)
+from netinit.inject.merge import merge
+from netinit.inject.meshconfig import ProxyConfig
+from netinit.inject.openshift import proxy_ids
+from netinit.inject.owner import Owner
+from netinit.inject.probes import rewrite, wants_rewrite
+from netinit.inject.prometheus import clear_ours, merge_metrics
+from netinit.inject.rendering import Subject, render
+from netinit.inject.status import Status
+from netinit.inject.tree import Tree, clone, mapping, sequence, string, strings
+
+__all__ = ["Namespace", "Settings", "inject_pod", "select_templates"]
+
+NETWORK_LABEL = "topology.istio.io/network"
+_CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """The pod's namespace: its name, and labels and annotations where they are known."""
+
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an injector is started with, beside its configuration.
+
+    `environment` holds variables for the proxy, such as a webhook's URL may give them.
+    """
+
+    revision: str = ""
+    native_sidecars: bool = True
+    compliance_policy: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def inject_pod(
+    pod: Tree,
+    config: InjectionConfig,
+    *,
+    namespace: Namespace | None = None,
+    settings: Settings | None = None,
+    owner: Owner | None = None,
+) -> Tree:
+    """The pod with everything that the configuration adds; the decision to inject is the caller's (`decide`).
+
+    A pod template is as good as a pod; then `owner` is the workload that it belongs to, which is otherwise found
+    from the pod's owner references. Raises InjectionError.
+    """
+    namespace = namespace or Namespace()
+    settings = settings or Settings()
+    owner = owner or Owner.of_pod(pod, namespace.name)
+    pod = clone(pod)
+    metadata, _ = _parts(pod)
+    for key in ("labels", "annotations"):
+        if key in metadata:
+            metadata[key] = strings(metadata[key])
+    validate(strings(metadata.get("annotations")), modes=_modes(config))
+    subject = Subject(
+        owner=owner,
+        proxy=_proxy_config(metadata, config),
+        settings_revision=settings.revision,
+        native_sidecars=settings.native_sidecars,
+        compliance_policy=settings.compliance_policy,
+        ids=proxy_ids(namespace.annotations),
+    )
+    if config.classic:
+        result = inject_classic(pod, config, subject)
+    else:
+        result = _Injection(pod, config, settings, subject).run()
+    normalize(mapping(result.get("spec")))
+    return result
+
+
+def _parts(pod: Tree) -> tuple[Tree, Tree]:
+    """The pod's metadata and spec, made where they are absent; a spec of another type is refused."""
+    for key in ("metadata", "spec"):
+        if pod.get(key) is None:
+            pod[key] = {}
+        elif not isinstance(pod[key], dict):
+            raise InjectionError(f"the pod's {key} must be a mapping, not {pod[key]!r}")
+    return pod["metadata"], pod["spec"]
+
+
+def _modes(config: InjectionConfig) -> tuple[str, ...]:
+    """The interception modes that the configuration's templates know; those of 1.0 had no NONE."""
+    known = any("NONE" in source for source in config.sources.values()) or not config.brackets
+    return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
+
+
+def _proxy_config(metadata: Tree, config: InjectionConfig) -> ProxyConfig:
+    text = strings(metadata.get("annotations")).get(PROXY_CONFIG)
+    return config.mesh.proxy if text is None or config.brackets else config.mesh.proxy.with_annotation(text)
+
+
+def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:
+    """The names of the templates for a pod: those of its annotation, else the defaults, aliases written out."""
+    asked = annotations.get(TEMPLATES)
+    wanted = [name.strip() for name in asked.split(",")] if asked is not None else config.default_templates
+    chosen = [real for name in wanted for real in config.aliases.get(name, (name,))]
+    for name in chosen:
+        if name not in config.templates:
+            known = ", ".join(sorted(config.templates))
+            raise InjectionError(f"requested template {name!r} not found; the configuration has {known}")
+    return tuple(chosen)
+
+
+class _Injection:
+    """One injection in the current format, step by step; it owns its pod."""
+
+    def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
+        self.pod = pod
+        self.config = config
+        self.settings = settings
+        self.subject = subject
+        self.annotations = strings(pod["metadata"].get("annotations"))
+        self.status = Status.of_pod(pod)
+        self.template: Tree = {}
+        self.original = pod
+
+    def run(self) -> Tree:
+        """The injected pod."""
+        self._render()
+        self._apply_overrides()
+        metadata, spec = _parts(self.pod)
+        annotations = metadata["annotations"] = strings(metadata.get("annotations"))
+        labels = metadata["labels"] = strings(metadata.get("labels"))
+        self._set_cluster(spec)
+        proxy = self.subject.proxy
+        merge_metrics(spec, annotations, proxy.status_port, enabled=self.config.mesh.prometheus_merge)
+        hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
+        if wants_rewrite(annotations, default=hook.get("rewriteAppHTTPProbe", True) is not False):
+            rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
+        if network := self._environment().get(_NETWORK):
+            labels[NETWORK_LABEL] = network
+        injected = Status.of_template(mapping(self.template.get("spec")))
+        annotations[STATUS] = injected.current_text(self.settings.revision)
+        annotations.update(self.config.injected_annotations)
+        held = mapping(mapping(self.config.values.get("global")).get("proxy")).get("holdApplicationUntilProxyStarts")
+        reorder(spec, proxy_first=proxy.holds_application or held is True)
+        return self.pod
+
+    def _stripped(self) -> Tree:
+        """The pod as the templates see it: without what an earlier injection added, the user's own put back."""
+        pod: Tree = clone(self.pod)
+        metadata, spec = _parts(pod)
+        if self.status is not None:
+            self.status.strip(spec, "containers", "initContainers")
+            clear_ours(metadata["annotations"], self.subject.proxy.status_port)
+            del metadata["annotations"][STATUS]
+        Overrides.of(self.annotations).reinsert(spec)
+        return pod
+
+    def _render(self) -> None:
+        """Render every template and merge it over the pod, and over what the ones before gave."""
+        seen = self._stripped()
+        chosen = select_templates(self.annotations, self.config)
+        overlays = [render(name, self.config, seen, self.subject) for name in chosen]
+        native = any(find(mapping(overlay.get("spec")).get("initContainers"), PROXY) for overlay in overlays)
+        if native and self._native():
+            for part in (self.original, *overlays):
+                move_to_init(mapping(part.get("spec")))
+        merged = self.original
+        for overlay in overlays:
+            self.template = merge(self.template, overlay)
+            merged = merge(merged, overlay)
+        self.pod = clone(merged)
+
+    def _native(self) -> bool:
+        asked = self.annotations.get(NATIVE_SIDECAR)
+        return self.settings.native_sidecars if not asked else asked != "false"
+
+    def _apply_overrides(self) -> None:
+        overrides = Overrides.of(self.annotations)
+        _, spec = _parts(self.pod)
+        original = self.original["spec"]
+        injected = self.status.lists() if self.status else {}
+        if overrides.apply(spec, original, mapping(self.template.get("spec")), injected) and self.status is None:
+            metadata = self.pod["metadata"]
+            metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
+        self._follow_user(spec, security(find_proxy(overrides.saved)))
+
+    def _follow_user(self, spec: Tree, chosen: Tree) -> None:
+        """Let the interception follow the ids under which the user runs the proxy (its security context).
+
+        TPROXY needs root, so there the user's choice is undone. The rules exempt the proxy's uid, which cannot be 0.
+        """
+        uid, gid = chosen.get("runAsUser"), chosen.get("runAsGroup")
+        containers = spec.get("initContainers")
+        init = find(containers, INIT) or find(containers, VALIDATION)
+        if init is None or (uid is None and gid is None):
+            return
+        annotated = strings(self.pod["metadata"].get("annotations")).get(INTERCEPTION_MODE)
+        tproxy = "TPROXY" in {self.subject.proxy.interception_mode, annotated}
+        proxy = find_proxy(spec)
+        if tproxy and uid is not None and proxy is not None:
+            proxy["securityContext"] = {**security(proxy), "runAsUser": 0}
+        if not tproxy and init.get("name") == VALIDATION:
+            ids = {"runAsUser": uid, "runAsGroup": gid}
+            context = {**security(init), **{key: value for key, value in ids.items() if value is not None}}
+            init["securityContext"] = context
+        arguments = sequence(init.get("args"))
+        if uid and "-u" in arguments[:-1]:
+            position = arguments.index("-u") + 1
+            init["args"] = [*arguments[:position], string(uid), *arguments[position + 1 :]]
+
+    def _environment(self) -> dict[str, str]:
+        """Variables that replace those of the template: the injector's, and cluster and network where known."""
+        values = mapping(self.config.values.get("global"))
+        result = dict(self.settings.environment)
+        cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))
+        network = result.get(_NETWORK) or string(values.get("network"))
+        labels = strings(self.original["metadata"].get("labels"))
+        network = labels.get(NETWORK_LABEL, network)
+        if cluster:
+            result[_CLUSTER] = cluster
+        if network:
+            result[_NETWORK] = network
+        return result
+
+    def _set_cluster(self, spec: Tree) -> None:
+        environment = self._environment()
+        proxy = find_proxy(spec)
+        if proxy is None or not environment:
+            return
+        kept = [item for item in sequence(proxy.get("env")) if mapping(item).get("name") not in environment]
+        proxy["env"] = kept + [{"name": key, "value": environment[key]} for key in sorted(environment)]

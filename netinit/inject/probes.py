@@ -1,0 +1,116 @@
+"""Probe rewrite: the kubelet's probes go to the agent beside the proxy, which asks the application.
+
+A kubelet has no certificate of the mesh, and its connections would be refused by mutual TLS. So every http, tcp and
+grpc action (readiness, liveness, startup, preStop, postStart) becomes an HTTP request to the agent's status port, and
+the action itself goes into ISTIO_KUBE_APP_PROBERS, a JSON map from the agent's path to it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from netinit.inject import gojson
+from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
+from netinit.inject.containers import PROXY, all_containers, find_proxy, named
+from netinit.inject.tree import Tree, clone, mapping, sequence
+
+__all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
+
+ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
+_PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
+_HANDLERS = (("preStop", "prestopz"), ("postStart", "poststartz"))
+_ACTIONS = ("httpGet", "tcpSocket", "grpc")
+
+
+def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
+    """Whether the pod's probes are rewritten: the annotation where it is a boolean, else the default."""
+    asked = go_bool(annotations[REWRITE_PROBES]) if REWRITE_PROBES in annotations else None
+    return default if asked is None else asked
+
+
+def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
+    """Rewrite the spec's probes in place, if it has a proxy to ask.
+
+    `status_port` is the proxy's; the pod's annotation changes the port that probes are sent to. A named port that the
+    container does not declare cannot be asked by the agent: such a probe is left as it is. On a pod that was injected
+    before, the entries that are there already win: what its probes say now is what we wrote.
+    """
+    proxy = find_proxy(spec)
+    if proxy is None:
+        return
+    annotated = annotations.get(STATUS_PORT, "").strip()
+    port = int(annotated) if annotated.isascii() and annotated.isdigit() else status_port
+    saved: Tree = {}
+    for container in all_containers(spec):
+        if container.get("name") != PROXY:
+            _rewrite_container(container, status_port, port, saved)
+    if saved:
+        _save(proxy, saved, injected_before=injected_before)
+
+
+def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree) -> None:
+    name = container.get("name")
+    places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
+    lifecycle = container.get("lifecycle")
+    if isinstance(lifecycle, dict):
+        places += [(lifecycle, key, f"/app-lifecycle/{name}/{word}") for key, word in _HANDLERS]
+    for holder, key, path in places:
+        probe = holder.get(key)
+        kind = next((action for action in _ACTIONS if isinstance(mapping(probe).get(action), dict)), None)
+        if kind is None or not isinstance(probe, dict):
+            continue
+        action = _resolved(kind, probe[kind], container)
+        if action is None:
+            continue
+        if kind == "grpc" or action.get("port") != status_port:
+            saved[path] = _entry(kind, action, probe)
+        holder[key] = _redirected(kind, probe, path, port)
+
+
+def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
+    """The action with its port as a number; None where the container declares no port of that name."""
+    port = action.get("port")
+    if kind == "grpc" or not isinstance(port, str):
+        return clone(action)  # type: ignore[no-any-return]
+    declared = {item.get("name"): item.get("containerPort") for item in named(container.get("ports"))}
+    if port in declared:
+        return {**clone(action), "port": declared[port]}
+    return {**clone(action), "port": int(port)} if port.isascii() and port.isdigit() else None
+
+
+def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
+    """What the agent is told of one probe."""
+    if kind == "grpc":
+        action = {"service": None, **action}
+        entry: Tree = {"grpc": {"port": action.get("port"), "service": action["service"]}}
+    else:
+        entry = gojson.ordered_handler({kind: action})
+    if probe.get("timeoutSeconds"):
+        entry["timeoutSeconds"] = probe["timeoutSeconds"]
+    return entry
+
+
+def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
+    """The probe as the kubelet is to make it."""
+    result = {key: value for key, value in probe.items() if key not in _ACTIONS}
+    request: Tree = dict(probe[kind]) if kind == "httpGet" else {}
+    request |= {"path": path, "port": port}
+    if request.get("scheme") == "HTTPS":
+        request["scheme"] = "HTTP"
+    return {"httpGet": request, **result}
+
+
+def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
+    """Write the entries into the proxy's environment, merged with those of an earlier injection."""
+    variables = [clone(item) for item in sequence(proxy.get("env"))]
+    before: Any = next((item for item in named(variables) if item.get("name") == ENVIRONMENT), None)
+    if before is not None and injected_before:
+        try:
+            saved = saved | mapping(json.loads(before.get("value") or "{}"))
+        except (ValueError, RecursionError, TypeError):
+            before["value"] = ""
+        before["value"] = gojson.encode(dict(sorted(saved.items())))
+    else:
+        variables.append({"name": ENVIRONMENT, "value": gojson.encode(dict(sorted(saved.items())))})
+    proxy["env"] = variables

@@ -1,0 +1,95 @@
+"""Kubernetes label selectors: parsed once, matched often, and able to say why they do not match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.errors import ConfigError
+from netinit.inject.tree import string
+
+__all__ = ["Requirement", "Selector"]
+
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One condition on a label: `In` and `NotIn` with values, `Exists` and `DoesNotExist` without."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet the condition; NotIn is met by labels that lack the key, as in Kubernetes."""
+        present = self.key in labels
+        if self.operator == "Exists":
+            return present
+        if self.operator == "DoesNotExist":
+            return not present
+        listed = present and labels[self.key] in self.values
+        return listed if self.operator == "In" else not listed
+
+    def __str__(self) -> str:
+        values = ", ".join(self.values)
+        words = {
+            "In": f"{self.key}={values}" if len(self.values) == 1 else f"{self.key} in ({values})",
+            "NotIn": f"{self.key}!={values}" if len(self.values) == 1 else f"{self.key} not in ({values})",
+            "Exists": f"{self.key} exists",
+            "DoesNotExist": f"{self.key} does not exist",
+        }
+        return words[self.operator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """A conjunction of requirements. Without any it matches everything; callers that see it otherwise ask `empty`."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no requirement at all (`{}`)."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def failures(self, labels: Mapping[str, str]) -> tuple[Requirement, ...]:
+        """The requirements that the labels do not meet."""
+        return tuple(requirement for requirement in self.requirements if not requirement.matches(labels))
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.requirements)) or "everything"
+
+    @classmethod
+    def parse(cls, value: Any) -> Selector:
+        """The selector of a LabelSelector object (matchLabels, matchExpressions). Raises ConfigError."""
+        if not isinstance(value, dict):
+            raise ConfigError(f"a selector must be a mapping with matchLabels or matchExpressions, not {value!r}")
+        labels = value.get("matchLabels") or {}
+        expressions = value.get("matchExpressions") or []
+        if not isinstance(labels, dict) or not isinstance(expressions, list):
+            raise ConfigError(f"selector {value!r}: matchLabels must be a mapping and matchExpressions a list")
+        found = [Requirement(key=key, operator="In", values=(string(wanted),)) for key, wanted in labels.items()]
+        return cls(requirements=(*found, *map(_expression, expressions)))
+
+
+def _expression(value: Any) -> Requirement:
+    """A requirement of one matchExpressions item."""
+    if not isinstance(value, dict) or not isinstance(value.get("key"), str) or not value["key"]:
+        raise ConfigError(f"selector expression {value!r} has no key")
+    operator = value.get("operator")
+    values = value.get("values") or []
+    if operator not in _OPERATORS:
+        raise ConfigError(f"selector on {value['key']}: operator {operator!r} is none of {', '.join(_OPERATORS)}")
+    if not isinstance(values, list) or any(isinstance(item, (dict, list)) for item in values):
+        raise ConfigError(f"selector on {value['key']}: values must be a list of strings, not {values!r}")
+    if operator in {"In", "NotIn"} and not values:
+        raise ConfigError(f"selector on {value['key']}: {operator} needs at least one value")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        raise ConfigError(f"selector on {value['key']}: {operator} takes no values, not {values!r}")
+    return Requirement(key=value["key"], operator=operator, values=tuple(map(string, values)))

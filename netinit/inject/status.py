@@ -1,0 +1,95 @@
+"""The status annotation: what an injection added, so that the next one can take it away again.
+
+Current injectors write the names and the revision; classic ones the names and the SHA-256 of the template. The
+annotation may have been edited or forged: only names in lists of strings are believed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from netinit.inject import gojson
+from netinit.inject.annotations import STATUS
+from netinit.inject.containers import names, without
+from netinit.inject.tree import Tree, mapping, sequence, strings
+
+__all__ = ["LEGACY", "Status"]
+
+_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The names that an injection added, in the order of the template."""
+
+    init_containers: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> Status | None:
+        """The status of an annotation's value; None where there is none or it is not usable."""
+        if text is None:
+            return None
+        try:
+            tree = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(tree, dict):
+            return None
+        found = {key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in _LISTS}
+        return cls(
+            init_containers=found["initContainers"],
+            containers=found["containers"],
+            volumes=found["volumes"],
+            image_pull_secrets=found["imagePullSecrets"],
+        )
+
+    @classmethod
+    def of_pod(cls, pod: Tree) -> Status | None:
+        """The status that the pod carries, None for a pod that was never injected."""
+        return cls.parse(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS))
+
+    @classmethod
+    def of_template(cls, spec: Tree) -> Status:
+        """The status of what a template renders."""
+        return cls(
+            init_containers=tuple(names(spec.get("initContainers"))),
+            containers=tuple(names(spec.get("containers"))),
+            volumes=tuple(names(spec.get("volumes"))),
+            image_pull_secrets=tuple(names(spec.get("imagePullSecrets"))),
+        )
+
+    def lists(self) -> dict[str, list[str]]:
+        """The names by the spec's fields."""
+        values = (self.init_containers, self.containers, self.volumes, self.image_pull_secrets)
+        return {key: list(value) for key, value in zip(_LISTS, values, strict=True)}
+
+    def _json(self) -> Tree:
+        return {key: value or None for key, value in self.lists().items()}
+
+    def current_text(self, revision: str) -> str:
+        """The annotation of a current injector; the revision `default` stands for none."""
+        return gojson.encode({**self._json(), "revision": revision or "default"})
+
+    def classic_text(self, version: str) -> str:
+        """The annotation of a classic injector; `version` is the SHA-256 of the raw template in hexadecimal."""
+        return gojson.encode({"version": version, **self._json()})
+
+    def strip(self, spec: Tree, *fields: str) -> None:
+        """Remove the named items from these fields of the spec (all of them by default), and lists left empty."""
+        for key, gone in self.lists().items():
+            if key in spec and gone and (not fields or key in fields):
+                spec[key] = without(spec[key], gone)
+                if not spec[key] and key != "containers":
+                    del spec[key]
+
+
+LEGACY = Status(
+    init_containers=("istio-init", "enable-core-dump"),
+    containers=("istio-proxy",),
+    volumes=("istio-certs", "istio-envoy"),
+)
+"""What classic injectors remove from a pod without a usable status: their names in the releases before it."""

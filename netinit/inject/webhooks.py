@@ -1,0 +1,125 @@
+"""The webhook selectors: which pods the API server shows to an injector at all.
+
+They see labels only, never annotations: those of the namespace and those of the pod. A pod that no selector matches is
+never injected, whatever it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.errors import ConfigError
+from netinit.inject.decision import INJECT, ignored_namespaces
+from netinit.inject.selectors import Requirement, Selector
+from netinit.inject.tree import Tree, mapping, sequence, string
+
+__all__ = ["DEFAULT_REVISION", "Webhook", "current_webhooks", "early_webhook", "firing", "parse_webhooks"]
+
+DEFAULT_REVISION = "default"
+_REVISION_LABEL = "istio.io/rev"
+_INJECTION_LABEL = "istio-injection"
+_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One webhook of a MutatingWebhookConfiguration; both of its selectors must match."""
+
+    name: str
+    namespace_selector: Selector
+    object_selector: Selector
+    revision: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """The name without the domain that all of Istio's have."""
+        return self.name.removesuffix(".sidecar-injector.istio.io")
+
+    def matches(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> bool:
+        """Whether the API server sends a pod with these labels in such a namespace to the injector."""
+        return self.namespace_selector.matches(namespace_labels) and self.object_selector.matches(pod_labels)
+
+    def obstacles(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
+        """What keeps the webhook from firing: the conditions that are not met, and on whose labels."""
+        return tuple(
+            f"the {whose} must have {requirement}"
+            for whose, selector, labels in (
+                ("namespace", self.namespace_selector, namespace_labels),
+                ("pod", self.object_selector, pod_labels),
+            )
+            for requirement in selector.failures(labels)
+        )
+
+
+def _selector(*conditions: tuple[str, str, tuple[str, ...]]) -> Selector:
+    made = (Requirement(key=key, operator=operator, values=values) for key, operator, values in conditions)
+    return Selector(requirements=tuple(made))
+
+
+_NO_REVISION = (_REVISION_LABEL, "DoesNotExist", ())
+_NO_INJECTION = (_INJECTION_LABEL, "DoesNotExist", ())
+_NOT_REFUSED = (INJECT, "NotIn", ("false",))
+
+
+def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = False) -> tuple[Webhook, ...]:
+    """The webhooks of a current installation; `by_default` is its enableNamespacesByDefault.
+
+    A revision other than the default one answers only to its own label.
+    """
+    of_revision = (_REVISION_LABEL, "In", (revision,))
+    found = [
+        ("rev.namespace", _selector(of_revision, _NO_INJECTION), _selector(_NOT_REFUSED)),
+        ("rev.object", _selector(_NO_REVISION, _NO_INJECTION), _selector(_NOT_REFUSED, of_revision)),
+    ]
+    if revision == DEFAULT_REVISION:
+        enabled = (_INJECTION_LABEL, "In", ("enabled",))
+        found += [
+            ("namespace", _selector(enabled), _selector(_NOT_REFUSED)),
+            ("object", _selector(_NO_INJECTION, _NO_REVISION), _selector((INJECT, "In", ("true",)), _NO_REVISION)),
+        ]
+        if by_default:
+            system = (_NAME_LABEL, "NotIn", ignored_namespaces(classic=False))
+            pod = _selector((INJECT, "DoesNotExist", ()), _NO_REVISION)
+            found.append(("auto", _selector(_NO_INJECTION, _NO_REVISION, system), pod))
+    return tuple(
+        Webhook(
+            name=f"{name}.sidecar-injector.istio.io", namespace_selector=ns, object_selector=pod, revision=revision
+        )
+        for name, ns, pod in found
+    )
+
+
+def early_webhook(*, by_default: bool = False) -> tuple[Webhook, ...]:
+    """The only webhook of the early releases, which looks at the namespace alone."""
+    condition = (_INJECTION_LABEL, "NotIn", ("disabled",)) if by_default else (_INJECTION_LABEL, "In", ("enabled",))
+    name = "sidecar-injector.istio.io"
+    return (Webhook(name=name, namespace_selector=_selector(condition), object_selector=Selector()),)
+
+
+def parse_webhooks(configuration: Tree) -> tuple[Webhook, ...]:
+    """The webhooks of a MutatingWebhookConfiguration object. Raises ConfigError."""
+    revision = string(mapping(mapping(configuration.get("metadata")).get("labels")).get(_REVISION_LABEL))
+    return tuple(_parse(item, revision) for item in sequence(configuration.get("webhooks")))
+
+
+def _parse(item: Any, revision: str) -> Webhook:
+    if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+        raise ConfigError(f"webhook {item!r} has no name")
+    try:
+        return Webhook(
+            name=item["name"],
+            namespace_selector=Selector.parse(item.get("namespaceSelector") or {}),
+            object_selector=Selector.parse(item.get("objectSelector") or {}),
+            revision=revision,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"webhook {item['name']}: {error}") from error
+
+
+def firing(
+    webhooks: Iterable[Webhook], namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+) -> tuple[Webhook, ...]:
+    """The webhooks that are called for the pod."""
+    return tuple(webhook for webhook in webhooks if webhook.matches(namespace_labels, pod_labels))
