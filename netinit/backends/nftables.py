@@ -1,0 +1,224 @@
+"""The backend that feeds nft: tables of its own, replaced in one transaction for both families.
+
+The kernel is asked over netlink which of our tables are there, so a first run starts one program, `nft -f -`. A second
+run starts one as well, and compares what nft prints with what the plan reads in the same words; only where the two
+texts differ is nft's JSON taken apart, since another version of nft may spell the same rules differently.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.backends.base import Backend, Change, State
+from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.host import detect, run
+from netinit.host.run import Finished
+from netinit.records import Record
+from netinit.rules.diff import MISSING, Difference
+from netinit.rules.model import Plan
+from netinit.rules.network import FAMILIES, Family
+from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
+
+DIALECT = "nft"
+INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
+OLDEST_NFT = (1, 0, 1)
+OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
+MAX_MESSAGE = 400
+WITHOUT_SUPPORT = (
+    "No such file or directory",
+    "Operation not supported",
+    "Protocol not supported",
+    "Protocol not available",
+    "Address family not supported",
+    "Invalid argument",
+    "Unable to initialize Netlink socket",
+)
+
+
+class Seen(Record):
+    """The owned tables that exist, in the kernel's order, and how nft lists them, counters left out."""
+
+    tables: tuple[str, ...]
+    text: str
+
+
+class NftablesBackend(Backend):
+    """Rules in native nft tables, through the program nft."""
+
+    name = "nftables"
+
+    def __init__(
+        self,
+        *,
+        comments: bool = False,
+        families: tuple[Family, ...] = FAMILIES,  # noqa: ARG002 - inet tables take a kernel without IPv6 as it is
+        lock_timeout: int = 0,  # noqa: ARG002 - the kernel's transactions need no lock
+        own_files: bool = True,  # noqa: ARG002 - no file is used
+    ) -> None:
+        self._comments = comments
+        self._last: tuple[Plan, State, Written, tuple[Difference, ...]] | None = None
+
+    def observe(self) -> State:
+        chains = detect.nft_chains()
+        if chains is None:
+            raise BackendUnavailableError(
+                "nf_tables cannot be asked: run with NET_ADMIN, on a kernel with nf_tables (module nf_tables)",
+            )
+        inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
+        tables = tuple([table for table in inet if table in TABLE_NAMES])
+        foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
+        return State(
+            seen=Seen(tables=tables, text=_pick_ours(self._list("--stateless")) if tables else ""),
+            ours=bool(tables),
+            others=len(inet) > len(tables) or bool(foreign),
+        )
+
+    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
+        return self._compare(plan, state)[1]
+
+    def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:  # noqa: ARG002
+        """Nothing: no rule of others can stand in tables of our own."""
+        return ()
+
+    def resumable(self, plan: Plan, state: State) -> bool:  # noqa: ARG002
+        """Only where nothing is there: a transaction is never half made."""
+        return not state.ours
+
+    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
+        written, found = self._compare(plan, state)
+        wrong = {difference.table for difference in found}
+        wanted = {name: chains for name, chains in written.items() if force or name in wrong}
+        replaced = (*wanted, *[name for name in state.seen.tables if name not in written])
+        return _make_change(render_replacement(render_tables(wanted), replaced), plan, state)
+
+    def removal(self, plan: Plan, state: State) -> Change:
+        return _make_change(render_replacement("", state.seen.tables), plan, state)
+
+    def commit(self, change: Change) -> None:
+        script = change.scripts.get(DIALECT)
+        if script:
+            self._run(("-f", "-"), script)
+
+    def check(self, plan: Plan) -> None:
+        """Lets nft and the kernel check the plan's rules without making them; errors as for `commit`."""
+        written = write_plan(plan, comments=self._comments)
+        self._run(("-c", "-f", "-"), render_replacement(render_tables(written), written))
+
+    def describe(self, state: State) -> dict[str, str]:
+        return {DIALECT: state.seen.text} if state.seen.text else {}
+
+    def _compare(self, plan: Plan, state: State) -> tuple[Written, tuple[Difference, ...]]:
+        """The plan as nft lists it and its differences; remembered, since compare and change both need them."""
+        if self._last is None or self._last[0] is not plan or self._last[1] is not state:
+            written = write_plan(plan, comments=self._comments)
+            self._last = (plan, state, written, self._find_differences(written, state.seen))
+        return self._last[2:]
+
+    def _find_differences(self, written: Written, seen: Seen) -> tuple[Difference, ...]:
+        if not seen.tables:
+            return _miss_everything(written)
+        if seen.text == render_tables({name: written[name] for name in seen.tables if name in written}) and (
+            set(seen.tables) == set(written)
+        ):
+            return ()
+        from netinit.rules.nft.listing import compare_listing, parse_listing  # json and re: only where texts differ
+
+        return compare_listing(written, parse_listing(self._list("--json")))
+
+    def _list(self, option: str) -> str:
+        """All inet tables: nft 1.0.6 does not list two chosen ones in one run."""
+        return self._run((option, "list", "ruleset", "inet"))
+
+    def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
+        path = run.find("nft")
+        if not path:
+            raise BackendUnavailableError("nft is not installed: add the package nftables to the image")
+        result = run.finish(run.start(path, arguments, stdin=script))
+        if result.status:
+            raise _explain(result, path)
+        return result.output
+
+
+def _pick_ours(text: str) -> str:
+    """The owned tables of a listing."""
+    kept = []
+    ours = False
+    for line in text.splitlines(keepends=True):
+        if line.startswith("table "):
+            ours = line.split()[2] in TABLE_NAMES
+        if ours:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _make_change(script: str, plan: Plan, state: State) -> Change:
+    return Change(scripts={DIALECT: script} if script else {}, before=state, plan=plan)
+
+
+def _miss_everything(written: Written) -> tuple[Difference, ...]:
+    """The differences of a namespace in which none of the tables exists."""
+    found = []
+    for table, chains in written.items():
+        found.append(Difference(kind=MISSING, where=DIALECT, table=table, rule="the table itself"))
+        for name, chain in chains.items():
+            found.append(Difference(kind=MISSING, where=DIALECT, table=table, chain=name))
+            found += [
+                Difference(
+                    kind=MISSING, where=DIALECT, table=table, chain=name, number=number, rule=rule.text,
+                    purpose=rule.rule.comment, origin=rule.rule.origin,
+                )
+                for number, rule in enumerate(chain.rules, 1)
+            ]  # fmt: skip
+    return tuple(found)
+
+
+def _explain(result: Finished, path: str) -> NetinitError:
+    """The error of nft in terms of its cause and remedy; nothing was changed, since a transaction is whole."""
+    lines = [line for line in result.errors.splitlines() if "rror:" in line] or result.errors.splitlines()
+    said = "; ".join(dict.fromkeys(lines)) or f"ended with status {result.status} and no message"
+    cause = f"nft: {said[:MAX_MESSAGE]}"
+    version = _read_version(path)
+    if version and version < OLDEST_NFT:
+        return BackendUnavailableError(
+            f"{cause}; this is nft {_dotted(version)}: install nftables {_dotted(OLDEST_NFT)} or newer",
+        )
+    if "Operation not permitted" in said or "Permission denied" in said:
+        return BackendUnavailableError(
+            f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]",
+        )
+    if "Message too long" in said:
+        return BackendUnavailableError(
+            f"{cause}; the rules are too many for one transaction in a pod with a user namespace of its own:"
+            " list fewer networks, or raise net.core.wmem_default on the node",
+        )
+    if any(words in said for words in WITHOUT_SUPPORT):
+        kernel = _read_numbers(posix.uname().release)
+        if kernel[:2] < OLDEST_KERNEL:
+            return BackendUnavailableError(
+                f"{cause}; the kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}: use an iptables backend",
+            )
+        return BackendUnavailableError(
+            f"{cause}; the kernel lacks a feature: load nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY)"
+            " nft_tproxy, nft_socket on the node, or use an iptables backend",
+        )
+    return ApplyError(cause)
+
+
+def _read_version(path: str) -> tuple[int, ...]:
+    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not tell."""
+    words = run.finish(run.start(path, ("--version",))).output.split()
+    return _read_numbers(words[1].lstrip("v")) if len(words) > 1 else ()
+
+
+def _read_numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 6, 1, 0 for 6.1.0-18-amd64."""
+    numbers = []
+    for part in text.split("-", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join([str(number) for number in version])

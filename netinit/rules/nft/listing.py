@@ -1,0 +1,259 @@
+"""What nft lists, taken apart: its JSON (libnftables-json(5)), spelled as the writer spells rules, and compared.
+
+The text of a listing changes with the version of nft, its JSON is a documented format. What is not understood is kept
+as JSON, so that it shows up as a difference and is never taken for something planned.
+"""
+
+from __future__ import annotations
+
+import json
+from _socket import AF_INET, AF_INET6, inet_pton
+from typing import Any
+
+from netinit.errors import ParseError
+from netinit.records import Record
+from netinit.rules.diff import EXTRA, MISSING, MOVED, Difference
+from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DIALECT = "nft"
+STATES = ("invalid", "established", "related", "new", "untracked")
+PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
+
+
+class ListedChain(Record):
+    """A chain: where it is hooked in (empty: nowhere) and its rules in order."""
+
+    hook: str
+    rules: tuple[str, ...]
+
+
+class ListedTable(Record):
+    """A table: its chains, and what else is in it (sets, maps, ...) as kind and name."""
+
+    chains: dict[str, ListedChain]
+    others: tuple[str, ...] = ()
+
+
+Listing = dict[str, ListedTable]  # table -> its contents
+
+
+def parse_listing(text: str) -> Listing:
+    """The owned tables in what `nft --json list` printed. ParseError where it is not that."""
+    try:
+        items = json.loads(text)["nftables"]
+        return _collect([next(iter(item.items())) for item in items])
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise ParseError(f"nft's JSON listing is not understood: {error!r} in {text[:200]!r}") from error
+
+
+def _collect(items: list[tuple[str, dict[str, Any]]]) -> Listing:
+    hooks: dict[str, dict[str, str]] = {}
+    rules: dict[tuple[str, str], list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for kind, item in items:
+        if item.get("family") != "inet" or (item["name"] if kind == "table" else item["table"]) not in TABLE_NAMES:
+            continue
+        if kind == "table":
+            hooks.setdefault(item["name"], {})
+        elif kind == "chain":
+            hooks[item["table"]][item["name"]] = _spell_hook(item)
+        elif kind == "rule":
+            rules.setdefault((item["table"], item["chain"]), []).append(_spell_rule(item))
+        else:
+            others.setdefault(item["table"], []).append(f"{kind} {item['name']}")
+    return {
+        table: ListedTable(
+            chains={
+                name: ListedChain(hook=hook, rules=tuple(rules.get((table, name), ()))) for name, hook in chains.items()
+            },
+            others=tuple(others.get(table, ())),
+        )
+        for table, chains in hooks.items()
+    }
+
+
+def _spell_hook(chain: dict[str, Any]) -> str:
+    if "hook" not in chain:
+        return ""
+    priority = chain["prio"]
+    if priority == -100 and chain["hook"] == "prerouting":  # noqa: PLR2004 - NF_IP_PRI_NAT_DST
+        priority = "dstnat"
+    return (
+        f"type {chain['type']} hook {chain['hook']} priority {PRIORITIES.get(priority, priority)};"
+        f" policy {chain['policy']};"
+    )
+
+
+def _spell_rule(rule: dict[str, Any]) -> str:
+    words = [_spell_statement(statement) for statement in rule["expr"]]
+    if "comment" in rule:
+        words.append(f'comment "{rule["comment"]}"')
+    return " ".join(words)
+
+
+def _spell_statement(statement: dict[str, Any]) -> str:
+    ((kind, content),) = statement.items()
+    speller = _SPELLERS.get(kind)
+    text = speller(content) if speller else None
+    return json.dumps(statement) if text is None else text
+
+
+def _spell_match(match: dict[str, Any]) -> str | None:
+    left = _spell_left(match["left"])
+    operators = {"==": "", "in": "", "!=": "!= ", "<=": "<= "}
+    right = left and _spell_right(left, match["right"])
+    if not right or match["op"] not in operators:
+        return None
+    return f"{left} {operators[match['op']]}{right}"
+
+
+def _spell_left(left: Any) -> str | None:
+    """What is compared, for `{"meta": {"key": "mark"}}` and its like; None for what no planned rule has."""
+    ((kind, content),) = left.items()
+    if kind == "payload" and set(content) == {"protocol", "field"}:
+        return f"{content['protocol']} {content['field']}"
+    if kind in ("meta", "ct", "socket") and set(content) == {"key"}:
+        key: str = content["key"]
+        return key if key in ("iifname", "oifname") else f"{kind} {key}"
+    return None
+
+
+def _spell_right(left: str, right: Any) -> str | None:
+    if isinstance(right, dict) and "set" in right:
+        elements = [_spell_value(left, element) for element in right["set"]]
+        known = [element for element in elements if element is not None]
+        if len(known) < len(elements):
+            return None
+        return f"{{ {', '.join(sorted(known, key=_order_of(left)))} }}" if len(known) > 1 else known[0]
+    if isinstance(right, list):
+        if left != "ct state" or not set(right) <= set(STATES):
+            return None
+        return ",".join([state for state in STATES if state in right])
+    return _spell_value(left, right)
+
+
+def _spell_value(left: str, value: Any) -> str | None:
+    if isinstance(value, dict):
+        if set(value) == {"prefix"}:
+            return f"{value['prefix']['addr']}/{value['prefix']['len']}"
+        if set(value) == {"range"}:
+            return "-".join([str(end) for end in value["range"]])
+        return None
+    if left in ("meta mark", "ct mark") and isinstance(value, int):
+        return f"{value:#010x}"
+    return f'"{value}"' if left in ("iifname", "oifname") else str(value)
+
+
+def _order_of(left: str) -> Callable[[str], Any]:
+    """How the elements of a set are ordered, which the kernel does not tell: by value."""
+    if left.startswith("ip "):
+        return lambda text: inet_pton(AF_INET, text.partition("/")[0].partition("-")[0])
+    if left.startswith("ip6 "):
+        return lambda text: inet_pton(AF_INET6, text.partition("/")[0].partition("-")[0])
+    if left in ("iifname", "oifname"):
+        return lambda text: int.from_bytes(text.strip('"').encode(), "little")
+    return lambda text: (not text.isdigit(), int(text) if text.isdigit() else 0, text)
+
+
+def _spell_assignment(content: dict[str, Any]) -> str | None:
+    key = _spell_left(content["key"])
+    if key is None:
+        return None
+    value = _spell_left(content["value"]) if isinstance(content["value"], dict) else _spell_value(key, content["value"])
+    return value and f"{key} set {value}"
+
+
+def _spell_reject(content: dict[str, Any] | None) -> str | None:
+    if not content or set(content) != {"type", "expr"}:
+        return None
+    return f"reject with {content['type']} type {content['expr']}"
+
+
+def _spell_port_statement(kind: str, keys: set[str]) -> Callable[[Any], str | None]:
+    def spell(content: Any) -> str | None:
+        if not isinstance(content, dict) or set(content) != keys or not isinstance(content["port"], int):
+            return None
+        family = f" {content['family']}" if "family" in content else ""
+        return f"{kind}{family} to :{content['port']}"
+
+    return spell
+
+
+_SPELLERS: dict[str, Callable[[Any], str | None]] = {
+    "match": _spell_match,
+    "counter": lambda _: "counter",
+    "accept": lambda _: "accept",
+    "drop": lambda _: "drop",
+    "return": lambda _: "return",
+    "jump": lambda content: f"jump {content['target']}",
+    "goto": lambda content: f"goto {content['target']}",
+    "mangle": _spell_assignment,
+    "reject": _spell_reject,
+    "redirect": _spell_port_statement("redirect", {"port"}),
+    "tproxy": _spell_port_statement("tproxy", {"family", "port"}),
+}
+
+
+def compare_listing(written: Written, listing: Listing) -> tuple[Difference, ...]:
+    """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
+    found: list[Difference] = []
+    for name in [*written, *[name for name in listing if name not in written]]:
+        planned = written.get(name)
+        listed = listing.get(name)
+        if listed is None:
+            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the table itself"))
+        elif planned is None:
+            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the table itself"))
+        found += _compare_table(name, planned or {}, listed or ListedTable(chains={}))
+    return tuple(found)
+
+
+def _compare_table(table: str, planned: dict[str, WrittenChain], listed: ListedTable) -> Iterator[Difference]:
+    nothing = ListedChain(hook="", rules=())
+    for name, wanted in planned.items():
+        live = listed.chains.get(name)
+        if live is None:
+            yield Difference(kind=MISSING, where=DIALECT, table=table, chain=name)
+        elif live.hook != wanted.hook:
+            yield Difference(kind=MISSING, where=DIALECT, table=table, chain=name, rule=wanted.hook or "no hook")
+            yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=name, rule=live.hook or "no hook")
+        yield from _compare_chain(table, name, wanted, live or nothing)
+    for name, chain in listed.chains.items():
+        if name not in planned:
+            yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=name)
+            yield from _compare_chain(table, name, WrittenChain(hook="", rules=()), chain)
+    for other in listed.others:
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, rule=other)
+
+
+def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedChain) -> Iterator[Difference]:
+    """Aligns both sequences; what is missing at one place and extra at another has moved."""
+    from difflib import SequenceMatcher
+
+    texts = [written.text for written in wanted.rules]
+    missing: list[int] = []
+    extra: list[int] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, texts, live.rules, autojunk=False).get_opcodes():
+        if tag != "equal":
+            missing += range(i1, i2)
+            extra += range(j1, j2)
+    for index in missing:
+        twin = next((place for place in extra if live.rules[place] == texts[index]), None)
+        if twin is not None:
+            extra.remove(twin)
+        yield Difference(
+            kind=MISSING if twin is None else MOVED,
+            where=DIALECT,
+            table=table,
+            chain=chain,
+            number=(index if twin is None else twin) + 1,
+            rule=texts[index],
+            purpose=wanted.rules[index].rule.comment,
+            origin=wanted.rules[index].rule.origin,
+        )
+    for place in extra:
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=live.rules[place])
