@@ -102,9 +102,9 @@ def remove(options: Options) -> Outcome:
         if survey.failures and not survey.candidates:
             raise _nothing_works(survey.failures)
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan)
-        routes.make(steps)
-        for side in survey.holders:
-            side.backend.commit(side.backend.removal(plan, side.state))
+        for backend, change in [(side.backend, side.backend.removal(plan, side.state)) for side in survey.holders]:
+            backend.commit(change)
+        routes.make(steps)  # after the rules, whose marked packets would else go astray
         return Outcome(backend=", ".join([side.backend.name for side in survey.holders]), changed=bool(steps or survey.holders), rules={})
     finally:
         posix.close(held)

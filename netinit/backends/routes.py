@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.errors import ApplyError
+from netinit.errors import ApplyError, BackendUnavailableError
 from netinit.host import netlink
 from netinit.host.netlink import LocalRoute, PolicyRule
 from netinit.records import Record
@@ -52,7 +52,7 @@ def steps_towards(plan: Plan, families: tuple[Family, ...], hints: Plan | None =
 def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
     """Makes the changes, all or none; returns warnings about what could not be had and is not needed everywhere.
 
-    ApplyError names the object that the kernel refused.
+    ApplyError names the object that the kernel refused, BackendUnavailableError where the privilege is missing.
     """
     done: list[Step] = []
     warnings = []
@@ -67,7 +67,8 @@ def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
                 continue
             undo(done)
             hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
-            raise ApplyError(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
+            kind = BackendUnavailableError if error.errno == NOT_PERMITTED else ApplyError
+            raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
         done.append(step)
     return tuple(warnings)
 

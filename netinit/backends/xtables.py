@@ -74,7 +74,7 @@ class XtablesBackend(Backend):
     def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:
         found: list[Difference] = []
         for side in self._sides(plan, state):
-            found += find_shadows(side.written, side.listing, side.owned, side.family)
+            found += find_shadows(side.listing, side.owned, side.family)
         return tuple(found)
 
     def resumable(self, plan: Plan, state: State) -> bool:

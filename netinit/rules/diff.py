@@ -75,13 +75,11 @@ def table_names(written: Written, listing: Listing) -> list[str]:
     return [*written, *[name for name in listing if name not in written]]
 
 
-def find_shadows(written: Written, listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
+def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
     """Rules of others that stand before ours in a built-in chain and may end a packet's way there."""
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
-        inserted = written.get(name, {}).get(chain, WrittenChain(rules=())).inserted
-        last = indexes[-1] if inserted < len(indexes) else indexes[inserted - 1]
-        for index in range(last):
+        for index in range(indexes[-1]):
             if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS:
                 yield Difference(
                     kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=texts[index],

@@ -27,7 +27,8 @@ REFUSAL_OF_IPV6 = [  # the classic layout's, see layouts/classic.py
 class Evidence(Record):
     """Values that our rules in both families confirm."""
 
-    interfaces: frozenset[str]  # excluded from capture, or virtual ones
+    virtual: frozenset[str]  # interfaces of VMs behind the pod
+    excluded: frozenset[str]  # interfaces that are not captured
     marks: frozenset[str]  # hexadecimal, as listed
 
 
@@ -36,18 +37,19 @@ Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes o
 
 def gather(listings: Iterable[Listing]) -> Evidence:
     """What the listings of all families confirm."""
-    interfaces: set[str] = set()
+    virtual: set[str] = set()
+    excluded: set[str] = set()
     marks: set[str] = set()
     for listing in listings:
         nat, mangle = listing.get(NAT), listing.get(MANGLE)
         if nat:
             prerouting = [_plain(text) for text in nat.rules.get(PREROUTING, [])]
-            interfaces |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
-            interfaces |= _excluded([_plain(text) for text in nat.rules.get(OUTPUT, [])], prerouting)
+            virtual |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
+            excluded |= _excluded([_plain(text) for text in nat.rules.get(OUTPUT, [])], prerouting)
         if mangle:
             for chain in OWNED_CHAINS & set(mangle.rules):
                 marks |= {_word_after(text, option) for text in mangle.rules[chain] for option in ("--set-xmark ", "--tproxy-mark ", "-m mark --mark ")}
-    return Evidence(interfaces=frozenset(interfaces - {""}), marks=frozenset(marks - {""}))
+    return Evidence(virtual=frozenset(virtual - {""}), excluded=frozenset(excluded), marks=frozenset(marks - {""}))
 
 
 def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned:
@@ -61,6 +63,7 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
                 continue
             found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
             if present:
+                found |= _sparing(name, chain, texts, evidence)
                 found |= {index for index, text in enumerate(texts) if _has_our_form(name, chain, text, evidence)}
                 found |= _wanted(texts, written, name, chain, found)
             if name == FILTER and chain == INPUT:
@@ -123,11 +126,18 @@ def _excluded(output: list[str], prerouting: list[str]) -> set[str]:
     return found
 
 
+def _sparing(table: str, chain: str, texts: list[str], evidence: Evidence) -> set[int]:
+    """Our rules that spare interfaces: virtual ones stand before equal rules of others, excluded ones behind."""
+    if table not in (NAT, MANGLE) or chain not in (PREROUTING, OUTPUT):
+        return set()
+    option = "-i" if chain == PREROUTING else "-o"
+    excluded = [f"{option} {name} -j RETURN" for name in evidence.excluded]
+    virtual = [f"-i {name} -j RETURN" for name in evidence.virtual] if (table, chain) == (NAT, PREROUTING) else []
+    last = {text: index for index, text in enumerate(texts)}
+    return {texts.index(text) for text in virtual if text in last} | {last[text] for text in excluded if text in last}
+
+
 def _has_our_form(table: str, chain: str, text: str, evidence: Evidence) -> bool:
-    if table in (NAT, MANGLE) and chain in (PREROUTING, OUTPUT):
-        option = "-i" if chain == PREROUTING else "-o"
-        if text.endswith(" -j RETURN") and text == f"{option} {_word_after(text, option + ' ')} -j RETURN":
-            return _word_after(text, option + " ") in evidence.interfaces
     if table != MANGLE or chain not in (PREROUTING, OUTPUT):
         return False
     if chain == OUTPUT and text.endswith(f" -j MARK --set-xmark {LOOP_MARK}/0xffffffff"):
