@@ -1,0 +1,100 @@
+"""What the kernel's tests share: the tool run inside a pod, in process or as a program, and the rules as they are then."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from netinit import apply as applying
+from netinit import verify as verifying
+from netinit.apply import Outcome
+from netinit.host.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
+from netinit.options import Options
+from netinit.rules.network import FAMILIES, Family
+
+ROOT = Path(__file__).parent.parent
+TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
+SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
+VARIANTS = ("iptables-nft", "iptables-legacy")
+FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Rules of others: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
+FOREIGN = """*mangle
+:THEIRS - [0:0]
+-A PREROUTING -j THEIRS
+-A THEIRS -p udp -m udp --dport 9999 -j MARK --set-xmark 0x7/0xffffffff
+-A OUTPUT -p tcp -m mark --mark 0x7 -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff
+COMMIT
+*nat
+:THEIRS - [0:0]
+-A PREROUTING -i eth9 -j RETURN
+-A PREROUTING -p tcp -m tcp --dport 9999 -j REDIRECT --to-ports 9998
+-A OUTPUT -o eth9 -j RETURN
+-A OUTPUT -p tcp -m tcp --dport 9999 -m comment --comment "not ISTIO_OUTPUT's: -j ISTIO_REDIRECT" -j THEIRS
+-A THEIRS -j RETURN
+COMMIT
+*filter
+:FORWARD DROP [0:0]
+-A INPUT -p tcp -m tcp --dport 9999 -j ACCEPT
+-A INPUT -m state --state ESTABLISHED -j ACCEPT
+COMMIT
+"""
+
+
+def needs(variant: str) -> None:
+    """Skips where the variant's programs are missing."""
+    if shutil.which(f"{variant}-restore", path=FOLDERS) is None:
+        pytest.skip(f"{variant}-restore is not installed: apt-get install iptables")
+
+
+def load(namespace: Namespace, variant: str, family: Family, text: str) -> None:
+    """The rules of a restore input are in the kernel."""
+    program = variant.replace("iptables", family.program)
+    namespace.run([f"{program}-restore", "--noflush"], stdin=text, check=True)
+
+
+def add_foreign_rules(namespace: Namespace, variant: str) -> None:
+    """Both families hold rules of somebody else."""
+    for family in FAMILIES:
+        load(namespace, variant, family, FOREIGN)
+
+
+def apply_in(namespace: Namespace, options: Options) -> Outcome:
+    """What apply() does inside."""
+    with namespace.entered():
+        return applying.apply(options)
+
+
+def remove_in(namespace: Namespace, options: Options | None = None) -> Outcome:
+    """What remove() does inside."""
+    with namespace.entered():
+        return applying.remove(options or Options())
+
+
+def differences_in(namespace: Namespace, options: Options) -> list[str]:
+    """What verify() finds inside, a line each."""
+    with namespace.entered():
+        return [difference.describe() for difference in verifying.verify(options).differences]
+
+
+def listing(namespace: Namespace, variant: str) -> str:
+    """iptables-save of both families without counters."""
+    return "".join([list_rules(namespace, variant.replace("iptables", family.program) + "-save") for family in FAMILIES])
+
+
+def state(namespace: Namespace) -> str:
+    """Everything that rules, routes and addresses are, but for empty built-in tables that the kernel keeps."""
+    return drop_empty_tables(take_snapshot(namespace))
+
+
+def run_tool(
+    namespace: Namespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: object
+) -> subprocess.CompletedProcess[str]:
+    """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
+    environment = {"PATH": FOLDERS, **(env or {})}
+    return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)  # type: ignore[arg-type]
