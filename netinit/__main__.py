@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 TYPE_CHECKING = False
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Runs the command line of this process and ends it with the command's exit code."""
+    gc.disable()  # the init container's run is over before there is garbage; click's commands switch it on again
     from netinit.cli import start
 
     start.main()

@@ -7,12 +7,12 @@ checkers see the same as for a frozen, keyword-only dataclass (PEP 681).
 
 from __future__ import annotations
 
-from abc import ABCMeta  # loaded by every start of the interpreter
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from abc import ABCMeta
     from typing import Any, Self, dataclass_transform
 else:
+    ABCMeta = type  # abstract methods are the type checker's business; making such a class takes twice as long
 
     def dataclass_transform(**_: object):  # noqa: ANN202 - a stand-in that type checkers never see
         """Return a decorator that changes nothing."""

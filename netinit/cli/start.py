@@ -7,6 +7,7 @@ goes to click, which knows every command's flags and what was probably meant.
 
 from __future__ import annotations
 
+import gc
 import posix
 import sys
 
@@ -108,6 +109,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
     """Lets click read the command line; without click a `known` error is better than none."""
+    gc.enable()
     try:
         import click  # noqa: F401 - to see whether it is there
     except ImportError:
