@@ -1,0 +1,176 @@
+"""How long a pod waits for its init container: first run, second run and removal, beside the floor and the bare program.
+
+Every figure is the wall time of a whole process in a fresh network namespace, the contenders taking turns, so that a busy
+machine slows all of them alike. Ratios are against `python3 -I -S -c pass`, which no Python program can beat, measured
+right before and after. Budgets are printed beside the figures; the clock never decides a test.
+
+    python tests/bench/apply.py                  the sidecar's default options, then lists of excluded networks
+    python tests/bench/apply.py --counts 0       the default options alone
+    python tests/bench/apply.py --json FILE      the figures for other programs
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from netinit.options import Options  # noqa: E402 - the path must be set first
+from netinit.rules.layouts import plan  # noqa: E402
+from netinit.rules.network import FAMILIES  # noqa: E402
+from netinit.rules.xtables import render_restore, write_plan  # noqa: E402
+
+CLONE_NEWNET = 0x40000000
+SIDECAR = (
+    "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020",
+)  # fmt: skip
+BUDGETS = {  # (figure, excluded networks) -> greatest ratio to the floor
+    ("iptables-nft", "first", 0): 3.0,
+    ("iptables-nft", "second", 0): 3.0,
+    ("iptables-nft", "first", 1000): 6.0,
+    ("iptables-nft", "second", 1000): 8.0,
+    ("nftables", "first", 0): 2.5,
+}
+RSS_BUDGET = 16.0  # MiB
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def excluded_networks(count: int) -> str:
+    """`count` networks as a comma list short enough for one argument of execve(2), which takes 128 KiB."""
+    return ",".join([f"{1 + i // 4000}.{i // 100 % 40}.{i % 100}.0/24" for i in range(count)])
+
+
+LAUNCHER = "import posix, sys; _, status, usage = posix.wait4(posix.posix_spawn(sys.argv[1], sys.argv[1:], posix.environ), 0); posix.write(9, b'%d' % usage.ru_maxrss); sys.exit(status >> 8)"
+
+
+def peak_memory(arguments: list[str], python: str) -> float:
+    """Peak memory in MiB of a program; measured by a small launcher, since a child counts its parent's memory too."""
+    read, write = os.pipe()
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    actions = [*quiet, (os.POSIX_SPAWN_DUP2, write, 9)]
+    pid = os.posix_spawn(python, [python, "-I", "-S", "-c", LAUNCHER, *arguments], os.environ, file_actions=actions)
+    os.close(write)
+    with open(read) as answer:
+        text = answer.read()
+    os.waitpid(pid, 0)
+    return int(text) / 1024
+
+
+def time_program(arguments: list[str], stdin: str = "") -> float:
+    """Wall time in ms of a program that must succeed."""
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+    given = [(os.POSIX_SPAWN_OPEN, 0, stdin or os.devnull, os.O_RDONLY, 0)]
+    before = time.perf_counter()
+    pid = os.posix_spawn(arguments[0], arguments, os.environ, file_actions=quiet + given)
+    _, status = os.waitpid(pid, 0)
+    took = (time.perf_counter() - before) * 1000
+    if status:
+        raise SystemExit(f"{' '.join(arguments)[:200]} failed with {os.waitstatus_to_exitcode(status)}; run it by hand")
+    return took
+
+
+def fresh_namespace() -> None:
+    """This process (and what it starts from now on) is in a new, empty network namespace."""
+    if _libc.unshare(CLONE_NEWNET):
+        raise SystemExit("a network namespace cannot be made: run as root")
+
+
+class Contender:
+    """A backend at one length of list, and what was measured of it."""
+
+    def __init__(self, python: str, backend: str, count: int, folder: pathlib.Path) -> None:
+        self.backend, self.count = backend, count
+        options = ["--backend", backend, "--ipv6", "on", *SIDECAR, "-x", excluded_networks(count)]
+        self._tool = [python, "-I", "-S", str(ROOT / "netinit" / "__main__.py")]
+        self._apply = [*self._tool, *options]
+        self._remove = [*self._tool, "--backend", backend, "--cleanup-only"]
+        self._floor = [python, "-I", "-S", "-c", "pass"]
+        self._bare = self._bare_inputs(Options.from_argv(options), folder)
+        self.figures: dict[str, list[float]] = {}
+
+    def _bare_inputs(self, options: Options, folder: pathlib.Path) -> list[tuple[str, str]]:
+        """The programs that do the kernel's part of the job, and the files they read."""
+        inputs = []
+        wanted = plan(options)
+        for family in FAMILIES if self.backend.startswith("iptables-") else ():
+            path = folder / f"{self.backend}-{self.count}-{family.program}"
+            path.write_text(render_restore(write_plan(wanted, family)))
+            inputs.append((f"/usr/sbin/{family.program}-{self.backend.removeprefix('iptables-')}-restore", str(path)))
+        return inputs
+
+    def run(self) -> None:
+        """One round: floor, bare program, first run, second run, removal."""
+        floor = time_program(self._floor)
+        if self._bare:
+            fresh_namespace()
+            self._note("bare", sum(time_program([program, "--noflush"], path) for program, path in self._bare))
+        fresh_namespace()
+        for name, arguments in (("first", self._apply), ("second", self._apply), ("remove", self._remove)):
+            took = time_program(arguments)
+            self._note(name, took)
+            self._note(f"{name}/floor", took / floor)
+        if "memory" not in self.figures:
+            fresh_namespace()
+            self._note("memory", peak_memory(self._apply, self._tool[0]))
+        self._note("floor", (floor + time_program(self._floor)) / 2)
+
+    def _note(self, name: str, value: float) -> None:
+        self.figures.setdefault(name, []).append(value)
+
+    def medians(self) -> dict[str, float]:
+        """The median of every figure; of memory the greatest."""
+        return {name: max(values) if name == "memory" else statistics.median(values) for name, values in self.figures.items()}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", default="0,100,1000,10000")
+    parser.add_argument("--backends", default="iptables-nft,iptables-legacy")
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--json", type=pathlib.Path)
+    given = parser.parse_args()
+    python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
+    folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")  # noqa: S108 - its own, removed below
+    folder.mkdir()
+    counts = [int(count) for count in given.counts.split(",")]
+    contenders = [Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")]
+    for _ in range(given.runs):
+        for contender in contenders:
+            contender.run()
+    rows = [{"backend": c.backend, "excluded": c.count, **c.medians()} for c in contenders]
+    print_table(rows)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def print_table(rows: list[dict[str, float | str]]) -> None:
+    """The figures for people, with the budgets."""
+    print(f"{'backend':16} {'excluded':>8} {'floor':>7} {'bare':>8} {'first':>8} {'second':>8} {'remove':>8} {'first/fl':>9} {'second/fl':>9} {'MiB':>6}")
+    for row in rows:
+        cells = [f"{row['backend']:16} {row['excluded']:>8} {row['floor']:7.1f} {row.get('bare', float('nan')):8.1f}"]
+        cells += [f"{row[name]:8.1f}" for name in ("first", "second", "remove")]
+        for name in ("first", "second"):
+            budget = BUDGETS.get((row["backend"], name, row["excluded"]))
+            ratio = row[f"{name}/floor"]
+            mark = " " if budget is None else "✔" if ratio <= budget else "✘"
+            cells.append(f"{ratio:8.2f}{mark}")
+        cells.append(f"{row['memory']:6.1f}{' ' if row['memory'] <= RSS_BUDGET or row['excluded'] else '✘'}")
+        print(" ".join(cells))
+    print("times in ms, medians; floor: python3 -I -S -c pass; bare: the restore programs alone, one after the other")
+    print(", ".join([f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()]))
+
+
+if __name__ == "__main__":
+    main()
