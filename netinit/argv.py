@@ -71,7 +71,7 @@ def take_flags(arguments: Sequence[str]) -> Taken:
                 problems.append(f"{name}: the value is missing ({flag.kind.metavar})")
             elif is_flag(waiting[-1]):
                 following = quote_value(waiting[-1])
-                problems.append(f"{name}: {following} looks like a flag, not a value; an empty value is written {name}=''")
+                problems.append(f"{name}: {following} looks like a flag; an empty value is written {name}=''")
             else:
                 texts[flag.field] = (waiting.pop(), name)
     return Taken(texts=texts, problems=tuple(problems), rest=tuple(rest))
@@ -97,7 +97,7 @@ def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
             continue
         if is_flag(word):
             problems.append(f"{quote_value(word.partition('=')[0])} is not an option; --help lists them")
-        elif word in TRUE_WORDS + FALSE_WORDS:
+        elif word.isalpha() and word in TRUE_WORDS + FALSE_WORDS:
             problems.append(f"{word!r} is not an option; a switch and its value are one word, --switch={word}")
         elif not is_flag(previous) or "=" in previous:
             problems.append(f"{quote_value(word)} is not an option; quote values that hold blanks or *")

@@ -25,8 +25,10 @@ MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
 MAX_GROUPS = 64
 MAX_LISTED = 60  # characters of a value that an error message repeats
 TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
-NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()")
-DURATION_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, shells and rules read the rest
+MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
+DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
 LEVELS = ("none", "error", "warn", "info", "debug")
 TRUE_WORDS = ("1", "t", "T", "TRUE", "true", "True")
 FALSE_WORDS = ("0", "f", "F", "FALSE", "false", "False")
@@ -153,9 +155,9 @@ def read_interface(text: str) -> str:
     if len(text) > MAX_NAME:
         raise ValueError(f"is not an interface name: the kernel allows at most {MAX_NAME} characters")
     if not text.isascii() or not text.isprintable() or " " in text or NOT_IN_NAMES & set(text):
-        raise ValueError("is not an interface name: blanks, quotes, slashes, colons and the like are not allowed")
-    if text in (".", "..") or text[0] in "-!" or text[-1] in "+*":
-        raise ValueError("is not an interface name: it may not be a dot, begin with - or ! or end in + or *")
+        raise ValueError("is not an interface name: blanks, quotes, slashes, colons and wildcards are not allowed")
+    if text in (".", "..") or text[0] == "-" or text[-1] == "+":
+        raise ValueError("is not an interface name: it may not be a dot, begin with - or end in +")
     return text
 
 
@@ -197,7 +199,7 @@ def read_duration(text: str) -> int:
     while rest:
         digits = _prefix(rest, "0123456789.")
         rest = rest[len(digits) :]
-        unit = _prefix(rest, "nuµmsh")
+        unit = _prefix(rest, f"nu{MICRO}msh")
         rest = rest[len(unit) :]
         if not any(digit in "0123456789" for digit in digits) or digits.count(".") > 1 or len(digits) > 12:  # noqa: PLR2004
             break
@@ -205,7 +207,7 @@ def read_duration(text: str) -> int:
             break
         total += float(digits) * DURATION_UNITS[unit]
     else:
-        if 0 < total <= DURATION_UNITS["h"]:
+        if 1 <= total <= DURATION_UNITS["h"]:
             return round(total)
     raise ValueError("is not a duration: use a positive one of at most an hour such as 5s, 500ms or 1m30s")
 
@@ -222,7 +224,8 @@ def read_log_levels(text: str) -> str:
     """Istio's level syntax, scope:level[,scope:level]; a level alone is the default scope's."""
     for item in split_list(text):
         scope, _, level = item.rpartition(":")
-        if level not in LEVELS or not (scope == "" or scope.replace("-", "").replace("_", "").isalnum()):
+        letters = scope.replace("-", "").replace("_", "")
+        if level not in LEVELS or not (scope == "" or (letters.isascii() and letters.isalnum())):
             raise ValueError(f"is not scope:level[,scope:level] with the levels {', '.join(LEVELS)}")
     return text
 

@@ -1,4 +1,4 @@
-"""The option tables of the README: `python -m netinit.cli.reference README.md` renews them; without a file: prints them."""
+"""The option tables of the README: `python -m netinit.cli.reference README.md` renews them; without a file it prints."""
 
 from __future__ import annotations
 
