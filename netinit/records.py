@@ -10,7 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABCMeta
-    from typing import Any, Self, dataclass_transform
+    from typing import Any, NoReturn, Self, dataclass_transform
 else:
     ABCMeta = type  # abstract methods are the type checker's business; making such a class takes twice as long
 
@@ -44,16 +44,14 @@ class Record(metaclass=_RecordType):
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
-        defaults = cls._defaults
-        for field in cls._fields:
-            if field in values:
-                _set(self, field, values.pop(field))
-            elif field in defaults:
-                _set(self, field, defaults[field])
-            else:
-                raise TypeError(f"{cls.__name__}: {field} is missing")
-        if values:
-            raise TypeError(f"{cls.__name__} has no field {', '.join(values)}")
+        every = {**cls._defaults, **values}
+        if len(every) != len(cls._fields):
+            _complain(cls, every)
+        try:
+            for field, value in every.items():
+                _set(self, field, value)
+        except AttributeError:
+            _complain(cls, every)
 
     def __setattr__(self, field: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {field} cannot be set")
@@ -84,3 +82,11 @@ class Record(metaclass=_RecordType):
     def replace(self, **changes: Any) -> Self:
         """A copy in which the given fields have new values."""
         return type(self)(**{**self.__getstate__(), **changes})
+
+
+def _complain(cls: _RecordType, given: dict[str, Any]) -> NoReturn:
+    unknown = [field for field in given if field not in cls._fields]
+    if unknown:
+        raise TypeError(f"{cls.__name__} has no field {', '.join(unknown)}")
+    missing = [field for field in cls._fields if field not in given]
+    raise TypeError(f"{cls.__name__}: {', '.join(missing)} is missing")

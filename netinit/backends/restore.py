@@ -23,7 +23,6 @@ WITHOUT_SUPPORT = (
     "Operation not supported",
     "Protocol not available",
     "No such file or directory",
-    "Module", "module",
     "is incompatible, use 'nft' tool",
     "No chain/target/match by that name",
     "Could not fetch rule set generation id",

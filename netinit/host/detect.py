@@ -60,7 +60,8 @@ def settle(options: Options) -> Settled:
         warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
     servers = options.dns_servers
     if options.redirect_dns and not options.capture_all_dns and not servers:
-        servers = tuple(name_servers(read_text(RESOLV_CONF)))
+        root = f"/proc/{options.pid}/root" if options.pid else ""  # from outside, the pod's own file counts
+        servers = tuple(name_servers(read_text(root + RESOLV_CONF)))
     settled = options if (ipv6, servers) == (options.ipv6, options.dns_servers) else options.replace(ipv6=ipv6, dns_servers=servers)
     return Settled(options=settled, kernel_families=kernel, warnings=tuple(warnings))
 
