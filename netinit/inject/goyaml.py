@@ -293,10 +293,11 @@ def shape(text: str) -> tuple[str, ...]:
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./$(][A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
 _COLON = re.compile(r":(?=[^\s:])")
-_PRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
+_NOT_PRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
+_NEEDS_ESCAPES = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
 _LITERAL = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
 _NUMERIC_START = re.compile(r"[-+.0-9]")
@@ -305,7 +306,7 @@ _NUMBERISH = re.compile(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
 
 @functools.lru_cache(maxsize=16384)
 def _quoted(text: str) -> str:
-    """The string on one line: plain where no reader can err, else in double quotes."""
+    """The string on one line: plain where no reader can err, else in quotes (single ones around JSON)."""
     bare = _COLON.sub("", text)
     if (
         _PLAIN.match(bare)
@@ -317,7 +318,9 @@ def _quoted(text: str) -> str:
         and not _SEXAGESIMAL.match(text)
     ):
         return text
-    return _PRINTABLE.sub(_escape, json.dumps(text, ensure_ascii=False))
+    if '"' in text and not _NEEDS_ESCAPES.search(text):
+        return "'" + text.replace("'", "''") + "'"
+    return _NOT_PRINTABLE.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -327,7 +330,7 @@ def _escape(found: re.Match[str]) -> str:
 
 def _literal(text: str, indent: str) -> str | None:
     """The block scalar `|` of a string of several lines, or None where it would not come back as it is."""
-    if not _LITERAL.match(text) or _PRINTABLE.search(text) or "\t" in text or " \n" in text:
+    if not _LITERAL.match(text) or _NOT_PRINTABLE.search(text) or "\t" in text or " \n" in text:
         return None
     body = text.removesuffix("\n")
     lines = "\n".join(indent + line if line else "" for line in body.split("\n"))

@@ -1,0 +1,124 @@
+"""Manual injection of a stream of manifests: text in, text out, and a list of what was left alone and why."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.errors import InjectionError, ParseError
+from netinit.inject import goyaml
+from netinit.inject.config import InjectionConfig
+from netinit.inject.decision import Decision, Step, decide_manually
+from netinit.inject.manifests import Document, Workload, replaced, split, workloads
+from netinit.inject.patch import json_patch
+from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.tree import Tree
+
+__all__ = ["Injected", "inject_stream"]
+
+_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed."""
+
+    text: str
+    notices: tuple[str, ...]
+    changed: int
+
+
+def inject_stream(
+    text: str,
+    config: InjectionConfig,
+    *,
+    settings: Settings | None = None,
+    namespace: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Injected:
+    """The stream with every workload injected that is to be; a document without one comes out to the letter.
+
+    `namespace` is that of objects which name none. Raises InjectionError with a line for everything that is wrong in
+    the stream, each with document, kind and name.
+    """
+    documents = split(text)
+    parts: list[str] = []
+    problems: list[str] = []
+    notices: list[str] = []
+    changed = 0
+    for document in documents:
+        parts.append(document.separator)
+        try:
+            body, count = _inject(document, config, settings or Settings(), namespace, notices)
+        except (InjectionError, ParseError) as error:
+            problems += [f"document {document.number}: {line}" for line in str(error).splitlines()]
+            continue
+        if parts[-1] and count and not parts[-1].endswith("\n"):
+            parts[-1] += "\n"
+        parts.append(body)
+        changed += count
+        if progress:
+            progress(document.number, len(documents))
+    if problems:
+        raise InjectionError("\n".join(problems))
+    return Injected(text="".join(parts), notices=tuple(notices), changed=changed)
+
+
+def _inject(
+    document: Document, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
+) -> tuple[str, int]:
+    """The document's text after injection, and the number of workloads that it changed."""
+    tree, duplicates = document.parse()
+    changes: dict[str, Tree] = {}
+    problems: list[str] = []
+    for workload in workloads(tree):
+        try:
+            pod = _injected(workload, config, settings, namespace, notices)
+        except InjectionError as error:
+            problems += [f"{workload.title}: {line}" for line in str(error).splitlines()]
+            continue
+        if pod is not None:
+            changes[workload.place] = workload.with_pod(pod)
+    if changes and duplicates:
+        problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
+    if problems:
+        raise InjectionError("\n".join(problems))
+    if not changes:
+        return document.text, 0
+    return _written(document.text, replaced(tree, changes)), len(changes)
+
+
+def _injected(
+    workload: Workload, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
+) -> Tree | None:
+    """The workload's pod after injection; None where it is skipped or has everything already."""
+    where = workload.namespace or namespace
+    pod = workload.pod()
+    decision = decide_manually(pod, where, config)
+    notices.extend(f"{workload.title}: {warning}" for warning in decision.warnings)
+    if not decision.inject:
+        notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
+        return None
+    result = inject_pod(pod, config, namespace=Namespace(name=where), settings=settings, owner=workload.owner)
+    return result if json_patch(pod, result) else None
+
+
+def _cause(decision: Decision) -> str:
+    """Why a workload is skipped, in Istio's words where it has some."""
+    if decision.step is Step.HOST_NETWORK:
+        return "has host networking enabled"
+    if decision.step is Step.NAMESPACE:
+        return f"is in a system namespace: {decision.reason}"
+    return "has sidecar injection disabled"
+
+
+def _written(before: str, tree: Any) -> str:
+    """The tree in the document's format, behind the comments that the document began with."""
+    if before.lstrip().startswith("{"):
+        return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+    header = _HEADER.match(before)
+    kept = header[0] if header and "#" in header[0] else ""
+    return kept.replace("\r\n", "\n") + goyaml.dump(tree)

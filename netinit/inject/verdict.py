@@ -1,0 +1,276 @@
+"""Why a workload is injected or not: the whole chain of reasons, what would change it, and what the pod gets.
+
+Two parties decide: the API server by the selectors of its webhooks, which see labels alone, then the injector. Tools
+that look at the selectors only miss host networks, annotations and policies; here the answer is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netinit.errors import InjectionError, OptionError
+from netinit.inject.config import InjectionConfig
+from netinit.inject.containers import INIT, PROXY, VALIDATION, find, find_proxy, named, security
+from netinit.inject.decision import INJECT, Decision, Step, decide
+from netinit.inject.initcontainer import options_of
+from netinit.inject.manifests import Workload
+from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.webhooks import Webhook, firing
+from netinit.options import Options
+
+__all__ = ["Link", "Verdict", "judge"]
+
+_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link of the chain: the step, what came out of it (`passed`, `decided` or `not reached`), and why."""
+
+    step: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of a workload.
+
+    `webhook` is the first one that fires, `remedies` tells how to get the other result, `interception` what the
+    injected pod's rules will do, `findings` what its owner should know.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    injected: bool
+    webhook: str
+    revision: str
+    reason: str
+    chain: tuple[Link, ...]
+    remedies: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    interception: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    error: str = ""
+
+
+def judge(
+    workload: Workload,
+    config: InjectionConfig,
+    webhooks: Sequence[Webhook],
+    *,
+    namespace: Namespace,
+    labels_known: bool = True,
+    settings: Settings | None = None,
+) -> Verdict:
+    """The verdict on the pods of a workload in its namespace.
+
+    `labels_known` is False when nobody could say which labels the namespace has; it then counts as having none, and
+    the chain says so.
+    """
+    pod = workload.pod()
+    pod_labels = strings(mapping(pod["metadata"]).get("labels"))
+    labels = {_NAME_LABEL: namespace.name, **namespace.labels}
+    fired = firing(webhooks, labels, pod_labels)
+    decision = decide(pod, namespace.name, config)
+    injected = bool(fired) and decision.inject
+    chain = (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired)))
+    reason = decision.reason if fired else "no webhook selects the pod"
+    webhook = fired[0] if fired else None
+    outlook: tuple[tuple[str, ...], tuple[str, ...], str] = (), (), ""
+    if injected:
+        outlook = _outlook(pod, workload, config, namespace, settings)
+    interception, findings, error = outlook
+    return Verdict(
+        kind=workload.kind,
+        namespace=namespace.name,
+        name=workload.name,
+        injected=injected,
+        webhook=webhook.short_name if webhook else "",
+        revision=webhook.revision if webhook else "",
+        reason=reason,
+        chain=chain,
+        remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
+        warnings=decision.warnings,
+        interception=interception,
+        findings=findings,
+        error=error,
+    )
+
+
+def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> Link:
+    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
+    if fired:
+        names = ", ".join(webhook.short_name for webhook in fired)
+        return Link(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
+    if not webhooks:
+        return Link(step="webhook", outcome="decided", reason="there is no webhook")
+    return Link(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
+
+
+_PASSED = {
+    Step.HOST_NETWORK: "the pod has a network of its own",
+    Step.NAMESPACE: "not a system namespace",
+    Step.LABEL: f"no label {INJECT} that decides",
+    Step.ANNOTATION: f"no annotation {INJECT} that decides",
+    Step.NEVER_SELECTOR: "no neverInjectSelector matches",
+    Step.ALWAYS_SELECTOR: "no alwaysInjectSelector matches",
+}
+_ORDER = (*_PASSED, Step.POLICY)
+
+
+def _steps(decision: Decision, *, reached: bool) -> tuple[Link, ...]:
+    """The injector's own steps; without a webhook none of them is reached, but each tells what it would say."""
+    links = []
+    outcome = "passed" if reached else "not reached"
+    for step in _ORDER:
+        if step is decision.step:
+            decided = "decided" if reached else "not reached"
+            word = "inject" if decision.inject else "do not inject"
+            links.append(Link(step=step.value, outcome=decided, reason=f"{decision.reason}: {word}"))
+            outcome = "not reached"
+        else:
+            reason = _PASSED.get(step, "") if outcome == "passed" else ""
+            links.append(Link(step=step.value, outcome=outcome, reason=reason))
+    return tuple(links)
+
+
+def _remedies(
+    decision: Decision,
+    webhooks: Sequence[Webhook],
+    labels: Mapping[str, str],
+    pod_labels: Mapping[str, str],
+    *,
+    fired: bool,
+) -> tuple[str, ...]:
+    """What would turn the result round; empty for an injected pod's obvious ways out."""
+    found = []
+    if not fired and webhooks:
+        closest = sorted(webhooks, key=lambda webhook: len(webhook.obstacles(labels, pod_labels)))[:2]
+        for webhook in closest:
+            needed = " and ".join(webhook.obstacles(labels, pod_labels))
+            found.append(f"for the webhook {webhook.short_name}: {needed}")
+    ways = {
+        Step.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
+        Step.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
+        Step.LABEL: f'set the label {INJECT}: "true" on the pod template',
+        Step.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
+        Step.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
+        Step.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
+        "injector's key `policy`",
+    }
+    if not decision.inject:
+        found.append(ways[decision.step])
+    elif fired:
+        found.append(f'to leave the pod out: {INJECT}: "false" on the pod template')
+    return tuple(found)
+
+
+def _outlook(
+    pod: Tree, workload: Workload, config: InjectionConfig, namespace: Namespace, settings: Settings | None
+) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
+    try:
+        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
+    except InjectionError as error:
+        return (), (), str(error)
+    spec = mapping(result.get("spec"))
+    init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
+    if init is None:
+        return ("nothing is intercepted: the template adds no istio-init",), _findings(pod, spec, None, cni=False), ""
+    try:
+        options = options_of(init)
+    except OptionError as error:
+        return (f"the arguments of {init.get('name')} cannot be read: {error}",), (), ""
+    return _summary(options), _findings(pod, spec, options, cni=init.get("name") == VALIDATION), ""
+
+
+def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:
+    if isinstance(values, str):
+        return everything
+    return ", ".join(map(str, values)) or nothing
+
+
+def _summary(options: Options) -> tuple[str, ...]:
+    """The interception in sentences."""
+    if options.inbound_mode == "NONE":
+        inbound = "inbound: nothing is captured (mode NONE)"
+    else:
+        ports = _words(options.inbound_ports, "all ports", "no port")
+        left = _words(options.exclude_inbound_ports, "", "")
+        without = f" but {left}" if left and isinstance(options.inbound_ports, str) else ""
+        inbound = f"inbound: {ports}{without} to {options.inbound_port} ({options.inbound_mode})"
+    networks = _words(options.outbound_cidrs, "all addresses", "no address")
+    excluded = [*map(str, options.exclude_outbound_cidrs), *(f"port {port}" for port in options.exclude_outbound_ports)]
+    outbound = f"outbound: {networks}{' but ' + ', '.join(excluded) if excluded else ''} to {options.outbound_port}"
+    if options.outbound_ports:
+        outbound += f", and ports {_words(options.outbound_ports, '', '')} whatever their address"
+    uids = ", ".join(map(str, options.proxy_uids))
+    return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
+
+
+def _findings(pod: Tree, spec: Tree, options: Options | None, *, cni: bool) -> tuple[str, ...]:
+    """What the owner of the pod should know."""
+    proxied = options.proxy_uids if options else ()
+    found = [*_uid_collisions(pod, proxied)]
+    native = find(spec.get("initContainers"), PROXY) is not None
+    if options and not native:
+        found += _without_network(spec, cni=cni)
+    found += _probe_findings(pod, spec)
+    return tuple(found)
+
+
+def _uid_collisions(pod: Tree, proxied: Sequence[int]) -> list[str]:
+    """Containers of the user that run as the proxy: their traffic is taken for the proxy's and goes past it."""
+    spec = mapping(pod.get("spec"))
+    whole = mapping(spec.get("securityContext")).get("runAsUser")
+    return [
+        f"container {container.get('name')} runs as uid {uid}, which is the proxy's: its traffic bypasses the proxy; "
+        "choose another runAsUser"
+        for key in ("containers", "initContainers")
+        for container in named(spec.get(key))
+        if container.get("name") != PROXY and (uid := security(container).get("runAsUser", whole)) in proxied
+    ]
+
+
+def _without_network(spec: Tree, *, cni: bool) -> list[str]:
+    """Init containers that start when the rules are there and the proxy is not."""
+    names = [string(item.get("name")) for item in named(spec.get("initContainers"))]
+    if cni:
+        late = [name for name in names if name != VALIDATION]
+    else:
+        late = names[names.index(INIT) + 1 :] if INIT in names else []
+    return [
+        f"init container {name} runs when traffic is captured but before the proxy starts: it has no network; use "
+        "native sidecars, exclude its destinations, or run it as the proxy's uid"
+        for name in late
+        if name not in {INIT, "enable-core-dump"}
+    ]
+
+
+def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
+    """Probes that stay as they are although they lead to a named port that is not declared."""
+    if find_proxy(spec) is None:
+        return []
+    after = {item.get("name"): item for key in ("containers", "initContainers") for item in named(spec.get(key))}
+    found = []
+    for container in named(mapping(pod.get("spec")).get("containers")):
+        for key in ("readinessProbe", "livenessProbe", "startupProbe"):
+            probe = mapping(container.get(key))
+            kind = next((kind for kind in ("httpGet", "tcpSocket", "grpc") if kind in probe), None)
+            if kind is None or container.get("name") == PROXY:
+                continue
+            port = mapping(probe[kind]).get("port")
+            changed = mapping(mapping(after.get(container.get("name"))).get(key)) != probe
+            what = f"{key} of {container.get('name')}: {kind} on port {port}"
+            declared = [item.get("name") for item in sequence(container.get("ports")) if isinstance(item, dict)]
+            if changed:
+                found.append(f"{what} goes through the agent's status port")
+            elif isinstance(port, str) and port not in declared:
+                found.append(f"{what} stays as it is: the container declares no port of that name")
+            else:
+                found.append(f"{what} stays as it is: with strict mutual TLS the kubelet will be refused")
+    return found
