@@ -1,1 +1,91 @@
-all:
+# Two commands do all the set-up on a fresh Debian or Ubuntu, as root: `make demo` and `make test`.
+# What is missing is installed with apt-get, then a virtual environment is made in .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+# Debian's own interpreter where it is recent enough, since its packages (venv, headers) belong to it.
+at_least_3_11 = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+PYTHON ?= $(shell $(call at_least_3_11,/usr/bin/python3) && echo /usr/bin/python3 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+ROOT := $(filter 0,$(shell id -u))
+export PATH := $(PATH):/usr/sbin:/sbin
+
+.PHONY: help system install demo test lint bench prove clean
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+demo: install ## make a pod of network namespaces, program it, send connections, remove everything (root)
+	@$(BIN)/netinit demo $(if $(BACKEND),--backend $(BACKEND))
+
+test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
+	@$(BIN)/pytest $(if $(ROOT),--require-netns,-rs) $(ARGS)
+
+lint: install ## ruff, mypy --strict, the direction of imports
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy --strict --no-error-summary
+	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+
+bench: install ## measure start-up, memory and growth (root)
+	@for bench in tests/bench/[a-z]*.py; do $(BIN)/python "$$bench" $(ARGS); done
+
+prove: install ## the long proofs: the simulator against the kernel with 20,000 connections (root)
+	@NETINIT_CONNECTIONS=20000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
+
+install: $(PACKAGE) ## the programs of the system and the package in .venv
+
+clean: ## remove what was made here
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis *.egg-info
+	@find netinit tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What apt-get calls the things that are missing here. Programs are looked for, not packages.
+system:
+	@missing=(); \
+	command -v iptables-nft-restore >/dev/null || missing+=(iptables); \
+	command -v nft >/dev/null || missing+=(nftables); \
+	command -v ipset >/dev/null || missing+=(ipset); \
+	command -v gcc >/dev/null || missing+=(gcc); \
+	command -v $(PYTHON) >/dev/null || missing+=(python3); \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+	  2>/dev/null || missing+=(python3-dev); \
+	if [ $${#missing[@]} -eq 0 ]; then exit 0; fi; \
+	if [ -z "$(ROOT)" ] || ! command -v apt-get >/dev/null; then \
+	  echo "missing here: $${missing[*]}; as root: apt-get install $${missing[*]}"; exit 0; \
+	fi; \
+	echo "installing $${missing[*]}"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	log=$$(mktemp); \
+	{ apt-get update && apt-get install -y --no-install-recommends "$${missing[@]}"; } >"$$log" 2>&1 </dev/null \
+	  || { tail -n 20 "$$log"; echo "apt-get could not install $${missing[*]}"; exit 1; }; \
+	rm -f "$$log"
+
+$(PACKAGE): pyproject.toml | system
+	@$(call at_least_3_11,$(PYTHON)) || { echo "netinit wants Python 3.11 or newer; PYTHON=/path/to/python3 names one"; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "installing netinit and its tools into $(VENV)"
+	@log=$$(mktemp); \
+	if ! $(PIP) install -e '.[dev]' >"$$log" 2>&1; then \
+	  grep -q python-iptables "$$log" || { tail -n 20 "$$log"; exit 1; }; \
+	  echo "python-iptables cannot be built (it wants gcc and Python's headers): going on without the backend libiptc"; \
+	  $(BIN)/python -c "$$requirements" | xargs -d '\n' $(PIP) install; \
+	  $(PIP) install --no-deps -e .; \
+	fi; \
+	rm -f "$$log"
+	@touch $@
+
+# All requirements but the one that has to be compiled.
+define requirements :=
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+print("\n".join(text for text in wanted if not text.startswith("python-iptables")))
+endef
+export requirements
+
