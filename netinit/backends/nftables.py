@@ -24,6 +24,7 @@ INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 MAX_MESSAGE = 400
+NOT_INSTALLED = "nft is not installed: add the package nftables to the image"
 WITHOUT_SUPPORT = (
     "No such file or directory",
     "Operation not supported",
@@ -66,6 +67,8 @@ class NftablesBackend(Backend):
             )
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
+        if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
+            raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
         foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
         return State(
             seen=Seen(tables=tables, text=_pick_ours(self._list("--stateless")) if tables else ""),
@@ -132,7 +135,7 @@ class NftablesBackend(Backend):
     def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
         path = run.find("nft")
         if not path:
-            raise BackendUnavailableError("nft is not installed: add the package nftables to the image")
+            raise BackendUnavailableError(NOT_INSTALLED)
         result = run.finish(run.start(path, arguments, stdin=script))
         if result.status:
             raise _explain(result, path)
@@ -195,7 +198,7 @@ def _explain(result: Finished, path: str) -> NetinitError:
         kernel = _read_numbers(posix.uname().release)
         if kernel[:2] < OLDEST_KERNEL:
             return BackendUnavailableError(
-                f"{cause}; the kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}: use an iptables backend",
+                f"{cause}; kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}: use an iptables backend",
             )
         return BackendUnavailableError(
             f"{cause}; the kernel lacks a feature: load nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY)"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from struct import pack
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from strategies import made_options
 
 from netinit.backends import routes
 from netinit.host.lab import APP_ID, Arrival, Listener, Pod, Probe
+from netinit.host.netlink import NETLINK_NETFILTER, Netlink
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -49,6 +51,9 @@ APP_PORTS = (22, 80, 443, 4000, 5000, 6000, 8080, 9000, 15008, 31000, 32000)
 OUTSIDE_PORTS = (22, 53, 80, 443, 8080, 9000, 15008, 31000)
 OUTSIDE = ("203.0.113.7", "198.51.100.7", "1.1.5.5", "9.9.9.9", "2001:db8::7", "2001:db9::7")
 INTERFACES = ("eth1", "eth2", "not-istio-nic")
+DELETE_CONNECTIONS = 1 << 8 | 2  # linux/netfilter/nfnetlink_conntrack.h: IPCTNL_MSG_CT_DELETE; with no tuple, all
+IPTABLES = ("iptables-nft", "iptables-legacy")
+ISTIOS = "Istio's own nft commands"
 IPTABLES_TABLES = ("nat", "mangle", "raw", "filter")
 
 
@@ -150,24 +155,31 @@ def _fate(arrival: Arrival) -> str:
 def program(pod: Pod, dialect: str, wanted: Plan, istio: str = "") -> None:
     with pod.entered():
         routes.make(routes.steps_towards(wanted, FAMILIES))
-    if dialect.startswith("nftables"):
-        script = istio if dialect == "nftables of Istio" else render_script(wanted)
+    if dialect not in IPTABLES:
+        script = istio if dialect == ISTIOS else render_script(wanted)
         pod.run(["nft", "-f", "-"], stdin=script, check=True)
         return
     for family in FAMILIES:
         script = render_restore(write_plan(wanted, family))
         if script:
-            pod.run([f"{family.program}-{dialect}-restore", "--noflush"], stdin=script, check=True)
+            pod.run([f"{family.program}-{dialect.removeprefix('iptables-')}-restore", "--noflush"], stdin=script, check=True)
 
 
 def clear(pod: Pod, dialect: str) -> None:
     pod.run(["nft", "flush", "ruleset"], check=True)
-    if dialect == "legacy":
+    if dialect == "iptables-legacy":
         text = "".join(f"*{table}\nCOMMIT\n" for table in IPTABLES_TABLES)
         for family in FAMILIES:
             pod.run([f"{family.program}-legacy-restore"], stdin=text, check=True)
     with pod.entered():
         routes.make(routes.steps_towards(EMPTY_PLAN, FAMILIES))
+        forget_connections()
+
+
+def forget_connections() -> None:
+    """Flushes connection tracking: a new connection whose source port served before would meet the old rules' verdict."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        link.request(DELETE_CONNECTIONS, 0, pack("=BBH", 0, 0, 0))
 
 
 def fates_under(pod: Pod, dialect: str, wanted: Plan, rows: list[Row], istio: str = "") -> dict[Row, str]:
@@ -187,10 +199,16 @@ def proxy_for(pod: Pod, options: Options) -> Iterator[None]:
         yield
 
 
-def disagreements(one: dict[Row, str], other: dict[Row, str], names: tuple[str, str]) -> str:
-    return "\n".join(
-        f"{row}\n    {names[0]}: {fate}\n    {names[1]}: {other[row]}" for row, fate in one.items() if other[row] != fate
-    )
+def assert_same_fates(pod: Pod, wanted: Plan, ours: dict[Row, str], dialect: str, istio: str = "") -> None:
+    """The dialect treats these connections as our nft rules do; a busy machine gets a second chance."""
+    theirs = fates_under(pod, dialect, wanted, list(ours), istio)
+    assert theirs.keys() == ours.keys()
+    suspects = [row for row, fate in ours.items() if theirs[row] != fate]
+    if suspects:
+        ours = fates_under(pod, "nftables", wanted, suspects)
+        theirs = fates_under(pod, dialect, wanted, suspects, istio)
+    report = [f"{row}\n    ours: {ours[row]}\n    {dialect}: {theirs[row]}" for row in suspects if theirs[row] != ours[row]]
+    assert not report, "\n".join(["nftables and another dialect disagree:", *report])
 
 
 def read_case(folder: Path, name: str) -> tuple[Options, str]:
@@ -204,26 +222,17 @@ def read_case(folder: Path, name: str) -> tuple[Options, str]:
     return options.replace(ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])), istio
 
 
-def assert_iptables_agrees(pod: Pod, wanted: Plan, ours: dict[Row, str]) -> None:
-    for dialect in ("nft", "legacy"):
-        theirs = fates_under(pod, dialect, wanted, list(ours))
-        assert theirs.keys() == ours.keys()
-        report = disagreements(ours, theirs, ("nftables", f"iptables-{dialect}"))
-        assert not report, report
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_connection_of_istios_cases_meets_the_same_fate_in_every_dialect(pod, conformance, name):
     options, istio = read_case(conformance, name)
     wanted = plan(options)
     with proxy_for(pod, options):
         ours = fates_under(pod, "nftables", wanted, table(options))
-        assert_iptables_agrees(pod, wanted, ours)
+        for dialect in IPTABLES:
+            assert_same_fates(pod, wanted, ours, dialect)
         if options.ipv6 == "off":  # Istio's inet chains capture IPv6 even then; iptables and ours leave it alone
             ours = {row: fate for row, fate in ours.items() if ":" not in row.probe.host}
-        theirs = fates_under(pod, "nftables of Istio", wanted, list(ours), istio)
-        report = disagreements(ours, theirs, ("ours", "Istio's"))
-        assert not report, report
+        assert_same_fates(pod, wanted, ours, ISTIOS, istio)
 
 
 @settings(max_examples=int(os.environ.get("NETINIT_EQUIVALENCE_EXAMPLES", "8")), deadline=None)
@@ -231,7 +240,9 @@ def test_every_connection_of_istios_cases_meets_the_same_fate_in_every_dialect(p
 def test_every_connection_meets_the_same_fate_in_every_dialect_whatever_the_options(pod, options):
     wanted = plan(options)
     with proxy_for(pod, options):
-        assert_iptables_agrees(pod, wanted, fates_under(pod, "nftables", wanted, table(options)))
+        ours = fates_under(pod, "nftables", wanted, table(options))
+        for dialect in IPTABLES:
+            assert_same_fates(pod, wanted, ours, dialect)
 
 
 def test_without_a_listening_proxy_tproxy_drops_instead_of_letting_connections_by(pod):
@@ -240,4 +251,5 @@ def test_without_a_listening_proxy_tproxy_drops_instead_of_letting_connections_b
     rows = [Row("client", _probe(host, port)) for host in ("10.77.0.2", "fd77::2") for port in (80, 8080)]
     ours = fates_under(pod, "nftables", wanted, rows)
     assert [fate.split()[0] for fate in ours.values()] == ["timeout", "app:8080", "timeout", "app:8080"]
-    assert_iptables_agrees(pod, wanted, ours)
+    for dialect in IPTABLES:
+        assert_same_fates(pod, wanted, ours, dialect)

@@ -1,0 +1,311 @@
+"""The nftables backend on the kernel: whole tables in one transaction, drift found and mended, nothing left behind."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import netinit
+from netinit.backends.nftables import NftablesBackend
+from netinit.errors import ApplyError, BackendUnavailableError
+from netinit.host import run as programs
+from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import Plan
+from netinit.rules.nft.writer import render_script
+
+FOREIGN = """
+table inet firewall {
+	chain input {
+		type filter hook input priority filter; policy accept;
+		tcp dport 9999 counter drop
+	}
+}
+table ip istio-proxy-nat {
+	chain output {
+		ip daddr 192.0.2.1 counter
+	}
+}
+"""
+SHRINKING = ("-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid")
+
+
+def planned(*arguments: str, **more) -> Plan:
+    return plan(Options.from_argv(arguments).replace(**more))
+
+
+SIMPLE = planned("-b", "*", "-i", "*", ipv6="on")
+
+
+@pytest.fixture
+def inside(pod):
+    """This thread is in a fresh pod."""
+    with pod.entered():
+        yield pod
+
+
+def apply(wanted: Plan, *, force: bool = False, **options) -> bool:
+    """Whether there was something to do."""
+    backend = NftablesBackend(**options)
+    change = backend.change(wanted, backend.observe(), force=force)
+    backend.commit(change)
+    return bool(change.scripts)
+
+
+def remove() -> None:
+    backend = NftablesBackend()
+    backend.commit(backend.removal(SIMPLE, backend.observe()))
+
+
+def differences(wanted: Plan, **options) -> list[str]:
+    backend = NftablesBackend(**options)
+    return [difference.describe() for difference in backend.compare(wanted, backend.observe())]
+
+
+def nft(pod: Namespace, command: str) -> str:
+    return pod.run(["nft", *command.split()], check=True).stdout
+
+
+def tables(pod: Namespace) -> list[str]:
+    return [line.removeprefix("table inet ") for line in nft(pod, "list tables inet").splitlines()]
+
+
+def test_a_second_run_has_nothing_to_do_and_does_not_even_need_json(inside):
+    assert apply(SIMPLE)
+    assert "json" not in subprocess_modules(inside)
+    assert not apply(SIMPLE)
+    assert differences(SIMPLE) == []
+
+
+def subprocess_modules(pod: Namespace) -> list[str]:
+    """The modules of a process that finds the rules as planned."""
+    code = (
+        "import sys; from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
+        "from netinit.rules.layouts import plan;"
+        "b = B(); s = b.observe(); assert s.ours;"
+        "assert not b.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on')), s);"
+        "print(*sys.modules)"
+    )
+    return pod.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True).stdout.split()
+
+
+def test_removing_leaves_the_namespace_as_it_was_and_others_tables_alone(inside):
+    inside.run(["nft", "-f", "-"], stdin=FOREIGN, check=True)
+    before = take_snapshot(inside)
+    assert apply(planned(*SHRINKING, ipv6="on"))
+    assert NftablesBackend().observe().others
+    remove()
+    assert take_snapshot(inside) == before
+    assert not NftablesBackend().observe().ours
+
+
+def test_tables_that_smaller_options_do_not_need_are_gone_in_the_same_transaction(inside):
+    apply(planned(*SHRINKING, ipv6="on"))
+    assert tables(inside) == ["istio-proxy-mangle", "istio-proxy-nat", "istio-proxy-raw"]
+    apply(SIMPLE)
+    assert tables(inside) == ["istio-proxy-nat"]
+    assert differences(SIMPLE) == []
+
+
+def test_only_the_table_that_drifted_is_replaced(inside):
+    wanted = planned(*SHRINKING, ipv6="on")
+    apply(wanted)
+    handles = handles_of(inside)
+    nft(inside, "add rule inet istio-proxy-raw istio-inbound drop")
+    assert apply(wanted)
+    changed = {name for name, handle in handles_of(inside).items() if handles[name] != handle}
+    assert changed == {"istio-proxy-raw"}
+    assert apply(wanted, force=True)
+    assert all(handles[name] != handle for name, handle in handles_of(inside).items())
+
+
+def handles_of(pod: Namespace) -> dict[str, str]:
+    lines = nft(pod, "-a list ruleset").splitlines()
+    return {line.split()[2]: line.split()[-1] for line in lines if line.startswith("table inet")}
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("add rule inet istio-proxy-nat istio-output ip daddr 192.0.2.7 accept", "extra: nft istio-proxy-nat istio-output rule 14: ip daddr 192.0.2.7 accept"),
+        ("insert rule inet istio-proxy-nat istio-redirect limit rate 5/second return", 'extra: nft istio-proxy-nat istio-redirect rule 1: {"limit"'),
+        ("flush chain inet istio-proxy-nat istio-redirect", "missing: nft istio-proxy-nat istio-redirect rule 1: meta l4proto tcp counter redirect to :15001"),
+        ("add chain inet istio-proxy-nat mine", "extra: nft istio-proxy-nat mine: the chain itself"),
+        ("add set inet istio-proxy-nat mine { type ipv4_addr; }", "extra: nft istio-proxy-nat: set mine"),
+        ("add table inet istio-proxy-raw { chain x { accept; }; }", "extra: nft istio-proxy-raw: the table itself"),
+        ("chain inet istio-proxy-nat output { policy drop; }", "missing: nft istio-proxy-nat output: type nat hook output priority -100; policy accept;"),
+        ("delete table inet istio-proxy-nat", "missing: nft istio-proxy-nat: the table itself"),
+    ],
+)  # fmt: skip
+def test_whatever_somebody_changes_is_found_and_mended(inside, command, expected):
+    apply(SIMPLE)
+    inside.run(["nft", command], check=True)
+    found = differences(SIMPLE)
+    assert any(line.startswith(expected) for line in found), found
+    assert apply(SIMPLE)
+    assert differences(SIMPLE) == []
+
+
+def test_a_rule_at_another_place_is_found(inside):
+    apply(SIMPLE)
+    nft(inside, "insert rule inet istio-proxy-nat istio-output counter jump istio-redirect")
+    last = nft(inside, "-a list chain inet istio-proxy-nat istio-output").splitlines()[-3].rpartition(" ")[2]
+    nft(inside, f"delete rule inet istio-proxy-nat istio-output handle {last}")
+    assert [line.partition(":")[0] for line in differences(SIMPLE)] == ["moved"]
+
+
+def test_comments_are_part_of_the_rules_when_asked_for(inside):
+    apply(SIMPLE)
+    assert apply(SIMPLE, comments=True)
+    assert differences(SIMPLE, comments=True) == []
+    assert 'comment "outbound connections go to the proxy"' in nft(inside, "list table inet istio-proxy-nat")
+
+
+def test_a_dry_run_checks_with_the_kernel_and_touches_nothing(inside):
+    before = take_snapshot(inside)
+    NftablesBackend().check(planned(*SHRINKING, ipv6="on"))
+    assert inside.run(["nft", "-c", "-f", "-"], stdin=render_script(SIMPLE)).returncode == 0
+    assert take_snapshot(inside) == before
+
+
+def test_networks_that_overlap_touch_repeat_or_have_host_bits_capture_exactly_what_they_should():
+    excluded = "198.51.100.9/31,198.51.100.10/31,198.51.100.8/30,198.51.100.8/30,203.0.113.0/25,203.0.113.130/25,2001:db8::8/127,2001:db8::a/128"
+    inner = ("198.51.100.8", "198.51.100.11", "203.0.113.127", "203.0.113.128", "2001:db8::8", "2001:db8::a")
+    outer = ("198.51.100.7", "198.51.100.12", "203.0.112.255", "203.0.114.0", "2001:db8::7", "2001:db8::b")
+    with Pod(outside=(*inner, *outer)) as pod:
+        furnish(pod)
+        with pod.entered():
+            apply(planned("-i", "*", "-x", excluded, ipv6="on"))
+        for hosts, server in ((inner, "outside"), (outer, "proxy")):
+            for host in hosts:
+                arrival = pod.connect(host, 80, uid=APP_ID, gid=APP_ID)
+                assert arrival.server == server, f"{host}: {arrival}"
+
+
+def test_ten_thousand_mixed_networks_are_one_rule_a_family_and_compare_equal(inside):
+    chance = random.Random(7)
+    networks = {f"{chance.randint(1, 223)}.{chance.randint(0, 255)}.{chance.randint(0, 255)}.0/{chance.randint(20, 28)}" for _ in range(6000)}
+    networks |= {f"2001:{chance.randint(1, 0xFFFF):x}:{chance.randint(0, 0xFFFF):x}::/{chance.randint(30, 48)}" for _ in range(4000)}
+    wanted = planned("-i", "*", "-x", ",".join(networks), ipv6="on")
+    assert apply(wanted)
+    assert differences(wanted) == []
+    listing = nft(inside, "-s list table inet istio-proxy-nat")
+    assert len(listing.splitlines()) < 60
+    nft(inside, "add rule inet istio-proxy-nat istio-inbound accept")
+    assert len(differences(wanted)) == 1, "nft's JSON of the same sets must read as the same rules"
+
+
+def test_replacing_the_rules_lets_no_connection_by(pod):
+    """An application connects in a loop while its rules are replaced, again and again, by different ones."""
+    furnish(pod)
+    others = [SIMPLE, planned("-b", "*", "-i", "*", "-x", "192.0.2.0/24", ipv6="on"), planned("-i", "*", "--drop-invalid", ipv6="on")]
+    arrivals = []
+    done = threading.Event()
+
+    def connect() -> None:
+        while not done.is_set():
+            arrivals.extend(pod.probe([Probe("203.0.113.7", 80, uid=APP_ID, gid=APP_ID)] * 10))
+
+    with pod.entered():
+        apply(SIMPLE)
+    thread = threading.Thread(target=connect)
+    thread.start()
+    try:
+        with pod.entered():
+            for round_ in range(30):
+                apply(others[round_ % len(others)], force=True)
+    finally:
+        done.set()
+        thread.join()
+    assert len(arrivals) > 100
+    assert {(arrival.server, arrival.port, arrival.original_destination) for arrival in arrivals} == {("proxy", 15001, "203.0.113.7:80")}
+
+
+def test_a_proxy_is_never_sent_to_itself_while_rules_are_replaced(pod):
+    furnish(pod)
+    with pod.entered():
+        apply(SIMPLE)
+        for _ in range(20):
+            apply(SIMPLE, force=True)
+            assert pod.connect("203.0.113.7", 80, uid=PROXY_ID, gid=PROXY_ID).server == "outside"
+
+
+def test_killed_at_any_moment_the_rules_are_wholly_old_or_wholly_new(inside):
+    old, new = SIMPLE, planned(*SHRINKING, "-x", "192.0.2.0/24,198.51.100.0/24", ipv6="on")
+    texts = {}
+    for name, wanted in (("old", old), ("new", new)):
+        inside.run(["nft", "-f", "-"], stdin=render_script(wanted), check=True)
+        texts[nft(inside, "-s list ruleset")] = name
+        remove()
+    scripts = {"new": render_script(new), "old": "".join(f"add table inet {t}\ndelete table inet {t}\n" for t in ("istio-proxy-mangle", "istio-proxy-raw")) + render_script(old)}
+    inside.run(["nft", "-f", "-"], stdin=scripts["old"], check=True)
+    chance = random.Random(1)
+    seen = []
+    for _ in range(200):
+        wanted = "old" if seen and seen[-1] == "new" else "new"
+        process = subprocess.Popen(["nft", "-f", "-"], stdin=subprocess.PIPE, process_group=0)
+        process.stdin.write(scripts[wanted].encode())
+        process.stdin.close()
+        time.sleep(chance.uniform(0.0, 0.012))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        listing = nft(inside, "-s list ruleset")
+        assert listing in texts, f"neither old nor new:\n{listing}"
+        seen.append(texts[listing])
+    assert set(seen) == {"old", "new"}, "every kill came too early, or too late"
+
+
+def test_without_the_program_the_error_says_what_to_install(inside, monkeypatch):
+    apply(SIMPLE)
+    monkeypatch.setattr(programs, "find", lambda _: "")
+    with pytest.raises(ApplyError, match=r"nft is not installed.*add the package nftables"):
+        NftablesBackend().observe()
+
+
+def test_without_the_program_and_without_rules_another_backend_may_serve(inside, monkeypatch):
+    backend = NftablesBackend()
+    change = backend.change(SIMPLE, backend.observe())
+    monkeypatch.setattr(programs, "find", lambda _: "")
+    with pytest.raises(BackendUnavailableError, match="add the package nftables to the image"):
+        backend.commit(change)
+
+
+def test_a_program_that_is_too_old_is_named_with_the_version_it_takes(inside, tmp_path, monkeypatch):
+    old = tmp_path / "nft"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "nftables v0.9.8 (E.D.S.)" && exit\necho "Error: syntax error, unexpected string" >&2; exit 1\n')
+    old.chmod(0o755)
+    monkeypatch.setattr(programs, "find", lambda _: str(old))
+    backend = NftablesBackend()
+    with pytest.raises(BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"):
+        backend.commit(backend.change(SIMPLE, backend.observe()))
+
+
+def test_without_permission_the_error_names_the_capability(pod):
+    assert "NET_ADMIN" in pod.call(try_to_apply, uid=APP_ID, gid=APP_ID)
+
+
+def try_to_apply() -> str:
+    try:
+        apply(SIMPLE)
+    except BackendUnavailableError as error:
+        return str(error)
+    return "applied"
+
+
+def test_a_refused_rule_changes_nothing_and_is_quoted(inside):
+    backend = NftablesBackend()
+    apply(SIMPLE)
+    before = take_snapshot(inside)
+    change = backend.change(planned("-b", "80"), backend.observe())
+    broken = change.replace(scripts={"nft": change.scripts["nft"] + "add rule inet istio-proxy-nat nowhere accept\n"})
+    with pytest.raises((ApplyError, BackendUnavailableError), match="nft: "):
+        backend.commit(broken)
+    assert take_snapshot(inside) == before
