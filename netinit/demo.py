@@ -43,6 +43,7 @@ SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
 CHOICES = tuple([name for name in BACKEND_CHOICES if name != "memory"])  # which programs no kernel
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
+PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
 
@@ -130,8 +131,8 @@ def attempts(pod: Pod) -> list[Attempt]:
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
         outside, loopback, source = OUTSIDE[version], LOOPBACK[version], PASSTHROUGH[version]
         made += [
-            Attempt(what="client → pod", probe=Probe(host, 80), addressee="app", captured_at=INBOUND),
-            Attempt(what="client → pod, excluded port", probe=Probe(host, EXCLUDED), addressee="proxy"),
+            Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
+            Attempt(what="client → pod, excluded port", probe=Probe(host, EXCLUDED, timeout=PATIENCE), addressee="proxy"),
             Attempt(what="app → outside", probe=_from(app, outside), addressee="outside", captured_at=OUTBOUND),
             Attempt(what="app → itself by endpoint", probe=_from(app, host), addressee="app"),
             Attempt(what="app → itself by loopback", probe=_from(app, loopback), addressee="app"),
@@ -256,7 +257,7 @@ def _join(words: Sequence[str]) -> str:
 
 
 def _from(uid: int, host: str, source: str | None = None) -> Probe:
-    return Probe(host, 80, uid=uid, gid=uid, source=source)
+    return Probe(host, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
 
 
 def _spell(rule: Rule, plan: Plan) -> list[str]:
