@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import posix
 
-from netinit import backends
 from netinit.backends import routes
-from netinit.backends.base import Backend, State
 from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, netns
 from netinit.records import Record
-from netinit.rules.diff import LEFTOVER, Difference
+from netinit.rules.diff import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.network import Family
+from netinit.survey import Side, Survey, describe_leftover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,22 +25,8 @@ if TYPE_CHECKING:
     from netinit.logs import Log
     from netinit.options import Options
 
+NFT_DIALECT = "nft"
 MAX_REPORTED = 20  # differences in a message
-
-
-class Side(Record):
-    """A backend and what it saw."""
-
-    backend: Backend
-    state: State
-
-
-class Survey(Record):
-    """What is there: the backends to try in order, those that hold rules of ours, and why others cannot be used."""
-
-    candidates: tuple[Side, ...]
-    holders: tuple[Side, ...]
-    failures: tuple[str, ...]
 
 
 class Outcome(Record):
@@ -65,9 +50,13 @@ def main(options: Options, log: Log) -> int:
         outcome = apply(options, final=log.wants("info"))
         for warning in outcome.warnings:
             log.warn(warning)
-        log.info(f"programmed by {outcome.backend}" if outcome.changed else f"rules are as planned ({outcome.backend}): nothing to do")
-        for family, rules in outcome.rules.items():
-            log.info(f"Final iptables state ({family}):", rules)
+        log.info(
+            f"programmed by {outcome.backend}"
+            if outcome.changed
+            else f"rules are as planned ({outcome.backend}): nothing to do"
+        )
+        for name, rules in outcome.rules.items():
+            log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
     if options.run_validation and not options.cleanup_only:
         from netinit.validation import validate
 
@@ -85,7 +74,7 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
-        survey = look(settled.options, settled.kernel_families)
+        survey = Survey(settled.options, settled.kernel_families)
         outcome = _apply_first_that_works(settled.options, plan, survey, settled.kernel_families, final=final)
         return outcome.replace(warnings=settled.warnings + plan.warnings + outcome.warnings)
     finally:
@@ -98,90 +87,49 @@ def remove(options: Options) -> Outcome:
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
-        survey = look(settled.options, settled.kernel_families)
-        if survey.failures and not survey.candidates:
+        survey = Survey(settled.options, settled.kernel_families)
+        if survey.failures:  # rules may be where nobody could look
             raise _nothing_works(survey.failures)
+        holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan)
-        for backend, change in [(side.backend, side.backend.removal(plan, side.state)) for side in survey.holders]:
+        for backend, change in [(side.backend, side.backend.removal(plan, side.state)) for side in holders]:
             backend.commit(change)
         routes.make(steps)  # after the rules, whose marked packets would else go astray
-        return Outcome(backend=", ".join([side.backend.name for side in survey.holders]), changed=bool(steps or survey.holders), rules={})
+        return Outcome(
+            backend=", ".join([side.backend.name for side in holders]),
+            changed=bool(steps or holders),
+            rules={},
+        )
     finally:
         posix.close(held)
 
 
-def look(options: Options, families: tuple[Family, ...]) -> Survey:
-    """Looks at both kernel interfaces of iptables and orders the candidates. Starts a program only where tables exist.
-
-    The one that holds our rules comes first; then legacy if somebody else's legacy rules are there, since the two would
-    both be walked; then nft; then the rest.
-    """
-    wanted = backends.named(options)
-    named = wanted in backends.BACKENDS
-    sides: dict[str, Side] = {}
-    failures: dict[str, str] = {}
-    for name in dict.fromkeys((wanted, *backends.KERNEL_SIDES) if named else backends.KERNEL_SIDES):
-        backend = backends.load(name, options, families)
-        try:
-            sides[name] = Side(backend=backend, state=backend.observe())
-        except BackendUnavailableError as error:
-            failures[name] = str(error)
-    order = (wanted,) if named else _preference(sides)
-    holders = [name for name in sides if sides[name].state.ours and not (name == "libiptc" and backends.LEGACY in sides)]
-    return Survey(
-        candidates=tuple([sides[name] for name in order if name in sides]),
-        holders=tuple([sides[name] for name in holders]),
-        failures=tuple([f"{name}: {failures[name]}" for name in order if name in failures]),
-    )
-
-
-def leftovers(survey: Survey, chosen: Backend) -> tuple[Side, ...]:
-    """The other interfaces of the kernel that hold rules of ours."""
-    seen_by = backends.LEGACY if chosen.name == "libiptc" else chosen.name
-    return tuple([side for side in survey.holders if side.backend.name != seen_by])
-
-
-def describe_leftover(side: Side) -> Difference:
-    """Rules of ours where the chosen backend does not look."""
-    return Difference(kind=LEFTOVER, where=side.backend.name, rule="rules of an earlier run are active beside the chosen backend's")
-
-
-def _preference(sides: dict[str, Side]) -> tuple[str, ...]:
-    holding = [name for name in sides if sides[name].state.ours]
-    crowded = [name for name in (backends.LEGACY,) if name in sides and sides[name].state.others]
-    return tuple(dict.fromkeys((*holding, *crowded, *backends.AUTO_ORDER)))
-
-
 def _apply_first_that_works(options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:
     """Tries the candidates in order; one that cannot work here makes room for the next."""
-    failures = list(survey.failures)
-    for side in survey.candidates:
+    failures = []
+    for side in survey.candidates():
         try:
             return _apply_with(side, options, plan, survey, families, final=final)
         except BackendUnavailableError as error:
             failures.append(f"{side.backend.name}: {error}")
-    for name in () if backends.chosen_by_user(options) else backends.AUTO_ORDER:
-        if name in backends.KERNEL_SIDES:
-            continue
-        backend = backends.load(name, options, families)
-        try:
-            side = Side(backend=backend, state=backend.observe())
-            return _apply_with(side, options, plan, survey, families, final=final)
-        except BackendUnavailableError as error:
-            failures.append(f"{name}: {error}")
-    raise _nothing_works(failures)
+    raise _nothing_works((*survey.failures, *failures))
 
 
-def _apply_with(side: Side, options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:
+def _apply_with(
+    side: Side, options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool
+) -> Outcome:
     backend, state = side.backend, side.state
-    others = leftovers(survey, backend)
-    found = tuple([describe_leftover(other) for other in others]) + backend.compare(plan, state)
+    others = survey.others(backend)
+    leftovers = tuple([describe_leftover(other) for other in others])
+    found = leftovers + backend.compare(plan, state)
     steps = routes.steps_towards(plan, families)
     warnings = tuple([shadow.describe() for shadow in backend.shadows(plan, state)])
     if not found and not steps and not options.force_apply:
-        return Outcome(backend=backend.name, changed=False, rules=backend.describe(state) if final else {}, warnings=warnings)
+        return Outcome(
+            backend=backend.name, changed=False, rules=backend.describe(state) if final else {}, warnings=warnings
+        )
     if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
-        raise _refuse(found)
+        raise _refuse(found if state.ours else leftovers)
     additions = tuple([step for step in steps if step.add])
     warnings += routes.make(additions)
     try:
@@ -201,7 +149,14 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
     lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
     if len(found) > MAX_REPORTED:
         lines.append(f"  and {len(found) - MAX_REPORTED} more")
-    return ApplyError("\n".join(["other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:", *lines]))
+    return ApplyError(
+        "\n".join(
+            [
+                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
+                *lines,
+            ]
+        )
+    )
 
 
 def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:

@@ -24,7 +24,7 @@ DEFAULT_INBOUND_PORT = 15006
 DEFAULT_PROXY_USER = "istio-proxy"
 DEFAULT_PROXY_UID = 1337
 LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
-BACKEND_CHOICES = (AUTO, "iptables-nft", "iptables-legacy", "libiptc", "memory")
+BACKEND_CHOICES = (AUTO, "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory")
 _DERIVED: Any = None  # the default depends on other options
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from netinit import backends
-from netinit.apply import Side, Survey, describe_leftover, leftovers, look
 from netinit.backends import routes
 from netinit.errors import BackendUnavailableError
 from netinit.host import detect, netns
-from netinit.options import Options
+from netinit.options import AUTO, Options
 from netinit.records import Record
 from netinit.rules.diff import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
+from netinit.survey import Side, Survey, describe_leftover
 
 
 class Report(Record):
@@ -42,19 +42,23 @@ def verify(options: Options) -> Report:
 def _verify_here(options: Options) -> Report:
     settled = detect.settle(options)
     plan = plan_for(settled.options)
-    survey = look(settled.options, settled.kernel_families)
+    survey = Survey(settled.options, settled.kernel_families)
     side = _side_to_compare(survey, options)
-    differences = tuple([describe_leftover(other) for other in leftovers(survey, side.backend)])
+    differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
     differences += side.backend.compare(plan, side.state)
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families))
     differences += side.backend.shadows(plan, side.state)
-    return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=settled.warnings + plan.warnings)
+    return Report(
+        backend=side.backend.name, plan=plan, differences=differences, warnings=settled.warnings + plan.warnings
+    )
 
 
 def _side_to_compare(survey: Survey, options: Options) -> Side:
     """The backend that holds our rules, unless the options name another; with none, the preferred one."""
-    if not backends.chosen_by_user(options) and survey.holders:
-        return survey.holders[0]
-    if survey.candidates:
-        return survey.candidates[0]
-    raise BackendUnavailableError("\n".join(["the rules cannot be read:", *[f"  {failure}" for failure in survey.failures]]))
+    if backends.named(options) == AUTO and survey.holders():
+        return survey.holders()[0]
+    for side in survey.candidates():
+        return side
+    raise BackendUnavailableError(
+        "\n".join(["the rules cannot be read:", *[f"  {failure}" for failure in survey.failures]])
+    )

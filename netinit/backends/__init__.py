@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from netinit.backends.base import Backend
-from netinit.options import AUTO, Options
-from netinit.rules.network import Family
+from netinit.host import detect
+from netinit.options import Options
+from netinit.rules.network import FAMILIES, Family
 
-LEGACY, NFT = "iptables-legacy", "iptables-nft"
+NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
 
 # name -> (module, class); imported when it is used: libiptc alone takes 90 ms.
 BACKENDS = {
     NFT: ("netinit.backends.restore", "NftVariant"),
     LEGACY: ("netinit.backends.restore", "LegacyVariant"),
-    "libiptc": ("netinit.backends.libiptc", "LibiptcBackend"),
-    "memory": ("netinit.backends.memory", "MemoryBackend"),
+    NFTABLES: ("netinit.backends.nftables", "NftablesBackend"),
+    LIBIPTC: ("netinit.backends.libiptc", "LibiptcBackend"),
+    MEMORY: ("netinit.backends.memory", "MemoryBackend"),
 }
-KERNEL_SIDES = (NFT, LEGACY)  # what can hold rules of ours; libiptc sees the same as iptables-legacy
-AUTO_ORDER = (NFT, LEGACY, "libiptc")
+AUTO_ORDER = (NFT, LEGACY, NFTABLES, LIBIPTC)
+INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
+NATIVE_TABLES = "istio-proxy-"
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
@@ -33,9 +36,19 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
 
 def named(options: Options) -> str:
     """The backend that the options ask for, or auto."""
+    if options.native_nftables:
+        return NFTABLES
     return f"iptables-{options.force_iptables_binary}" if options.force_iptables_binary else options.backend
 
 
-def chosen_by_user(options: Options) -> bool:
-    """Whether there is nothing to choose."""
-    return named(options) != AUTO
+def populated() -> tuple[str, ...]:
+    """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through."""
+    chains = detect.nft_chains()
+    found = []
+    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains):
+        found.append(NFT)
+    if any(detect.legacy_tables(family) for family in FAMILIES):
+        found.append(LEGACY)
+    if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
+        found.append(NFTABLES)
+    return tuple(found)
