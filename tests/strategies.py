@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+
 from netinit.options import CLASSIC, CURRENT, Options
 
 PORTS = (22, 53, 80, 443, 8080, 9000, 15001, 15006, 15008, 15053, 15090)

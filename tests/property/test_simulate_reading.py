@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given
+
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Rule

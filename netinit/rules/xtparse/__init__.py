@@ -63,7 +63,9 @@ def parse_rule(spec: str, family: Family) -> Rule:
     matches = [match for match in matches if not (isinstance(match, Protocol) and match.name in implied)]
     return Rule(
         matches=tuple(matches + reader.extensions),
-        target=read_target(reader.goes, [word.text for word in reader.target], " ".join([word.raw for word in reader.target]), family),
+        target=read_target(
+            reader.goes, [word.text for word in reader.target], " ".join([word.raw for word in reader.target]), family
+        ),
         comment=reader.comment,
         origin="",
         families=(family,),
@@ -166,7 +168,9 @@ class _Reader:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""
             elif module.words or module.name != self._protocol:  # a bare `-m tcp` only repeats `-p tcp`
-                self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [UnknownMatch(text=module.text)]
+                self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
+                    UnknownMatch(text=module.text)
+                ]
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
@@ -185,7 +189,9 @@ class _Reader:
         elif option == "-p":
             self._protocol = _PROTOCOLS.get(value.text.lower(), value.text.lower())
             if self._protocol != "all":
-                self.built_in[4].append(OtherProtocol(name=self._protocol) if negated else Protocol(name=self._protocol))
+                self.built_in[4].append(
+                    OtherProtocol(name=self._protocol) if negated else Protocol(name=self._protocol)
+                )
         elif option in ("-i", "-o"):
             kind = InInterface if option == "-i" else OutInterface
             self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))

@@ -140,14 +140,22 @@ def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match 
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
         return None  # a name: what it means is another image's affair
-    return Owner(kind=kind, number=low, negated=negated) if low == high else OwnerRange(kind=kind, first=low, last=high, negated=negated)
+    return (
+        Owner(kind=kind, number=low, negated=negated)
+        if low == high
+        else OwnerRange(kind=kind, first=low, last=high, negated=negated)
+    )
 
 
 def _read_mark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
     found = read_masked(values[0]) if option == "--mark" and len(values) == 1 else None
     if found is None:
         return None
-    return Mark(value=found[0], negated=negated) if found[1] == FULL else MaskedMark(value=found[0], mask=found[1], negated=negated)
+    return (
+        Mark(value=found[0], negated=negated)
+        if found[1] == FULL
+        else MaskedMark(value=found[0], mask=found[1], negated=negated)
+    )
 
 
 def _read_connmark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
@@ -182,7 +190,9 @@ def _read_socket(_option: str, _values: list[str], _negated: bool, _: str) -> Ma
 def _read_address_type(option: str, values: list[str], negated: bool, _: str) -> Match | None:
     if option not in ("--src-type", "--dst-type") or len(values) != 1:
         return None
-    return AddressType(side="source" if option == "--src-type" else "destination", types=tuple(values[0].split(",")), negated=negated)
+    return AddressType(
+        side="source" if option == "--src-type" else "destination", types=tuple(values[0].split(",")), negated=negated
+    )
 
 
 _READERS: dict[str, Callable[[str, list[str], bool, str], Match | None]] = {

@@ -90,7 +90,11 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
     if not options:
         return Reject()
     message = options.get("--reject-with", "")
-    messages = {"port-unreach": "icmp-port-unreachable", "icmp6-port-unreach": "icmp6-port-unreachable", "port-unreachable": "icmp-port-unreachable"}
+    messages = {
+        "port-unreach": "icmp-port-unreachable",
+        "icmp6-port-unreach": "icmp6-port-unreachable",
+        "port-unreachable": "icmp-port-unreachable",
+    }
     message = messages.get(message, message)
     if not message or len(options) > 1:
         return None
@@ -149,7 +153,9 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
     number = read_number(port) if colon else 0
     try:
-        return None if number is None else Dnat(address=read_address(address.strip("[]")) if address else "", port=number)
+        return (
+            None if number is None else Dnat(address=read_address(address.strip("[]")) if address else "", port=number)
+        )
     except ValueError:  # a range of addresses: the kernel chooses
         return None
 

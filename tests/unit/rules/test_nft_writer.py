@@ -83,10 +83,11 @@ def test_comments_fit_into_what_the_kernel_keeps():
     assert not [comment for comment in comments if '"' in comment[:-1]]
 
 
-def test_a_script_replaces_each_of_its_tables_and_names_no_other():
-    script = render_script(plan(Options.from_argv(["-b", "80"]).replace(ipv6="off")))
-    assert script.startswith("add table inet istio-proxy-nat\ndelete table inet istio-proxy-nat\ntable inet istio-proxy-nat {\n")
-    assert "mangle" not in script
+def test_a_script_replaces_all_owned_tables_and_names_no_other():
+    lines = render_script(plan(Options.from_argv(["-b", "80"]).replace(ipv6="off"))).splitlines()
+    owned = [f"istio-proxy-{name}" for name in ("mangle", "nat", "raw", "filter")]
+    assert lines[:8] == [f"{verb} table inet {name}" for name in owned for verb in ("add", "delete")]
+    assert [line for line in lines if line.startswith("table ")] == ["table inet istio-proxy-nat {"]
 
 
 def test_tables_that_are_not_wanted_any_more_are_deleted_whether_they_exist_or_not():

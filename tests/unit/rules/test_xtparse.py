@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import pytest
+
 from netinit.errors import ParseError
-from netinit.rules.foreign import AddressType, ChangeMark, Dnat, Goto, MaskedMark, Nothing, Observe, OtherProtocol, PortRange, RejectWith
+from netinit.rules.foreign import (
+    AddressType,
+    ChangeMark,
+    Dnat,
+    Goto,
+    MaskedMark,
+    Nothing,
+    Observe,
+    OtherProtocol,
+    PortRange,
+    RejectWith,
+)
 from netinit.rules.matches import Destination, Owner, Port, Protocol, UnknownMatch
 from netinit.rules.network import IPV4, IPV6, Network
 from netinit.rules.targets import Accept, Jump, Redirect, Reject, Return, SetMark, Tproxy, UnknownTarget

@@ -1,0 +1,69 @@
+"""What a simulated packet met on its way, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netinit.rules.packet import Packet
+from netinit.simulate.ruleset import LoadedRule
+
+# Where a packet ends.
+DELIVERED = "delivered"  # to this host's sockets
+SENT = "sent"  # made here, left through an interface
+FORWARDED = "forwarded"  # from one interface to another
+DROPPED = "dropped"
+REFUSED = "refused"  # dropped, and the sender is told
+UNKNOWN = "unknown"
+
+# How an answer is called in one word.
+CAPTURED = "captured"
+DIRECT = "direct"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened, or was looked at, in the kernel's order.
+
+    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` tells
+    whether the rule's matches hold: None where that cannot be known, and for steps without a rule.
+    """
+
+    hook: str
+    outcome: str
+    table: str = ""
+    chain: str = ""
+    rule: LoadedRule | None = None
+    holds: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The way of one packet. `reason` says why, where it was dropped, refused or cannot be known.
+
+    `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone.
+    """
+
+    first: Packet  # as it was sent or came in
+    last: Packet  # as it ended
+    fate: str
+    steps: tuple[Step, ...]
+    reason: str = ""
+    redirect_port: int = 0
+    transparent: bool = False
+    translated: bool = False  # by a DNAT of others
+    policy_routed: bool = False
+    zone: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """captured, direct, dropped or unknown."""
+        if self.fate in (DROPPED, REFUSED):
+            return DROPPED
+        if self.fate == UNKNOWN:
+            return UNKNOWN
+        return CAPTURED if self.redirect_port else DIRECT
+
+    @property
+    def hits(self) -> tuple[Step, ...]:
+        """The steps at rules that hold: those whose counters rise."""
+        return tuple(step for step in self.steps if step.rule is not None and step.holds)
