@@ -17,7 +17,7 @@ from netinit.records import Record
 from netinit.rules.diff import MISSING, Difference
 from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, Family
-from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
+from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_script, render_tables, write_plan
 
 DIALECT = "nft"
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
@@ -104,8 +104,7 @@ class NftablesBackend(Backend):
 
     def check(self, plan: Plan) -> None:
         """Lets nft and the kernel check the plan's rules without making them; errors as for `commit`."""
-        written = write_plan(plan, comments=self._comments)
-        self._run(("-c", "-f", "-"), render_replacement(render_tables(written), written))
+        self._run(("-c", "-f", "-"), render_script(plan, comments=self._comments))
 
     def describe(self, state: State) -> dict[str, str]:
         return {DIALECT: state.seen.text} if state.seen.text else {}

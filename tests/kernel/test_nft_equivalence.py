@@ -16,7 +16,6 @@ from struct import pack
 
 import pytest
 from hypothesis import given, settings
-from strategies import made_options
 
 from netinit.backends import routes
 from netinit.host.lab import APP_ID, Arrival, Listener, Pod, Probe
@@ -27,6 +26,7 @@ from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.network import FAMILIES
 from netinit.rules.nft.writer import render_script
 from netinit.rules.xtables import render_restore, write_plan
+from strategies import made_options
 
 pytestmark = pytest.mark.netns
 

@@ -169,6 +169,5 @@ def render_replacement(tables: str, names: Iterable[str]) -> str:
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """The plan as input for `nft -f -`; running it twice changes nothing, and other tables are not named."""
-    written = write_plan(plan, comments=comments)
-    return render_replacement(render_tables(written), written)
+    """The plan as input for `nft -f -`, whatever of ours is there: all owned tables are replaced, wanted or not."""
+    return render_replacement(render_tables(write_plan(plan, comments=comments)), TABLE_NAMES)
