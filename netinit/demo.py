@@ -132,7 +132,9 @@ def attempts(pod: Pod) -> list[Attempt]:
         outside, loopback, source = OUTSIDE[version], LOOPBACK[version], PASSTHROUGH[version]
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
-            Attempt(what="client → pod, excluded port", probe=Probe(host, EXCLUDED, timeout=PATIENCE), addressee="proxy"),
+            Attempt(
+                what="client → pod, excluded port", probe=Probe(host, EXCLUDED, timeout=PATIENCE), addressee="proxy"
+            ),
             Attempt(what="app → outside", probe=_from(app, outside), addressee="outside", captured_at=OUTBOUND),
             Attempt(what="app → itself by endpoint", probe=_from(app, host), addressee="app"),
             Attempt(what="app → itself by loopback", probe=_from(app, loopback), addressee="app"),

@@ -48,7 +48,7 @@ class NamespaceError(NetinitError):
 
 
 class BackendUnavailableError(NetinitError):
-    """This backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next."""
+    """The backend cannot work here: a program, kernel support or a privilege is missing. `auto` tries the next."""
 
 
 class LockedError(NetinitError):

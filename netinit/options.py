@@ -194,7 +194,7 @@ class Options(Record):
         if problems:
             raise OptionError(*problems)
         made = cls.__new__(cls)
-        made._fill(read)
+        made._fill(read)  # noqa: SLF001 - its own class
         return made
 
     @classmethod
@@ -233,7 +233,7 @@ class Options(Record):
         return {
             flag.environment[0]: flag.kind.write(getattr(self, flag.field))
             for flag in FLAGS
-            if not flag.long and getattr(self, flag.field) != type(self)._defaults[flag.field]
+            if not flag.long and getattr(self, flag.field) != type(self)._defaults[flag.field]  # noqa: SLF001 - its own class
         }
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     ABCMeta = type  # abstract methods are the type checker's business; making such a class takes twice as long
 
-    def dataclass_transform(**_: object):  # noqa: ANN202 - a stand-in that type checkers never see
+    def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
         """Return a decorator that changes nothing."""
         return lambda decorated: decorated
 
@@ -28,7 +28,7 @@ class _RecordType(ABCMeta):
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _RecordType:
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _RecordType:  # noqa: PYI034 - a metaclass
         own = tuple(field for field in namespace.get("__annotations__", ()) if not field.startswith("_"))
         defaults = {field: namespace.pop(field) for field in own if field in namespace}
         namespace["__slots__"] = own

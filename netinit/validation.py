@@ -63,11 +63,15 @@ def validate(options: Options, log: Log) -> None:
                 log.info(f"{family.name}: {probe.what}: captured on port {probe.port}, original destination kept")
         total += proven
         if not probes:
-            failures.append(f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID")
+            failures.append(
+                f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID"
+            )
     if not total and not failures:
         failures.append("no connection could be made: the pod has neither addresses nor routes")
     if failures:
-        raise ValidationFailedError("\n".join(["the rules do not capture what they must:", *[f"  {failure}" for failure in failures]]))
+        raise ValidationFailedError(
+            "\n".join(["the rules do not capture what they must:", *[f"  {failure}" for failure in failures]])
+        )
 
 
 def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
@@ -79,18 +83,35 @@ def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
     if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
         found.append(Probe(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
-    application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
+    application = next(
+        (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
+    )
     excluded = port in options.exclude_outbound_ports or options.owner_groups != ALL
-    if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
+    if (
+        application is not None
+        and options.outbound_cidrs == ALL
+        and not excluded
+        and not options.exclude_outbound_cidrs
+    ):
         what = f"uid {application} to {OUTSIDE[family]} port {port}"
-        found.append(Probe(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port, what=what))
+        found.append(
+            Probe(
+                family=family,
+                uid=application,
+                destination=(OUTSIDE[family], port),
+                port=options.outbound_port,
+                what=what,
+            )
+        )
     return tuple(found)
 
 
 def _own_address(family: Family) -> str:
     """An address of this pod that is not a loopback one: the classic layout has no passthrough address for IPv6."""
     addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
-    return next((address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), "")
+    return next(
+        (address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), ""
+    )
 
 
 def may_become(uid: int) -> bool:
@@ -134,14 +155,16 @@ def _listen(family: Family, port: int) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((family.any_address, port))
         listener.listen()
-        listener.setblocking(False)
+        listener.setblocking(False)  # noqa: FBT003 - its signature
     except OSError:
         listener.close()
         raise
     return listener
 
 
-def _wait_for(listener: socket.socket, family: Family, token: bytes, deadline: float, child: int) -> tuple[str, int] | str:
+def _wait_for(
+    listener: socket.socket, family: Family, token: bytes, deadline: float, child: int
+) -> tuple[str, int] | str:
     """The original destination of the connection that brought the token, or what happened instead."""
     status = None
     while True:
@@ -193,7 +216,9 @@ def _connect(probe: Probe, token: bytes, deadline: float) -> int:
             os.setresuid(probe.uid, probe.uid, probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
-            if probe.destination[0] == PASSTHROUGH[IPV6]:  # else the kernel takes ::6 as the source too, which is spared
+            if (
+                probe.destination[0] == PASSTHROUGH[IPV6]
+            ):  # else the kernel takes ::6 as the source too, which is spared
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

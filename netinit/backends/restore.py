@@ -64,7 +64,9 @@ class RestoreBackend(XtablesBackend):
         programs = detect.programs(self.variant, family)
         path = programs.save if action == "save" else programs.restore
         if not path:
-            raise BackendUnavailableError(f"{family.program}-{self.variant}-{action} is not installed: add the package iptables to the image")
+            raise BackendUnavailableError(
+                f"{family.program}-{self.variant}-{action} is not installed: add the package iptables to the image"
+            )
         return path
 
     def _environment(self) -> dict[str, str]:
@@ -80,13 +82,19 @@ class RestoreBackend(XtablesBackend):
         if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
             return self._explain_lock(cause)
         if any(words in said for words in WITHOUT_PRIVILEGE) and not detect.has_capability(detect.CAP_NET_ADMIN):
-            return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]")
+            return BackendUnavailableError(
+                f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
+            )
         if any(words in said for words in WITHOUT_PRIVILEGE):
-            return BackendUnavailableError(f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too")
+            return BackendUnavailableError(
+                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too"
+            )
         if any(words in said for words in WITHOUT_SUPPORT):
             tables = "ip6_tables, ip6table_nat" if family is IPV6 else "ip_tables, iptable_nat"
             modules = "nf_tables, nft_compat" if self.variant == detect.NFT else tables
-            return BackendUnavailableError(f"{cause}; the kernel lacks a feature: load {modules}, xt_REDIRECT, xt_owner and the like on the node")
+            return BackendUnavailableError(
+                f"{cause}; the kernel lacks a feature: load {modules}, xt_REDIRECT, xt_owner and the like on the node"
+            )
         return ApplyError(cause)
 
     def _explain_lock(self, cause: str) -> NetinitError:
@@ -113,7 +121,9 @@ class NftVariant(RestoreBackend):
 
     def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
         chains = detect.nft_chains()
-        self._chains = None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
+        self._chains = (
+            None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
+        )
         return super().read(families)
 
     def tables_exist(self, family: Family) -> bool:

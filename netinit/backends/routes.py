@@ -63,7 +63,9 @@ def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
             if error.errno == EXISTS and step.add:
                 continue
             if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
-                warnings.append(f"{step.thing} cannot be added to lo, where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections")
+                warnings.append(
+                    f"{step.thing} cannot be added to lo, where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
+                )
                 continue
             undo(done)
             hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
@@ -92,7 +94,9 @@ def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
                 where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
                 table="routing",
                 rule=_describe(step.thing),
-                purpose="marked packets are delivered to this pod" if not isinstance(step.thing, str) else "the proxy passes inbound connections on from it",
+                purpose="marked packets are delivered to this pod"
+                if not isinstance(step.thing, str)
+                else "the proxy passes inbound connections on from it",
                 origin="--istio-inbound-interception-mode" if not isinstance(step.thing, str) else "--ipv6",
             )
             for step in steps
@@ -124,13 +128,21 @@ def _live(families: tuple[Family, ...], marks: set[int]) -> list[PolicyRule | Lo
 
 
 def _rule(family: Family, mark: int, table: int) -> PolicyRule:
-    return PolicyRule(family=family.number, priority=0, mark=mark, mask=FULL_MASK, table=table, protocol=PROTOCOL, plain=True)
+    return PolicyRule(
+        family=family.number, priority=0, mark=mark, mask=FULL_MASK, table=table, protocol=PROTOCOL, plain=True
+    )
 
 
 def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | str) -> bool:
     """Whether both do the same, whoever made them."""
     if isinstance(one, PolicyRule) and isinstance(other, PolicyRule):
-        return (one.family, one.mark, one.mask, one.table, one.plain) == (other.family, other.mark, other.mask, other.table, other.plain)
+        return (one.family, one.mark, one.mask, one.table, one.plain) == (
+            other.family,
+            other.mark,
+            other.mask,
+            other.table,
+            other.plain,
+        )
     if isinstance(one, LocalRoute) and isinstance(other, LocalRoute):
         return (one.family, one.table) == (other.family, other.table)
     return one == other

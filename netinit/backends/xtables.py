@@ -78,13 +78,17 @@ class XtablesBackend(Backend):
         return tuple(found)
 
     def resumable(self, plan: Plan, state: State) -> bool:
-        return all(is_interrupted(side.written, side.listing, side.owned, side.family) for side in self._sides(plan, state))
+        return all(
+            is_interrupted(side.written, side.listing, side.owned, side.family) for side in self._sides(plan, state)
+        )
 
     def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
         scripts = {}
         for side in self._sides(plan, state):
             skip = () if force else unchanged_tables(side.written, side.listing, side.owned, side.family)
-            scripts[side.family.name] = write_transition(target_from_plan(side.written), side.listing, side.owned, skip=skip)
+            scripts[side.family.name] = write_transition(
+                target_from_plan(side.written), side.listing, side.owned, skip=skip
+            )
         return Change(scripts=_filled(scripts), before=state, plan=plan)
 
     def removal(self, plan: Plan, state: State) -> Change:
@@ -92,7 +96,9 @@ class XtablesBackend(Backend):
         for side in self._sides(plan, state):
             for table, chain, rule in find_foreign_jumps(side.listing):
                 place = f"{side.family.name} {table} {chain}"
-                raise ApplyError(f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first")
+                raise ApplyError(
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first"
+                )
             scripts[side.family.name] = write_transition({}, side.listing, side.owned)
         return Change(scripts=_filled(scripts), before=state, plan=plan)
 
@@ -147,7 +153,9 @@ def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, .
     for family in families:
         listing = listings.get(family, {})
         written = write_plan(plan, family, comments=comments)
-        sides.append(Side(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence)))
+        sides.append(
+            Side(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence))
+        )
     return sides
 
 

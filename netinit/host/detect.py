@@ -53,7 +53,8 @@ def settle(options: Options) -> Settled:
         ipv6 = ON if counted and IPV6 in kernel else OFF
         if sixes and not counted:
             warnings.append(
-                f"IPv6 stays uncaptured, though the pod has {sixes[0].address}: its first address is IPv4; use --dual-stack or --ipv6 on",
+                f"IPv6 stays uncaptured, though the pod has {sixes[0].address}: its first address is IPv4; "
+                "use --dual-stack or --ipv6 on",
             )
     elif ipv6 == ON and IPV6 not in kernel:
         ipv6 = OFF
@@ -62,7 +63,11 @@ def settle(options: Options) -> Settled:
     if options.redirect_dns and not options.capture_all_dns and not servers:
         root = f"/proc/{options.pid}/root" if options.pid else ""  # from outside, the pod's own file counts
         servers = tuple(name_servers(read_text(root + RESOLV_CONF)))
-    settled = options if (ipv6, servers) == (options.ipv6, options.dns_servers) else options.replace(ipv6=ipv6, dns_servers=servers)
+    settled = (
+        options
+        if (ipv6, servers) == (options.ipv6, options.dns_servers)
+        else options.replace(ipv6=ipv6, dns_servers=servers)
+    )
     return Settled(options=settled, kernel_families=kernel, warnings=tuple(warnings))
 
 
@@ -122,7 +127,7 @@ def _addresses() -> tuple[netlink.InterfaceAddress, ...]:
 def _is_local(address: netlink.InterfaceAddress) -> bool:
     text = address.address
     if address.family == AF_INET6:
-        return text == "::1" or text == "::6" or text[:3] in ("fe8", "fe9", "fea", "feb")
+        return text in ("::1", "::6") or text[:3] in ("fe8", "fe9", "fea", "feb")
     return text.startswith(("127.", "169.254."))
 
 

@@ -125,7 +125,9 @@ def list_addresses() -> tuple[InterfaceAddress, ...]:
             attributes = _attributes(body, 8)
             packed = attributes.get(2) or attributes.get(1)  # IFA_LOCAL, else IFA_ADDRESS
             if kind == NEW_ADDRESS and packed:
-                found.append(InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index))
+                found.append(
+                    InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index)
+                )
     return tuple(found)
 
 
@@ -145,7 +147,7 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
             # struct fib_rule_hdr; FRA_PRIORITY 6, FWMARK 10, TABLE 15, FWMASK 16, PROTOCOL 21
             got, to, source, tos, table, _, _, action, _ = unpack_from("=BBBBBBBBI", body)
             attributes = _attributes(body, 12)
-            if kind != NEW_RULE or got != family or action != TO_TABLE or 10 not in attributes:
+            if kind != NEW_RULE or got != family or action != TO_TABLE or 10 not in attributes:  # noqa: PLR2004 - see above
                 continue
             known = {6, 10, 14, 15, 16, 21}  # 14: SUPPRESS_PREFIXLEN, -1 when unused
             found.append(
@@ -165,7 +167,11 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
 def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
     """Adds a policy rule (the kernel chooses its place, as for `ip rule add`), or removes exactly that one."""
     body = pack("=BBBBBBBBI", rule.family, 0, 0, 0, ROUTE_TABLE_UNSPEC, 0, 0, TO_TABLE, 0)
-    body += _attribute(10, pack("=I", rule.mark)) + _attribute(16, pack("=I", rule.mask)) + _attribute(15, pack("=I", rule.table))
+    body += (
+        _attribute(10, pack("=I", rule.mark))
+        + _attribute(16, pack("=I", rule.mask))
+        + _attribute(15, pack("=I", rule.table))
+    )
     body += _attribute(21, bytes((rule.protocol,)))
     if not add:
         body += _attribute(6, pack("=I", rule.priority))
@@ -181,7 +187,13 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
             # struct rtmsg; RTA_OIF 4, RTA_TABLE 15
             got, length, _, _, table, protocol, _, route_type, _ = unpack_from("=BBBBBBBBI", body)
             attributes = _attributes(body, 12)
-            if kind == NEW_ROUTE and got == family and length == 0 and route_type == LOCAL and _number(attributes.get(4)) == LOOPBACK_INDEX:
+            if (
+                kind == NEW_ROUTE
+                and got == family
+                and length == 0
+                and route_type == LOCAL
+                and _number(attributes.get(4)) == LOOPBACK_INDEX
+            ):
                 found.append(LocalRoute(family=family, table=_number(attributes.get(15), table), protocol=protocol))
     return tuple(found)
 

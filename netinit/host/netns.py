@@ -43,7 +43,9 @@ def enter(path: str) -> int:
         target = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError as error:
         posix.close(left)
-        raise NamespaceError(f"{path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name") from None
+        raise NamespaceError(
+            f"{path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
+        ) from None
     try:
         owner = _owner(target)
         if owner is not None:
@@ -82,11 +84,13 @@ def lock(nanoseconds: int) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
-        posix.set_inheritable(descriptor, True)
+        posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor
     holders = describe_holders(descriptor)
     posix.close(descriptor)
-    raise LockedError(f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
+    raise LockedError(
+        f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
+    )
 
 
 def attempts(nanoseconds: int) -> Iterator[None]:
@@ -147,4 +151,6 @@ def _set_namespace(descriptor: int, kind: int, path: str) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(descriptor, kind):
         code = ctypes.get_errno()
-        raise NamespaceError(f"{path} cannot be entered: {posix.strerror(code)}; entering wants root with SYS_ADMIN (nsenter wants the same)")
+        raise NamespaceError(
+            f"{path} cannot be entered: {posix.strerror(code)}; entering wants root with SYS_ADMIN (nsenter wants the same)"
+        )

@@ -46,7 +46,9 @@ def find(program: str) -> str:
     return ""
 
 
-def start(path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None) -> Running:
+def start(
+    path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None
+) -> Running:
     """Starts the program at `path`; `stdin` is what it reads, `environment` is added to this process's."""
     environ = dict(posix.environ)
     environ[b"LC_ALL"] = b"C"  # messages are read by this project

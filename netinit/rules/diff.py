@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
-HARMLESS_TARGETS = frozenset(("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT"))
+HARMLESS_TARGETS = frozenset(
+    ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")
+)
 
 
 class Difference(Record):
@@ -34,7 +36,13 @@ class Difference(Record):
 
     def describe(self) -> str:
         """The difference on one line."""
-        place = " ".join([word for word in (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "") if word])
+        place = " ".join(
+            [
+                word
+                for word in (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
+                if word
+            ]
+        )
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
         return f"{self.kind}: {place}: {self.rule or 'the chain itself'}{why}"
 
@@ -136,14 +144,16 @@ def _missing_chain(table: str, chain: str, planned: WrittenChain, family: Family
         )  # fmt: skip
 
 
-def _extra_chain(table: str, chain: str, texts: Sequence[str], numbers: Sequence[int], family: Family) -> Iterator[Difference]:
+def _extra_chain(
+    table: str, chain: str, texts: Sequence[str], numbers: Sequence[int], family: Family
+) -> Iterator[Difference]:
     if chain not in BUILTIN_CHAINS:
         yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain)
     for index, text in zip(numbers, texts, strict=True):
         yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=text)
 
 
-def _compare_chain(
+def _compare_chain(  # noqa: PLR0917 - what its caller has found out
     table: str,
     chain: str,
     planned: WrittenChain,
@@ -175,4 +185,6 @@ def _compare_chain(
             purpose=written.rule.comment, origin=written.rule.origin,
         )  # fmt: skip
     for index in extra:
-        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain, number=numbers[index] + 1, rule=live[index])
+        yield Difference(
+            kind=EXTRA, where=family.name, table=table, chain=chain, number=numbers[index] + 1, rule=live[index]
+        )

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.rules.matches.base import EXTENSION, PROTOCOL, Match, XtMatch, spell_list, spell_not, spell_one_of, truth_of
+from netinit.rules.matches.base import (
+    EXTENSION,
+    PROTOCOL,
+    Match,
+    XtMatch,
+    spell_list,
+    spell_not,
+    spell_one_of,
+    truth_of,
+)
 from netinit.rules.network import Family
 from netinit.rules.targets import Target
 

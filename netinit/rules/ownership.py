@@ -48,7 +48,11 @@ def gather(listings: Iterable[Listing]) -> Evidence:
             excluded |= _excluded([_plain(text) for text in nat.rules.get(OUTPUT, [])], prerouting)
         if mangle:
             for chain in OWNED_CHAINS & set(mangle.rules):
-                marks |= {_word_after(text, option) for text in mangle.rules[chain] for option in ("--set-xmark ", "--tproxy-mark ", "-m mark --mark ")}
+                marks |= {
+                    _word_after(text, option)
+                    for text in mangle.rules[chain]
+                    for option in ("--set-xmark ", "--tproxy-mark ", "-m mark --mark ")
+                }
     return Evidence(virtual=frozenset(virtual - {""}), excluded=frozenset(excluded), marks=frozenset(marks - {""}))
 
 

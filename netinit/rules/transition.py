@@ -38,7 +38,9 @@ def target_from_listing(listing: Listing, owned: Owned) -> Target:
         chains: dict[str, Placed] = {}
         for chain, texts in live_chains(name, table, owned).items():
             places = owned.get((name, chain))
-            chains[chain] = [(index + 1, texts[n]) for n, index in enumerate(places)] if places else [(0, text) for text in texts]
+            chains[chain] = (
+                [(index + 1, texts[n]) for n, index in enumerate(places)] if places else [(0, text) for text in texts]
+            )
         if chains:
             target[name] = chains
     return target
@@ -97,4 +99,6 @@ def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int]) -
     """Deletes by number, from the end, where an equal rule of others stands first; by text everywhere else."""
     by_number = [index for index in indexes if any(texts[i] == texts[index] for i in range(index) if i not in indexes)]
     by_text = [index for index in indexes if index not in by_number]
-    return [f"-D {chain} {index + 1}" for index in reversed(by_number)] + [f"-D {chain} {texts[index]}" for index in by_text]
+    return [f"-D {chain} {index + 1}" for index in reversed(by_number)] + [
+        f"-D {chain} {texts[index]}" for index in by_text
+    ]

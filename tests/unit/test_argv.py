@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from netinit.argv import UnknownFlagError, parse_flags, take_flags
 from netinit.errors import OptionError
 

@@ -6,6 +6,7 @@ import pwd
 from types import SimpleNamespace
 
 import pytest
+
 from netinit import values
 from netinit.errors import OptionError
 from netinit.options import BY_FIELD, FLAGS, Flag, Options

@@ -47,7 +47,7 @@ class Builder:
         """Adds a rule before all appended ones of its chain, behind those inserted earlier."""
         self._add(self._inserted, table, chain, matches, to, why, origin, families, paired=False)
 
-    def _add(
+    def _add(  # noqa: PLR0917 - what the two above pass on
         self,
         place: dict[tuple[str, str], list[Rule]],
         table: str,
@@ -68,7 +68,12 @@ class Builder:
         """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""
         places = list(self._appended) + [place for place in self._inserted if place not in self._appended]
         for rules in (self._appended, self._inserted):
-            places += [(place[0], rule.target.chain) for place in rules for rule in rules[place] if isinstance(rule.target, Jump)]
+            places += [
+                (place[0], rule.target.chain)
+                for place in rules
+                for rule in rules[place]
+                if isinstance(rule.target, Jump)
+            ]
         known = list(dict.fromkeys(places))
         return tuple(
             [

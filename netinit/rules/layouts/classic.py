@@ -60,7 +60,10 @@ def _capture_inbound(builder: Builder, options: Options, transparent: bool) -> N
     ports = "--istio-inbound-ports"
     if transparent:
         inbound.define_tproxy(builder, options, options.outbound_port, "--envoy-port", families)
-    builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports, families=families)
+    builder.append(
+        table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
+        why="inbound connections are looked at", origin=ports, families=families,
+    )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
         inbound.spare_ports(builder, table, (SSH_PORT,), "always", families)
@@ -77,7 +80,10 @@ def _capture_inbound(builder: Builder, options: Options, transparent: bool) -> N
 
 
 def _spare_outbound(builder: Builder, options: Options) -> None:
-    builder.append(NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at", origin="always")
+    builder.append(
+        NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
+        why="outbound connections are looked at", origin="always",
+    )  # fmt: skip
     for family in FAMILIES:
         if not options.keep_local_loopback:
             builder.append(
@@ -86,9 +92,15 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
             )  # fmt: skip
     for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
         for number in numbers:
-            builder.append(NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
+            builder.append(
+                NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
+                why="the proxy's own traffic goes out: no loops", origin=flag,
+            )  # fmt: skip
     for family in FAMILIES:
-        builder.append(NAT, ISTIO_OUTPUT, _loopback(family), to=Return(), why="loopback traffic stays in the pod", origin="always", families=(family,))
+        builder.append(
+            NAT, ISTIO_OUTPUT, _loopback(family), to=Return(),
+            why="loopback traffic stays in the pod", origin="always", families=(family,),
+        )  # fmt: skip
     for family, networks in by_family(options.exclude_outbound_cidrs):
         builder.append(
             NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
@@ -99,10 +111,16 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
 def _capture_outbound(builder: Builder, options: Options) -> None:
     to_proxy, origin = Jump(chain=ISTIO_REDIRECT), "--istio-service-cidr"
     if options.outbound_cidrs == ALL:
-        builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why="every other outbound connection goes to the proxy", origin=origin)
+        builder.append(
+            NAT, ISTIO_OUTPUT, to=to_proxy,
+            why="every other outbound connection goes to the proxy", origin=origin,
+        )  # fmt: skip
         return
     for family, networks in by_family(options.outbound_cidrs):
-        builder.append(NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy, why="these networks are captured", origin=origin, families=(family,))
+        builder.append(
+            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
+            why="these networks are captured", origin=origin, families=(family,),
+        )  # fmt: skip
     if options.outbound_cidrs:
         builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin=origin)
 
@@ -111,7 +129,10 @@ def _refuse_ipv6() -> tuple[Table, ...]:
     builder = Builder((IPV6,))
     why, origin = "IPv6 is off: what is not captured is refused", "--ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
-    builder.append(FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(), why=why, origin=origin)
+    builder.append(
+        FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),
+        why=why, origin=origin,
+    )  # fmt: skip
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
     return builder.tables()

@@ -34,8 +34,14 @@ def capture(builder: Builder, options: Options) -> None:
     """Sends queries to the listener and keeps the zones apart."""
     scopes = _scopes(options)
     served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
-    builder.append(RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why="DNS queries get zones of their own", origin=ORIGIN)
-    builder.append(NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why="DNS queries are looked at", origin=ORIGIN, families=served)
+    builder.append(
+        RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
+        why="DNS queries get zones of their own", origin=ORIGIN,
+    )  # fmt: skip
+    builder.append(
+        NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
+        why="DNS queries are looked at", origin=ORIGIN, families=served,
+    )  # fmt: skip
     for families, to_server, _ in scopes:
         for protocol in ("tcp", "udp"):
             builder.append(
@@ -43,7 +49,10 @@ def capture(builder: Builder, options: Options) -> None:
                 why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
             )  # fmt: skip
     _separate_proxy(builder, options)
-    builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why="DNS answers are looked at", origin=ORIGIN, families=served)
+    builder.append(
+        RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND),
+        why="DNS answers are looked at", origin=ORIGIN, families=served,
+    )  # fmt: skip
     for families, to_server, from_server in scopes:
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(PORT,)), to=TrackZone(zone=APPLICATION_ZONE),
@@ -60,7 +69,9 @@ def _scopes(options: Options) -> list[tuple[tuple[Family, ...], tuple[Match, ...
     if options.capture_all_dns:
         return [(FAMILIES, (), ())]
     servers = [(family, _servers(options, family)) for family in FAMILIES]
-    return [((family,), (Destination(networks=found),), (Source(networks=found),)) for family, found in servers if found]
+    return [
+        ((family,), (Destination(networks=found),), (Source(networks=found),)) for family, found in servers if found
+    ]
 
 
 def _separate_proxy(builder: Builder, options: Options) -> None:

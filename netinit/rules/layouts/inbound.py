@@ -35,13 +35,22 @@ def not_to_loopback(options: Options, family: Family) -> Destination:
 def spare_tunnel(builder: Builder, options: Options) -> None:
     """Tunnelled connections reach the proxy's tunnel port as they are."""
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
-    builder.append(NAT, ISTIO_INBOUND, port, to=Return(), why="tunnelled connections reach the proxy as they are", origin="--inbound-tunnel-port")
+    builder.append(
+        NAT, ISTIO_INBOUND, port, to=Return(),
+        why="tunnelled connections reach the proxy as they are", origin="--inbound-tunnel-port",
+    )  # fmt: skip
 
 
 def define_redirects(builder: Builder, options: Options) -> None:
     """The two chains that send connections to the proxy, one for each direction."""
-    builder.append(NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port), why="outbound connections go to the proxy", origin="--envoy-port")
-    builder.append(NAT, ISTIO_IN_REDIRECT, TCP, to=Redirect(port=options.inbound_port), why="inbound connections go to the proxy", origin="--inbound-capture-port")
+    builder.append(
+        NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
+        why="outbound connections go to the proxy", origin="--envoy-port",
+    )  # fmt: skip
+    builder.append(
+        NAT, ISTIO_IN_REDIRECT, TCP, to=Redirect(port=options.inbound_port),
+        why="inbound connections go to the proxy", origin="--inbound-capture-port",
+    )  # fmt: skip
 
 
 def capture(builder: Builder, options: Options) -> None:
@@ -50,7 +59,10 @@ def capture(builder: Builder, options: Options) -> None:
     table = MANGLE if transparent else NAT
     if transparent:
         define_tproxy(builder, options, options.inbound_port, "--inbound-capture-port")
-    builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin="--istio-inbound-ports")
+    builder.append(
+        table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
+        why="inbound connections are looked at", origin="--istio-inbound-ports",
+    )  # fmt: skip
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
             spare_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports")
@@ -62,18 +74,31 @@ def capture(builder: Builder, options: Options) -> None:
     if transparent:
         established = ConnectionState(states=("RELATED", "ESTABLISHED"))
         divert(builder, chosen, established, paired=options.inbound_ports != ALL)
-        builder.append(MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY), why=why, origin="--istio-inbound-ports")
+        builder.append(
+            MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
+            why=why, origin="--istio-inbound-ports",
+        )  # fmt: skip
     else:
-        builder.append(NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT), why=why, origin="--istio-inbound-ports")
+        builder.append(
+            NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
+            why=why, origin="--istio-inbound-ports",
+        )  # fmt: skip
 
 
-def spare_ports(builder: Builder, table: str, ports: tuple[int, ...], origin: str, families: tuple[Family, ...] = FAMILIES) -> None:
+def spare_ports(
+    builder: Builder, table: str, ports: tuple[int, ...], origin: str, families: tuple[Family, ...] = FAMILIES
+) -> None:
     """Inbound connections to these ports go to the application."""
     port = Port(protocol="tcp", ports=ports)
-    builder.append(table, ISTIO_INBOUND, port, to=Return(), why="these inbound ports are not captured", origin=origin, families=families)
+    builder.append(
+        table, ISTIO_INBOUND, port, to=Return(),
+        why="these inbound ports are not captured", origin=origin, families=families,
+    )  # fmt: skip
 
 
-def divert(builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES) -> None:
+def divert(
+    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
+) -> None:
     """Packets of connections that the proxy has accepted already skip TPROXY."""
     builder.append(
         MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
@@ -81,12 +106,20 @@ def divert(builder: Builder, chosen: Match, known: Match, *, paired: bool, famil
     )  # fmt: skip
 
 
-def define_tproxy(builder: Builder, options: Options, port: int, origin: str, families: tuple[Family, ...] = FAMILIES) -> None:
+def define_tproxy(
+    builder: Builder, options: Options, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
+) -> None:
     """The chains that hand connections to a transparent socket."""
     mode = "--istio-inbound-interception-mode"
     why = "the policy route delivers marked packets here"
-    builder.append(MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark), why=why, origin="--istio-inbound-tproxy-mark", families=families)
-    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=mode, families=families)
+    builder.append(
+        MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
+        why=why, origin="--istio-inbound-tproxy-mark", families=families,
+    )  # fmt: skip
+    builder.append(
+        MANGLE, ISTIO_DIVERT, to=Accept(),
+        why="nothing else is to happen to them", origin=mode, families=families,
+    )  # fmt: skip
     for family in families:
         builder.append(
             MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,

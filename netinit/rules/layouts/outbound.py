@@ -32,7 +32,10 @@ def spare_excluded_interfaces(builder: Builder, options: Options, transparent: b
             (PREROUTING, InInterface(names=options.exclude_interfaces)),
             (OUTPUT, OutInterface(names=options.exclude_interfaces)),
         ):
-            builder.append(table, chain, match, to=Return(), why="traffic of these interfaces is not captured", origin="--istio-exclude-interfaces")
+            builder.append(
+                table, chain, match, to=Return(),
+                why="traffic of these interfaces is not captured", origin="--istio-exclude-interfaces",
+            )  # fmt: skip
 
 
 def spare_virtual_interfaces(builder: Builder, options: Options) -> None:
@@ -99,7 +102,9 @@ def _is_loopback(network: Network) -> bool:
     return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
 
 
-def _spare_owner(builder: Builder, options: Options, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool) -> None:
+def _spare_owner(  # noqa: PLR0917 - what its caller has found out
+    builder: Builder, options: Options, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool
+) -> None:
     """The three rules for one proxy user or group."""
     # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
     spared = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
@@ -112,7 +117,10 @@ def _spare_owner(builder: Builder, options: Options, owner: Owner, flag: str, ca
     if not captures_loopback:
         other = owner.replace(negated=True)
         port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
-        builder.append(NAT, ISTIO_OUTPUT, LOOPBACK_DEVICE, *port, other, to=Return(), why="the application talks to itself", origin=flag)
+        builder.append(
+            NAT, ISTIO_OUTPUT, LOOPBACK_DEVICE, *port, other, to=Return(),
+            why="the application talks to itself", origin=flag,
+        )  # fmt: skip
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
 
 
@@ -127,14 +135,20 @@ def spare_groups(builder: Builder, options: Options) -> None:
     else:
         others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
         if others:
-            builder.append(NAT, ISTIO_OUTPUT, *others, to=Return(), why="only these groups' traffic is captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS")
+            builder.append(
+                NAT, ISTIO_OUTPUT, *others, to=Return(),
+                why="only these groups' traffic is captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS",
+            )  # fmt: skip
 
 
 def spare_networks(builder: Builder, options: Options) -> None:
     """Traffic to the loopback and to excluded networks goes out as it is."""
     for family in FAMILIES:
         own = Destination(networks=(loopback(options, family),))
-        builder.append(NAT, ISTIO_OUTPUT, own, to=Return(), why="loopback traffic stays in the pod", origin="always", families=(family,))
+        builder.append(
+            NAT, ISTIO_OUTPUT, own, to=Return(),
+            why="loopback traffic stays in the pod", origin="always", families=(family,),
+        )  # fmt: skip
     for family, networks in by_family(options.exclude_outbound_cidrs):
         builder.append(
             NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
@@ -151,7 +165,10 @@ def capture(builder: Builder, options: Options) -> None:
             why="these outbound ports are captured whatever the address", origin="--istio-outbound-ports",
         )  # fmt: skip
     if options.outbound_cidrs == ALL:
-        builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why="every other outbound connection goes to the proxy", origin="--istio-service-cidr")
+        builder.append(
+            NAT, ISTIO_OUTPUT, to=to_proxy,
+            why="every other outbound connection goes to the proxy", origin="--istio-service-cidr",
+        )  # fmt: skip
         return
     for family, networks in by_family(options.outbound_cidrs):
         builder.append(
@@ -162,6 +179,9 @@ def capture(builder: Builder, options: Options) -> None:
 
 def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
     """The networks of each family that has any."""
-    sorted_out = [(family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version])) for family in FAMILIES]
+    sorted_out = [
+        (family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version]))
+        for family in FAMILIES
+    ]
     return [(family, found) for family, found in sorted_out if found]
 

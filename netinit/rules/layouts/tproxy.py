@@ -17,8 +17,14 @@ def mark_connections(builder: Builder, options: Options) -> None:
     """Istio's rules for packets that pass the loopback interface in TPROXY mode, and for answers."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
-    builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why="answers find the proxy by the connection's mark", origin=ORIGIN)
-    builder.append(MANGLE, OUTPUT, out, TCP, marked, to=Return(), why="the proxy passes on a captured connection", origin=ORIGIN)
+    builder.append(
+        MANGLE, PREROUTING, TCP, marked, to=SaveMark(),
+        why="answers find the proxy by the connection's mark", origin=ORIGIN,
+    )  # fmt: skip
+    builder.append(
+        MANGLE, OUTPUT, out, TCP, marked, to=Return(),
+        why="the proxy passes on a captured connection", origin=ORIGIN,
+    )  # fmt: skip
     owners = [(Owner(kind="uid", number=uid), "--proxy-uid") for uid in options.proxy_uids]
     owners += [(Owner(kind="gid", number=gid), "--proxy-gid") for gid in options.proxy_gids]
     for owner, flag in owners:
@@ -28,7 +34,10 @@ def mark_connections(builder: Builder, options: Options) -> None:
                 why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
             )  # fmt: skip
     known = ConnectionMark(value=options.tproxy_mark)
-    builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why="the application's answers go back to the proxy", origin=ORIGIN)
+    builder.append(
+        MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
+        why="the application's answers go back to the proxy", origin=ORIGIN,
+    )  # fmt: skip
     builder.insert(MANGLE, ISTIO_INBOUND, TCP, marked, to=Return(), why="captured already", origin=ORIGIN)
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
