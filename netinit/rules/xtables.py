@@ -89,15 +89,20 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         words.append(XtMatch(place=PROTOCOL, alternatives=tuple([f"-p {protocol}" for protocol in protocols])))
         words.sort(key=_place)
     if comments:
-        words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f'-m comment --comment "{rule.comment}"',)))
+        words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f'-m comment --comment "{_escape(rule.comment)}"',)))
     texts = [""]
     for word in words:
         if len(texts) == 1:  # the common case, kept quick for lists of thousands
-            texts = [f"{texts[0]}{alternative} " for alternative in word.alternatives]
+            texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
-            texts = [f"{text}{alternative} " for text in texts for alternative in word.alternatives]
+            texts = [f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives]
     target = f"-j {rule.target.xt(family)}"
     return [text + target for text in texts]
+
+
+def _escape(comment: str) -> str:
+    """The comment as listings have it between double quotes."""
+    return comment.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
 
 
 def _place(word: XtMatch) -> int:

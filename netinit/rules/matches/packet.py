@@ -32,7 +32,7 @@ class Source(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=SOURCE, alternatives=spell_each("-s", self.networks, self.negated))
+        return XtMatch(place=SOURCE, alternatives=_spell_addresses("-s", self.networks, self.negated))
 
     def nft(self) -> str:
         return _spell_networks("saddr", self.networks, self.negated)
@@ -51,7 +51,7 @@ class Destination(Match):
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=DESTINATION, alternatives=spell_each("-d", self.networks, self.negated))
+        return XtMatch(place=DESTINATION, alternatives=_spell_addresses("-d", self.networks, self.negated))
 
     def nft(self) -> str:
         return _spell_networks("daddr", self.networks, self.negated)
@@ -149,6 +149,14 @@ class Port(Match):
     def describe(self) -> str:
         side = "source" if self.source else "destination"
         return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(self.ports)}"
+
+
+def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
+    """An alternative a network; the whole of a family is listed as no match at all."""
+    texts = spell_each(option, networks, negated)
+    if negated or all(network.length for network in networks):
+        return texts
+    return tuple(["" if not network.length else text for network, text in zip(networks, texts, strict=True)])
 
 
 def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
