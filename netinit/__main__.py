@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import posix
 import sys
 
 TYPE_CHECKING = False
@@ -18,9 +19,18 @@ def main() -> NoReturn:
     start.main()
 
 
+def _folder_of(path: str) -> str:
+    """The folder of a file; of the file that it leads to where it is a symbolic link (named istio-iptables, say)."""
+    folder = path.rpartition("/")[0] or "."
+    try:
+        target = posix.readlink(path)
+    except OSError:  # the usual case: no link
+        return folder
+    return _folder_of(target if target[0] == "/" else f"{folder}/{target}")
+
+
 if __name__ == "__main__":
-    if not __package__:  # started by its path: the package's parent is on no path, or its own folder is
-        package = __file__.rpartition("/")[0] or "."
-        sys.path = [path for path in sys.path if path != package]
-        sys.path.insert(0, f"{package}/..")
+    if not __package__:  # started by its path: the package's parent is on no path, its own folder may be
+        package = _folder_of(__file__)
+        sys.path = [f"{package}/..", *[path for path in sys.path if path != package]]
     main()

@@ -34,7 +34,8 @@ def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, com
     """Shell lines that program the plan in a namespace without any of our rules, family by family."""
     lines = []
     for family in plan.families if families is None else families:
-        lines += write_commands(write_plan(plan, family, comments=comments), family)
+        commands = write_commands(write_plan(plan, family, comments=comments), family)
+        lines += [command.replace("\\'", "'") for command in commands]  # a shell keeps the backslash before this quote
         lines += ip_commands(plan, family)
     return "".join([line + "\n" for line in lines])
 

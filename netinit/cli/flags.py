@@ -79,8 +79,9 @@ class FlagCommand(click.Command):
                 hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help lists them"
                 problems.append(f"{quote_value(name)} is not an option; {hint}")
                 after_unknown = name == word and not has_arguments
-            elif not after_unknown or is_flag(word):
-                kept.append(word)
+            else:
+                if is_flag(word) or not after_unknown:
+                    kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
 

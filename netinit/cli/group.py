@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -80,10 +79,6 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
     `alone`: the words are apply's, which the program's name or the lack of a command implies.
     """
     command: click.Command = root
-    if not alone and not words:
-        context = click.Context(root, info_name=program, help_option_names=HELP_NAMES["help_option_names"])
-        sys.stderr.write(root.get_help(context) + "\n")
-        return OptionError.exit_code  # not 0: a container without arguments would pass for one that has done its job
     if alone:
         from netinit.cli import apply
 

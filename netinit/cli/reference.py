@@ -1,4 +1,4 @@
-"""The option tables of the README: `python -m netinit.cli.reference README.md` renews them; without a file it prints."""
+"""The option tables of the README: `python -m netinit.cli.reference README.md` renews them; alone it prints them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
-COMPLETION_VARIABLE = "_NETINIT_COMPLETE"  # click's; a shell sets it to ask for completions
+COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
@@ -98,12 +98,16 @@ def apply(options: Options) -> int:
 
 
 def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
-    if call.apply and COMPLETION_VARIABLE not in environ:
+    if any(name in environ for name in COMPLETION_VARIABLES):
+        return _ask_click(call, environ, None)
+    if call.apply:
         try:
             texts = parse_flags(call.words)
         except OptionError as error:
             return _ask_click(call, environ, error)
         return apply(Options.from_texts(texts, environ))
+    if not call.words:
+        raise OptionError("a command or flags are missing; netinit --help lists them")
     return _ask_click(call, environ, None)
 
 

@@ -94,7 +94,7 @@ def test_a_line_that_cannot_be_meant_is_refused_and_says_why(words, problems):
         (["--=1"], ["--"]),
         (["---envoy-port=1"], ["---envoy-port"]),
     ],
-    ids=lambda x: " ".join(x),
+    ids=" ".join,
 )
 def test_an_unknown_flag_is_named(words, named):
     with pytest.raises(UnknownFlagError) as caught:

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+
 from netinit.records import Record
 
 

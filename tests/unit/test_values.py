@@ -6,6 +6,7 @@ import grp
 import pwd
 
 import pytest
+
 from netinit import values as v
 from netinit.rules.network import IPV4, IPV6, Network
 

@@ -1,0 +1,128 @@
+"""Help, suggestions and completion."""
+
+from __future__ import annotations
+
+import pytest
+from click import Argument
+
+from netinit.cli import group
+from netinit.cli.flags import FlagCommand
+from netinit.options import FLAGS
+
+COMMANDS = group.root.list_commands(None)
+
+
+def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
+    done = run("netinit --help")
+    assert (done.code, done.err) == (0, "")
+    listed = [line.split()[0] for line in done.out.partition("Commands:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
+    assert listed == COMMANDS
+    assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_that_tells_what_it_does(name, run):
+    for option in ("--help", "-h"):
+        done = run(f"netinit {name} {option}")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(f"Usage: netinit {name}")
+        assert len(done.out.splitlines()[2].strip()) > 10
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_uses_the_name_of_a_flag_for_something_else(name):
+    command = group.root.get_command(None, name)
+    if isinstance(command, FlagCommand):
+        seen = [option for param in command.params if not isinstance(param, Argument) for option in param.opts]
+        assert len(seen) == len(set(seen)), "an option of the command's own hides a flag"
+    assert command.name == name
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("netinit apply --help", "Usage: netinit apply [OPTIONS]"),
+        ("netinit istio-iptables -h", "Usage: netinit istio-iptables [OPTIONS]"),
+        ("netinit -p 1 --help", "Usage: netinit [OPTIONS]"),
+        ("istio-iptables --help", "Usage: istio-iptables [OPTIONS]"),
+        ("istio-iptables -p 0 --nonsense --help", "Usage: istio-iptables [OPTIONS]"),
+    ],
+)
+def test_help_is_given_under_every_name_whatever_else_stands_there(line, usage, run, applied):
+    done = run(line)
+    assert (done.code, done.err, done.told, applied) == (0, "", [], [])
+    assert done.out.startswith(usage)
+
+
+def test_the_help_explains_every_option_with_its_default_and_variables(run):
+    text = " ".join(run("netinit apply --help").out.split())
+    for flag in FLAGS:
+        for name in (*[f"--{name}" for name in (flag.long, *flag.aliases) if name], *flag.environment):
+            assert name in text, f"{flag.label} is not explained"
+    assert "-z, --inbound-capture-port PORT Inbound TCP is redirected to this port" in text
+    assert "[default: 133; env: ISTIO_INBOUND_TPROXY_ROUTE_TABLE]" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("netinit aply", "netinit: 'aply' is not a command; did you mean apply?"),
+        ("netinit xyzzy", "netinit: 'xyzzy' is not a command; commands: apply, remove, "),
+        ("netinit render --fromat json", "netinit: '--fromat' is not an option; did you mean --format?"),
+        ("netinit render --log-as-json", "netinit: '--log-as-json' is not an option; did you mean --log_as_json?"),
+        ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),
+        ("netinit render --format yaml", "netinit: Invalid value for '--format': 'yaml' is not one of"),
+        ("netinit render stray", "netinit: 'stray' is not an option; quote values that hold blanks or *"),
+        ("netinit", "netinit: a command or flags are missing; netinit --help lists them"),
+    ],
+)
+def test_what_was_probably_meant_is_said(line, error, run):
+    done = run(line)
+    assert done.code == 2
+    assert done.err.startswith(error)
+    assert done.err.count("\n") == 1
+
+
+def test_a_commands_own_problems_and_the_flags_are_told_together(run):
+    done = run("netinit render --format yaml --famly ipv4 -p 0 -i", {"PROXY_UID": "ghost"})
+    assert [line.split(":")[1].strip() for line in done.err.splitlines()] == [
+        "-i",
+        "'--famly' is not an option; did you mean --family or --force-apply?",
+        "Invalid value for '--format'",
+        "-p",
+        "environment variable PROXY_UID",
+    ]
+
+
+def test_the_version_is_told_in_both_ways(run):
+    assert run("netinit --version").out == run("netinit version").out == f"netinit {group.__version__}\n"
+
+
+def test_remove_is_apply_with_cleanup_only(run, applied):
+    assert run("netinit remove --netns blue").code == 0
+    assert (applied[0].cleanup_only, applied[0].netns) == (True, "blue")
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "offered"),
+    [
+        ("netinit rend", 1, ["render"]),
+        ("netinit apply --envoy", 2, ["--envoy-port"]),
+        ("netinit render -m ", 3, ["REDIRECT", "TPROXY", "NONE"]),
+        ("netinit render --layout c", 3, ["current", "classic"]),
+        ("netinit verify -p 1 --net", 4, ["--network-namespace", "--netns"]),
+    ],
+)
+def test_a_shell_completes_commands_flags_and_values(words, number, offered, run, monkeypatch, applied):  # noqa: PLR0917 - fixtures
+    asked = {"_NETINIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    for name, text in asked.items():
+        monkeypatch.setenv(name, text)
+    done = run("netinit", asked)
+    assert done.out.split() == [f"plain,{word}" for word in offered]
+    assert applied == []
+
+
+def test_a_shell_that_asks_for_completions_never_programs_anything(run, monkeypatch, applied):
+    monkeypatch.setenv("_ISTIO_IPTABLES_COMPLETE", "bash_source")
+    run("istio-iptables", {"_ISTIO_IPTABLES_COMPLETE": "bash_source"})
+    assert applied == []

@@ -1,0 +1,195 @@
+"""Who reads the command line, what the exit code is, and what a plain start imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netinit.cli import start
+from netinit.errors import ApplyError, ValidationFailedError
+from netinit.options import Options
+
+MAIN = str(Path(start.__file__).parent.parent / "__main__.py")
+# Builtin or loaded by every start of the interpreter, then small C modules; nothing that is written in Python.
+CHEAP = frozenset(
+    (
+        "_abc", "_codecs", "_frozen_importlib_external", "_io", "_signal", "abc", "codecs", "encodings", "encodings.aliases",
+        "encodings.utf_8", "encodings.latin_1", "io", "marshal", "posix", "time", "zipimport", "winreg", "_weakref", "_thread", "_warnings", "_imp",
+        "__future__", "_socket", "_struct", "gc", "fcntl", "grp", "pwd",
+    ),
+)  # fmt: skip
+OWN = frozenset(
+    """
+    netinit netinit.apply netinit.argv netinit.errors netinit.logs netinit.options netinit.records netinit.survey netinit.values
+    netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
+    netinit.cli netinit.cli.start
+    netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
+    netinit.rules netinit.rules.diff netinit.rules.model netinit.rules.network netinit.rules.ownership netinit.rules.targets
+    netinit.rules.transition netinit.rules.xtables
+    netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current netinit.rules.layouts.dns
+    netinit.rules.layouts.inbound netinit.rules.layouts.outbound netinit.rules.layouts.tproxy
+    netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet
+    """.split(),  # noqa: SIM905 - a list to read and to edit
+)
+SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]
+
+
+def imports(*command):
+    """What a command imports, by the interpreter's own account."""
+    done = subprocess.run([*command, *SIDECAR], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|") for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {row[2].strip() for row in rows[1:]}
+
+
+@pytest.mark.netns
+def test_a_plain_apply_imports_no_module_that_is_not_listed_here():
+    loaded = imports("unshare", "-n", sys.executable, "-I", "-S", "-X", "importtime", MAIN)
+    assert loaded - CHEAP - OWN == set(), "a pod's start pays for each of these; import them where they are needed, or list them here"
+    assert OWN - loaded == set(), "no longer imported: take them off the list"
+
+
+def test_a_plain_dry_run_imports_nothing_costly_either():
+    loaded = imports(sys.executable, "-I", "-S", "-X", "importtime", MAIN, "-n")
+    foreign = {name for name in loaded if not name.startswith("netinit")}
+    assert foreign - CHEAP == set()
+
+
+@pytest.mark.parametrize(
+    ("argv", "program", "istio", "apply", "words"),
+    [
+        ("netinit apply -p 1", "netinit apply", False, True, ("-p", "1")),
+        ("netinit istio-iptables -p 1", "netinit istio-iptables", True, True, ("-p", "1")),
+        ("netinit -p 1", "netinit", False, True, ("-p", "1")),
+        ("netinit --dry-run", "netinit", False, True, ("--dry-run",)),
+        ("/usr/local/bin/istio-iptables -p 1", "istio-iptables", True, True, ("-p", "1")),
+        ("istio-iptables", "istio-iptables", True, True, ()),
+        ("netinit apply", "netinit apply", False, True, ()),
+        ("netinit", "netinit", False, False, ()),
+        ("netinit --help", "netinit", False, False, ("--help",)),
+        ("netinit --version", "netinit", False, False, ("--version",)),
+        ("netinit render -b 80", "netinit", False, False, ("render", "-b", "80")),
+        ("istio-iptables apply", "istio-iptables", True, True, ("apply",)),
+    ],
+)
+def test_the_names_and_first_words_decide_who_reads_the_rest(argv, program, istio, apply, words):
+    assert start.read_call(argv.split()) == start.Call(program=program, istio=istio, apply=apply, words=words)
+
+
+@pytest.mark.parametrize("line", ["netinit apply", "netinit istio-iptables", "netinit", "istio-iptables", "/bin/istio-iptables"])
+def test_the_same_flags_mean_the_same_under_every_name(line, run, applied):
+    assert run(f"{line} -p 4000 -u 7 -b=80,443 --redirect-dns=false").code == 0
+    assert applied == [Options(outbound_port=4000, proxy_uids=(7,), inbound_ports=(80, 443))]
+
+
+def test_the_environment_is_read(run, applied):
+    run("istio-iptables -b *", {"PROXY_UID": "9", "NETINIT_LAYOUT": "classic", "ISTIO_INBOUND_PORTS": "80"})
+    assert applied == [Options(proxy_uids=(9,), layout="classic", inbound_ports="*")]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("netinit apply -p 0", 2),
+        ("netinit -p 0", 2),
+        ("netinit -p", 2),
+        ("netinit --nonsense", 2),
+        ("netinit apply stray", 2),
+        ("netinit istio-iptables -p 0", 1),
+        ("netinit istio-iptables --nonsense", 1),
+        ("istio-iptables -p 0", 1),
+        ("istio-iptables -i -b", 1),
+        ("istio-iptables stray", 1),
+        ("netinit", 2),
+        ("netinit nonsense", 2),
+        ("netinit render --nonsense", 2),
+        ("netinit render -p 0", 2),
+        ("netinit version extra", 2),
+    ],
+)
+def test_a_wrong_command_line_ends_with_1_as_in_istio_or_with_2(line, code, run, applied):
+    done = run(line)
+    assert (done.code, done.out) == (code, "")
+    assert done.err
+    assert "Traceback" not in done.err
+    assert applied == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ApplyError("the kernel said no"), 1), (ValidationFailedError("probes went astray"), 126), (KeyboardInterrupt(), 130)]
+)
+@pytest.mark.parametrize("program", ["netinit apply", "istio-iptables"])
+def test_a_failure_ends_with_its_own_code(program, error, code, run, monkeypatch):
+    def fail(options, log):
+        raise error
+
+    monkeypatch.setattr("netinit.apply.main", fail)
+    done = run(program)
+    assert done.code == code
+    assert done.errors == ([] if code == 130 else [str(error)])
+
+
+def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, monkeypatch):
+    def fail(options, log):
+        raise ApplyError("first line\nsecond \x1b[31mline")
+
+    monkeypatch.setattr("netinit.apply.main", fail)
+    done = run("istio-iptables -b 80")
+    assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
+    assert done.told == ["first line\nsecond \x1b[31mline"]
+
+
+def test_errors_are_json_where_the_log_is(run):
+    for line, environ in (("netinit apply -p 0 --log_as_json", {}), ("netinit apply -p 0", {"LOG_AS_JSON": "true"})):
+        done = run(line, environ)
+        assert done.err.startswith('{"level":"error","time":"'), done.err
+        assert done.err.endswith('"msg":"-p: \'0\' is not a port: use a decimal number from 1 to 65535"}\n')
+
+
+def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_with_debug(run, monkeypatch):
+    def fail(options, log):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("netinit.apply.main", fail)
+    done = run("istio-iptables")
+    assert (done.code, done.errors) == (1, ["internal error: ZeroDivisionError: oops; --debug prints where"])
+    for line, environ in (("istio-iptables --debug", {}), ("istio-iptables", {"NETINIT_DEBUG": "1"})):
+        assert "Traceback (most recent call last)" in run(line, environ).err
+    assert "Traceback" not in run("istio-iptables --debug=false", {"NETINIT_DEBUG": "1"}).err
+
+
+def test_every_problem_of_a_command_line_is_told_in_one_run(run):
+    done = run("istio-iptables --envy-port 1 -i -b 80 -z 0 stray", {"DUAL_STACK": "maybe"})
+    assert done.errors == [
+        "-i: '-b' looks like a flag; an empty value is written -i=''",
+        "'--envy-port' is not an option; did you mean --envoy-port?",
+        "'stray' is not an option; quote values that hold blanks or *",
+        "-z: '0' is not a port: use a decimal number from 1 to 65535",
+        "environment variable DUAL_STACK: 'maybe' is neither true nor false",
+    ]
+    assert done.told == ["\n".join(done.errors)]
+
+
+def test_the_program_runs_uninstalled_without_site_packages_from_anywhere(tmp_path):
+    link = tmp_path / "istio-iptables"
+    link.symlink_to(MAIN)
+    for command in ([MAIN], ["-m", "netinit"], [str(link)]):
+        where = {"cwd": Path(MAIN).parent.parent} if command[0] == "-m" else {"cwd": tmp_path}
+        options = [] if command[0] == "-m" else ["-I", "-S"]
+        done = subprocess.run([sys.executable, *options, *command, "-n", "-p", "0"], capture_output=True, text=True, check=False, **where)
+        assert done.returncode == (1 if command[0] == str(link) else 2), done.stderr
+        assert "-p: '0' is not a port" in done.stderr
+    helped = subprocess.run([sys.executable, "-I", "-S", MAIN, "--help"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "Usage: netinit" in helped.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error_message():
+    line = f"{sys.executable} {MAIN} render --format json --layout classic | head -c 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

@@ -1,0 +1,74 @@
+"""`netinit verify`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netinit import verify
+from netinit.cli.verify import render_json, render_text
+from netinit.options import Options
+from netinit.render import hash_plan
+from netinit.rules.diff import Difference
+from netinit.rules.layouts import plan
+
+PLAN = plan(Options(inbound_ports="80", ipv6="on"))
+MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
+MAIN = Path(verify.__file__).parent / "__main__.py"
+
+
+def test_differences_are_a_line_each_and_one_that_sums_up():
+    text = render_text(verify.Report(backend="iptables-nft", plan=PLAN, differences=(MISSING, MISSING)))
+    lines = text.splitlines()
+    assert lines[0] == lines[1] == f"{MISSING.describe()}"
+    assert lines[2].startswith("2 differences from the plan of ")
+    assert lines[2].endswith(" rules (iptables-nft)")
+
+
+def test_no_difference_is_said_in_a_line():
+    text = render_text(verify.Report(backend="iptables-nft", plan=PLAN, differences=()))
+    assert text.startswith("as planned: ")
+    assert text.endswith(" rules for IPv4 and IPv6 (iptables-nft)\n")
+
+
+def test_json_has_every_field_of_a_difference():
+    found = json.loads(render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
+    assert found == {
+        "ok": False,
+        "backend": "memory",
+        "hash": hash_plan(PLAN),
+        "differences": [
+            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "purpose": "why", "origin": "always"}
+        ],
+        "warnings": ["mind"],
+    }
+
+
+@pytest.mark.netns
+def test_verify_ends_with_0_when_all_is_as_planned_and_with_3_when_not():
+    netinit = f"{sys.executable} -I -S {MAIN}"
+    script = f"""
+        {netinit} verify -b 80 --ipv6 off; echo $?
+        {netinit} apply -b 80 --ipv6 off --log_output_level none; echo $?
+        {netinit} verify -b 80 --ipv6 off; echo $?
+        {netinit} verify -b 81 --ipv6 off; echo $?
+        {netinit} verify --json -b 80 --ipv6 off | head -3
+        {netinit} remove --log_output_level none; echo $?
+    """
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.isdigit()] == ["3", "0", "0", "3", "0"]
+    assert any(line.startswith("as planned: ") for line in lines)
+    assert any(line.startswith("extra: IPv4 nat ISTIO_INBOUND rule 2: -p tcp -m tcp --dport 80") for line in lines)
+    assert '  "ok": true,' in lines
+
+
+def test_a_process_that_does_not_exist_is_an_error_that_names_the_way_out(run):
+    done = run("netinit verify --pid 4194304")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("netinit: /proc/4194304/ns/net: No such file or directory")
