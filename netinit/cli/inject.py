@@ -38,7 +38,7 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
 @click.option("-o", "--output", default="-", metavar="FILE|-", help="Where the manifests go (default: stdout).")
 @click.option("--explain", is_flag=True, help="Tell for each object whether it will be injected; see check-inject.")
 def command(output: str, *, explain: bool, **shared: Any) -> int:
-    r"""Add the init container and the proxy to the workloads of manifests.
+    """Add the init container and the proxy to the workloads of manifests.
 
     Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs
     and Lists of them are injected; everything else comes out as it went in, comments included. Nothing is written
@@ -46,7 +46,7 @@ def command(output: str, *, explain: bool, **shared: Any) -> int:
 
     \b
     kubectl apply -f <(netinit inject -f app.yaml)
-    """
+    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
     if explain:
         from netinit.cli import check_inject
 

@@ -19,6 +19,8 @@ from netinit.inject.tree import Tree, clone, mapping, string
 __all__ = ["Document", "Workload", "join", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
+_DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
+"""Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
 _INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
 
 _TEMPLATE = ("spec", "template")
@@ -45,8 +47,8 @@ class Document:
     number: int
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
-        """The document's tree and its duplicate keys. Raises ParseError."""
-        return goyaml.load_reporting(self.text)
+        """The document's tree and its duplicate keys. Raises ParseError with lines counted from its separator."""
+        return goyaml.load_reporting(self.separator + self.text)
 
 
 def split(text: str) -> list[Document]:
@@ -54,11 +56,15 @@ def split(text: str) -> list[Document]:
     documents = []
     separator, start, number = "", 0, 1
     for found in _SEPARATOR.finditer(text):
-        if found.start() > 0 or separator:
-            documents.append(Document(separator=separator, text=text[start : found.start()], number=number))
+        before = text[start : found.start()]
+        directives = not separator and _DIRECTIVES.fullmatch(before) is not None
+        if (found.start() > 0 or separator) and not directives:
+            documents.append(Document(separator=separator, text=before, number=number))
             number += 1
         inline = _INLINE.match(found[0]) is not None
+        head = before if directives else ""
         separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
+        separator = head + separator
     documents.append(Document(separator=separator, text=text[start:], number=number))
     return documents
 

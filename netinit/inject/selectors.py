@@ -70,8 +70,8 @@ class Selector:
         """The selector of a LabelSelector object (matchLabels, matchExpressions). Raises ConfigError."""
         if not isinstance(value, dict):
             raise ConfigError(f"a selector must be a mapping with matchLabels or matchExpressions, not {value!r}")
-        labels = value.get("matchLabels") or {}
-        expressions = value.get("matchExpressions") or []
+        labels = value["matchLabels"] if value.get("matchLabels") is not None else {}
+        expressions = value["matchExpressions"] if value.get("matchExpressions") is not None else []
         if not isinstance(labels, dict) or not isinstance(expressions, list):
             raise ConfigError(f"selector {value!r}: matchLabels must be a mapping and matchExpressions a list")
         found = [Requirement(key=key, operator="In", values=(string(wanted),)) for key, wanted in labels.items()]

@@ -149,10 +149,11 @@ def _remedies(
     """What would turn the result round; empty for an injected pod's obvious ways out."""
     found = []
     if not fired and webhooks:
-        closest = sorted(webhooks, key=lambda webhook: len(webhook.obstacles(labels, pod_labels)))[:2]
-        for webhook in closest:
-            needed = " and ".join(webhook.obstacles(labels, pod_labels))
-            found.append(f"for the webhook {webhook.short_name}: {needed}")
+        obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
+        fewest = min(map(len, obstacles.values()))
+        closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
+        closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
+        found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
     ways = {
         Step.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
         Step.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",

@@ -6,8 +6,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from inject_data import DATA, needs_data
 
+from inject_data import DATA, needs_data
 from netinit.inject import goyaml
 from netinit.inject.decision import decide
 from netinit.inject.selectors import Selector

@@ -11,6 +11,7 @@ import re
 from functools import partial
 
 import pytest
+
 from inject_data import (
     CLASSIC,
     CURRENT,
@@ -21,7 +22,6 @@ from inject_data import (
     documents,
     needs_data,
 )
-
 from netinit.errors import InjectionError
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
 from netinit.inject.containers import find

@@ -1,0 +1,71 @@
+"""What each annotation accepts, and the words in which it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.errors import InjectionError
+from netinit.inject.annotations import CHECKS, problems, validate
+
+T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"
+PORT_LISTS = (
+    "excludeInboundPorts",
+    "excludeOutboundPorts",
+    "includeOutboundPorts",
+)
+GOOD = [
+    *(("sidecar.istio.io/interceptionMode", mode) for mode in ("REDIRECT", "TPROXY", "NONE")),
+    *(("status.sidecar.istio.io/port", value) for value in ("0", "15020", "65535", " 80 ", "080")),
+    *((R + name, value) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold") for value in ("0", "4294967295")),
+    *((T + "includeOutboundIPRanges", value) for value in ("*", "", "10.0.0.0/8", "10.0.0.1/8,fd00::1/8", "0.0.0.0/0")),
+    *((T + "excludeOutboundIPRanges", value) for value in ("", "10.0.0.1/32", "::/0")),
+    *((T + "includeInboundPorts", value) for value in ("*", "", "80", "80, 443 ,8080")),
+    *((T + name, value) for name in PORT_LISTS for value in ("", "80", "80,443", " 80 , 443")),
+    *((T + name, value) for name in ("excludeInterfaces", "kubevirtInterfaces") for value in ("", "eth0", "net1,net.2", "a-b_c")),
+    ("istio.io/reroute-virtual-interfaces", "abcdefghijklmno"),
+    *(("prometheus.istio.io/merge-metrics", value) for value in ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False")),
+    ("proxy.istio.io/config", ""),
+    ("proxy.istio.io/config", "concurrency: 2\nholdApplicationUntilProxyStarts: true\nunknown: {a: b}"),
+    *(("sidecar.istio.io/proxyCPU", value) for value in ("1", "100m", "0.5", ".5", "1e3", "2Ki")),
+    *(("sidecar.istio.io/proxyMemoryLimit", value) for value in ("128Mi", "1G", "1E", "5e-1")),
+]  # fmt: skip
+BAD = [
+    *(("sidecar.istio.io/interceptionMode", value) for value in ("", "redirect", "TPROXY ", "MAGIC")),
+    *(("status.sidecar.istio.io/port", value) for value in ("", "65536", "-1", "+1", "0x50", "80a", "٣")),
+    *((R + "periodSeconds", value) for value in ("", " 1", "1 ", "4294967296", "-1", "1.0")),
+    *((T + "includeOutboundIPRanges", value) for value in ("**", "10.0.0.0", "10.0.0.0/33", " 10.0.0.0/8", "10.0.0.0/8, 11.0.0.0/8", "10.0.0.0/8,", "x", "::1%lo/128", "10.0.0.0/255.0.0.0", "010.0.0.0/8", "10.0.0.0/08")),
+    *((T + "excludeOutboundIPRanges", value) for value in ("*", "bad")),
+    *((T + "includeInboundPorts", value) for value in ("80,", ",80", "80,,443", "*,80", "70000", "http", "80-90", "80\n443")),
+    *((T + name, value) for name in PORT_LISTS for value in ("*", "80,", "bad", '80"')),
+    *((T + "excludeInterfaces", value) for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c")),
+    *(("prometheus.istio.io/merge-metrics", value) for value in ("", "yes", "tRUE", "2")),
+    *(("proxy.istio.io/config", value) for value in ("[1]", "a: [", "concurrency: lots", "drainDuration: soon", "interceptionMode: MAGIC", "proxyMetadata: [a]", "tracing: 1", "a: &a [*a]")),
+    *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), GOOD)
+def test_these_values_are_accepted(key, value):
+    assert problems({key: value}) == ()
+
+
+@pytest.mark.parametrize(("key", "value"), BAD)
+def test_these_values_are_refused_in_istios_words(key, value):
+    with pytest.raises(InjectionError) as caught:
+        validate({key: value})
+    assert str(caught.value).startswith(f"invalid value {value!r} for annotation {key!r}: ")
+
+
+def test_every_annotation_of_the_table_has_a_good_and_a_bad_example():
+    assert {key for key, _ in GOOD} | {"sidecar.istio.io/proxyMemory", "sidecar.istio.io/proxyCPULimit"} == set(CHECKS)
+
+
+def test_all_bad_annotations_are_reported_at_once():
+    with pytest.raises(InjectionError) as caught:
+        validate({T + "includeInboundPorts": "80,", "sidecar.istio.io/proxyCPU": "lots", "other": "\n"})
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_the_first_release_had_no_mode_none():
+    with pytest.raises(InjectionError, match="one of REDIRECT, TPROXY"):
+        validate({"sidecar.istio.io/interceptionMode": "NONE"}, modes=("REDIRECT", "TPROXY"))

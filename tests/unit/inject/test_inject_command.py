@@ -1,0 +1,248 @@
+"""The commands inject and check-inject: files in, files out, verdicts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from netinit.cli import check_inject, inject
+from netinit.errors import ConfigError, InjectionError, OptionError, ParseError
+from netinit.inject import init_container
+from netinit.inject.initcontainer import options_of
+from netinit.options import Options
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: [{name: c, image: i}]}\n"
+CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec: {containers: [{name: istio-proxy, image: p}]}\n"
+
+
+def run(command, *arguments, stdin=None, env=None):
+    return CliRunner().invoke(command, list(map(str, arguments)), input=stdin, env=env, catch_exceptions=True)
+
+
+def output(command, *arguments, **more):
+    result = run(command, *arguments, **more)
+    assert result.exception is None, result.exception
+    return result.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "a.yaml").write_text(POD)
+    (tmp_path / "b.yml").write_text("kind: ConfigMap\n")
+    (tmp_path / "c.txt").write_text("no manifest")
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "d.json").write_text("{}")
+    (tmp_path / "config").write_text(CONFIG)
+    return tmp_path
+
+
+def test_a_folder_gives_its_manifests_in_order(folder):
+    text = output(inject.command, "-f", folder, "--injectConfigFile", folder / "config")
+    assert text.count("istio-proxy") == 2
+    assert text.endswith("\n---\nkind: ConfigMap\n")
+    assert output(inject.command, "-R", "-f", folder, "--injectConfigFile", folder / "config").endswith("---\n{}")
+
+
+def test_stdin_and_several_files_make_one_stream(folder):
+    text = output(inject.command, "-f", "-", "-f", folder / "b.yml", "--injectConfigFile", folder / "config", stdin=POD)
+    assert text.split("---\n")[1] == "kind: ConfigMap\n"
+
+
+def test_a_whole_config_map_a_mesh_and_values_are_read(folder):
+    template = "metadata: {annotations: {a: '{{ .Values.v }} {{ .MeshConfig.TrustDomain }} {{ .Revision }}'}}"
+    data = {"config": json.dumps({"templates": {"sidecar": template}}), "values": '{"v": "one"}'}
+    (folder / "map.yaml").write_text(json.dumps({"kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}))
+    (folder / "mesh.yaml").write_text("kind: ConfigMap\ndata: {mesh: 'trustDomain: td'}")
+    (folder / "values.yaml").write_text("v: two")
+    arguments = ["-f", folder / "a.yaml", "--injectConfigFile", folder / "map.yaml", "--revision", "r"]
+    assert "a: one cluster.local r\n" in output(inject.command, *arguments)
+    more = ["--meshConfigFile", folder / "mesh.yaml", "--valuesFile", folder / "values.yaml"]
+    assert "a: two td r\n" in output(inject.command, *arguments, *more)
+
+
+def test_native_sidecars_and_the_compliance_policy_come_from_the_environment(folder):
+    (folder / "config").write_text("templates: {sidecar: 'metadata: {annotations: {a: \"{{ .NativeSidecars }} {{ .CompliancePolicy }}\"}}'}")
+    arguments = ["-f", folder / "a.yaml", "--injectConfigFile", folder / "config"]
+    env = {"ENABLE_NATIVE_SIDECARS": "false", "COMPLIANCE_POLICY": "fips-140-3"}
+    assert "a: 'true '" in output(inject.command, *arguments) or 'a: "true "' in output(inject.command, *arguments)
+    assert "a: false fips-140-3\n" in output(inject.command, *arguments, env=env)
+    assert "a: true fips-140-3\n" in output(inject.command, *arguments, "--native-sidecars", "true", env=env)
+
+
+def test_nothing_is_written_unless_all_succeeded(folder):
+    target = folder / "out.yaml"
+    target.write_text("before")
+    (folder / "bad.yaml").write_text(POD.replace("shop}", "shop, annotations: {sidecar.istio.io/proxyCPU: x}}"))
+    result = run(inject.command, "-f", folder / "a.yaml", "-f", folder / "bad.yaml", "-o", target)
+    assert isinstance(result.exception, InjectionError)
+    assert str(result.exception) == (
+        f"{folder}/bad.yaml: document 1: Pod \"shop/p\": invalid value 'x' for annotation 'sidecar.istio.io/proxyCPU': "
+        "it must be a quantity, such as 100m or 128Mi"
+    )
+    assert target.read_text() == "before"
+    assert result.stdout == ""
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_the_output_file_is_replaced_in_one_piece_and_may_be_the_input(folder):
+    target = folder / "a.yaml"
+    target.chmod(0o640)
+    output(inject.command, "-f", target, "-o", target)
+    assert "istio-init" in target.read_text()
+    assert target.stat().st_mode & 0o777 == 0o640
+    again = target.read_text()
+    output(inject.command, "-f", target, "-o", target)
+    assert target.read_text() == again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ([], OptionError, "-f: no manifest is given"),
+        (["-f", "/nonexistent"], OptionError, "-f: '/nonexistent' does not exist"),
+        (["-f", "{folder}/deeper/none"], OptionError, "does not exist"),
+        (["-f", "-", "--valuesFile", "-"], OptionError, "stdin can be read for one option only"),
+        (["-f", "{folder}/binary.yaml"], ParseError, "binary.yaml: not UTF-8: byte 3 is 0xff"),
+        (["-f", "{folder}/a.yaml", "--injectConfigFile", "{folder}/b.yml"], ConfigError, "b.yml: .*no key 'config'"),
+        (["-f", "{folder}/a.yaml", "-o", "/nonexistent/x"], InjectionError, "-o: /nonexistent/x: cannot be written"),
+    ],
+)
+def test_bad_options_are_clear_errors(folder, arguments, error, message):
+    (folder / "binary.yaml").write_bytes(b"a: \xff")
+    result = run(inject.command, *(argument.format(folder=folder) for argument in arguments))
+    assert isinstance(result.exception, error)
+    assert re.search(message, str(result.exception)), str(result.exception)
+
+
+def test_the_cluster_needs_an_extra_and_says_so(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
+    assert isinstance(result.exception, ConfigError)
+    assert "pip install 'netinit[kubernetes]'" in str(result.exception)
+
+
+def verdicts(*arguments, **more):
+    return json.loads(output(check_inject.command, *arguments, **more))
+
+
+@pytest.mark.parametrize(
+    ("labels", "manifest", "injected", "step"),
+    [
+        ("istio-injection=enabled", "", True, "policy"),
+        ("istio-injection=disabled", "", False, "webhook"),
+        ("", "metadata: {labels: {sidecar.istio.io/inject: 'true'}}", True, "label"),
+        ("istio-injection=enabled", "metadata: {annotations: {sidecar.istio.io/inject: 'false'}}", False, "annotation"),
+        ("istio-injection=enabled", "metadata: {namespace: kube-system}", False, "namespace"),
+        ("istio-injection=enabled", "metadata: {labels: {never: ''}}", False, "neverInjectSelector"),
+        ("istio.io/rev=default", "spec: {hostNetwork: true}", False, "host-network"),
+    ],
+)
+def test_the_verdict_names_the_step_that_decides(folder, labels, manifest, injected, step):
+    (folder / "config").write_text(CONFIG + "neverInjectSelector: [{matchExpressions: [{key: never, operator: Exists}]}]\n")
+    text = f"apiVersion: v1\nkind: Pod\n{manifest}\n" + ("" if "spec" in manifest else "spec: {containers: [{name: c}]}\n")
+    (found,) = verdicts("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", labels, stdin=text)
+    assert found["injected"] is injected
+    assert [link["step"] for link in found["chain"] if link["outcome"] == "decided"] == [step]
+    assert found["remedies"]
+
+
+def test_the_labels_of_a_namespace_in_the_input_count():
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio-injection: enabled}}\n---\n"
+    assert verdicts("-f", "-", stdin=namespace + POD)[0]["webhook"] == "namespace"
+    (found,) = verdicts("-f", "-", stdin=POD)
+    assert not found["injected"]
+    assert "labels are unknown" in found["chain"][0]["reason"]
+    assert any("istio-injection=enabled" in remedy for remedy in found["remedies"])
+
+
+def test_the_webhooks_of_the_input_count():
+    webhook = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: kubesphere}
+webhooks:
+- name: sidecar-injector.istio.io
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubesphere.io/workspace, operator: Exists}
+    - {key: istio-injection, operator: NotIn, values: [disabled]}
+---
+"""
+    assert verdicts("-f", "-", "--namespace-labels", "kubesphere.io/workspace=w", stdin=webhook + POD)[0]["injected"]
+    (found,) = verdicts("-f", "-", "--namespace-labels", "a=b", stdin=webhook + POD)
+    assert found["remedies"][0].endswith("the namespace must have kubesphere.io/workspace exists")
+
+
+def test_what_the_owner_of_a_pod_should_know_is_told():
+    pod = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, annotations: {sidecar.istio.io/nativeSidecar: "false", traffic.sidecar.istio.io/excludeOutboundPorts: "25"}}
+spec:
+  securityContext: {runAsUser: 1337}
+  containers:
+  - {name: c, readinessProbe: {httpGet: {port: nowhere}}, livenessProbe: {tcpSocket: {port: 5}}}
+  - {name: d, securityContext: {runAsUser: 5}}
+"""
+    (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=pod)
+    notes = "\n".join(found["findings"])
+    assert "container c runs as uid 1337, which is the proxy's" in notes
+    assert "container d runs" not in notes
+    assert "readinessProbe of c: httpGet on port nowhere stays as it is: the container declares no port" in notes
+    assert "livenessProbe of c: tcpSocket on port 5 goes through the agent" in notes
+    assert found["interception"][1] == "outbound: all addresses but port 25 to 15001"
+
+
+def test_init_containers_without_a_network_are_found_behind_a_validation(folder):
+    (folder / "config").write_text(
+        "templates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, 1337]}], containers: [{name: istio-proxy}]}'}"
+    )
+    pod = "apiVersion: v1\nkind: Pod\nspec: {initContainers: [{name: migrate}], containers: [{name: c}]}\n"
+    arguments = ("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", "istio-injection=enabled")
+    (found,) = verdicts(*arguments, stdin=pod)
+    assert any("init container migrate runs when traffic is captured" in note for note in found["findings"])
+
+
+def test_an_object_that_the_injector_would_refuse_is_a_failure():
+    pod = POD.replace("shop}", "shop, annotations: {status.sidecar.istio.io/port: x}}")
+    result = CliRunner().invoke(check_inject.command, ["-f", "-", "--namespace-labels", "istio-injection=enabled"], input=pod, standalone_mode=False)
+    assert result.return_value == 1
+    assert "invalid value 'x'" in json.loads(result.stdout)[0]["error"]
+
+
+def test_the_table_has_istioctls_columns_and_the_chain():
+    text = output(check_inject.command, "-f", "-", "--table", stdin=POD)
+    assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
+    assert "✘" in text
+    assert "  → webhook: none of 4 webhooks selects the pod" in text
+    assert output(inject.command, "--explain", "-f", "-", stdin=POD).startswith("[")
+
+
+@pytest.mark.parametrize("labels", ["a", "=b", "a=b,c"])
+def test_bad_namespace_labels_are_a_clear_error(labels):
+    result = run(check_inject.command, "-f", "-", "--namespace-labels", labels, stdin=POD)
+    assert isinstance(result.exception, OptionError)
+    assert "is no label" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(inbound_ports="*", outbound_cidrs="*", proxy_uids="1337,2000"),
+        Options(inbound_mode="TPROXY", inbound_ports="80,443", exclude_outbound_cidrs="10.0.0.0/8,fd00::/8", redirect_dns="true"),
+        Options(layout="classic", inbound_ports="80"),
+        Options(loopback_cidr="127.0.1.0/24", owner_groups="1000", exclude_interfaces="eth1", dual_stack="true"),
+    ],
+)
+def test_the_options_of_an_init_container_are_those_that_made_it(options):
+    container = init_container(options, image="netinit:1")
+    assert options_of(container) == options
+    assert options_of({**container, "args": ["istio-iptables", *container["args"]]}) == options
+    assert container["name"] == "istio-init"
+    assert all(isinstance(argument, str) for argument in container["args"])
+    assert container["securityContext"]["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}

@@ -1,0 +1,224 @@
+"""Reading the injector's configuration, choosing templates, and refusing values that break out of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.errors import ConfigError, InjectionError
+from netinit.inject import Settings, decide, inject_pod, load_config
+from netinit.inject.defaults import default_config
+
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def config_map(config, **more):
+    return {"kind": "ConfigMap", "metadata": {"name": "istio-sidecar-injector"}, "data": {"config": config, **more}}
+
+
+def test_a_config_map_gives_config_and_values():
+    config = load_config(config_map("templates: {sidecar: '{{ .Values.a }}'}", values='{"a": 1}'))
+    assert config.values == {"a": 1.0}
+    assert not config.classic
+    assert config.policy == "enabled"
+    assert config.default_templates == ("sidecar",)
+
+
+def test_numbers_among_the_values_are_floats_as_in_go():
+    template = "metadata: {annotations: {a: '{{ .Values.port }} {{ .Values.big }}'}}"
+    config = load_config({"templates": {"sidecar": template}}, values="port: 15020\nbig: 1000000")
+    assert inject_pod(POD, config)["metadata"]["annotations"]["a"] == "15020 1e+06"
+
+
+def test_the_poison_template_for_old_injectors_is_ignored():
+    config = load_config({"template": "{{ Template_Version_And_Istio_Version_Mismatched }}", "templates": {"sidecar": ""}})
+    assert list(config.templates) == ["sidecar"]
+
+
+def test_a_template_in_square_brackets_is_classic():
+    config = load_config("policy: disabled\ntemplate: '[[ .ProxyConfig.ConfigPath ]]'")
+    assert config.classic
+    assert config.brackets
+    assert config.mesh.proxy.fields["configPath"] == "/etc/istio/proxy"
+
+
+def test_a_single_template_in_braces_is_of_the_releases_between():
+    template = "containers:\n- name: istio-proxy\n  image: {{ .Values.global.proxy.image }}"
+    config = load_config({"policy": "enabled", "template": template}, values={"global": {"proxy": {"image": "p:1.5"}}})
+    assert config.classic
+    assert not config.brackets
+    assert inject_pod(POD, config)["spec"]["containers"][1] == {"name": "istio-proxy", "image": "p:1.5"}
+
+
+def test_a_bad_selector_is_left_out_with_a_warning():
+    config = load_config({"templates": {"sidecar": ""}, "neverInjectSelector": [{"matchLabels": 5}, {}, {"matchLabels": {"a": "b"}}]})
+    assert len(config.never_inject_selectors) == 2
+    assert "neverInjectSelector[0] is left out" in config.warnings[0]
+    assert decide(POD, "ns", config).inject, "an empty selector matches nothing"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "must be a mapping"),
+        ("[1]", "must be a mapping"),
+        ("a: [", "injector configuration: "),
+        ("policy: enabled", "neither 'templates' .* nor 'template'"),
+        ({"templates": {"a": "{{ if }}"}}, "template 'a' cannot be parsed: template: a:1"),
+        ({"templates": {"a": "ok", "b": "{{ nope }}"}}, "template 'b' .*function \"nope\" not defined"),
+        ({"templates": {"a": 5}}, "template 'a' must be a text"),
+        ({"templates": {"a": ""}, "defaultTemplates": "a"}, "defaultTemplates must be a list"),
+        ({"templates": {"a": ""}, "aliases": {"b": "a"}}, "aliases must map"),
+        ({"templates": {"a": ""}, "alwaysInjectSelector": {}}, None),
+        ({"templates": {"a": ""}, "alwaysInjectSelector": {"matchLabels": {}}}, "must be a list of selectors"),
+        ({"template": "[[ .x"}, "cannot be parsed"),
+        (config_map("templates: {a: [1]}"), "must be a text"),
+        ({"kind": "ConfigMap", "data": {"values": "{}"}}, "no key 'config'; it has values"),
+    ],
+)
+def test_a_bad_configuration_is_refused_as_a_whole(source, message):
+    if message is None:
+        load_config(source)
+        return
+    with pytest.raises(ConfigError, match=message):
+        load_config(source)
+
+
+def templates(**sources):
+    return load_config({"templates": sources, "defaultTemplates": ["one"], "aliases": {"both": ["one", "two"]}})
+
+
+MARK = "metadata: {{labels: {{{0}: yes-{0}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels"),
+    [(None, ["one"]), ("two", ["two"]), ("both", ["one", "two"]), (" two , one,two", ["one", "two"])],
+)
+def test_the_annotation_chooses_the_templates(asked, labels):
+    config = templates(one=MARK.format("one"), two=MARK.format("two"))
+    pod = {"metadata": {"annotations": {"inject.istio.io/templates": asked} if asked else {}}, "spec": {}}
+    assert sorted(inject_pod(pod, config)["metadata"]["labels"]) == labels
+
+
+def test_an_unknown_template_is_an_error_that_lists_the_known_ones():
+    pod = {"metadata": {"annotations": {"inject.istio.io/templates": "tow"}}, "spec": {}}
+    with pytest.raises(InjectionError, match="requested template 'tow' not found; the configuration has one, two"):
+        inject_pod(pod, templates(one="", two=""))
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("a: [", "the rendered text is not valid YAML: line 2"),
+        ("- a", "it must render a mapping"),
+        ("{{ .Spec.Nope }}", "can't evaluate field Nope"),
+        ("{{ range .Spec.Containers }}{{ index .Ports 5 }}{{ end }}", "index out of range"),
+        ("spec: {containers: [{image: x}]}", "containers: an item has no name"),
+        ('{{ define "a" }}{{ template "a" }}{{ end }}{{ template "a" }}', "template"),
+    ],
+)
+def test_a_template_that_fails_is_a_clear_error(template, message):
+    with pytest.raises(InjectionError, match=message):
+        inject_pod(POD, load_config({"templates": {"sidecar": template}}))
+
+
+QUOTED = """
+spec:
+  containers:
+  - name: istio-proxy
+    image: "{{ annotation .ObjectMeta `sidecar.istio.io/proxyImage` `none` }}"
+    env:
+    - {name: A, value: '{{ index .ObjectMeta.Labels "app" }}', more: x}
+    - name: B
+      value: {{ index .ObjectMeta.Annotations "plain" }}
+    - name: C
+      value: {{ .Spec.ServiceAccountName }}
+"""
+BREAK_OUTS = [
+    ({"annotations": {"sidecar.istio.io/proxyImage": 'x"\n    securityContext: {privileged: true}\n    a: "'}}, "annotation 'sidecar.istio.io/proxyImage'"),
+    ({"annotations": {"sidecar.istio.io/proxyImage": 'x"\n    image: "y'}}, "annotation 'sidecar.istio.io/proxyImage'"),
+    ({"labels": {"app": "a', valueFrom: {x: y}, z: 'b"}}, "label 'app'"),
+    ({"annotations": {"plain": "x\n      valueFrom: {secretKeyRef: {name: s, key: k}}"}}, "annotation 'plain'"),
+    ({"annotations": {"plain": "x\n    securityContext: {privileged: true}"}}, "annotation 'plain'"),
+    ({"annotations": {"plain": "[a]"}}, "annotation 'plain'"),
+    ({"annotations": {"plain": "&a x"}}, None),
+    ({"annotations": {"plain": "{{ not a template }}"}}, "annotation 'plain'"),
+    ({"annotations": {"plain": "# gone"}}, None),
+    ({"annotations": {"unread": 'x"\n    evil: true'}}, None),
+    ({"annotations": {"plain": "a: b"}}, "annotation 'plain'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metadata", "culprit"), BREAK_OUTS)
+def test_a_value_that_breaks_out_of_its_place_is_refused(metadata, culprit):
+    config = load_config({"templates": {"sidecar": QUOTED}})
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+    if culprit is None:
+        result = inject_pod(pod, config)
+        (proxy,) = [item for item in result["spec"]["containers"] if item["name"] == "istio-proxy"]
+        assert proxy.keys() == {"name", "image", "env"}
+        return
+    with pytest.raises(InjectionError) as caught:
+        inject_pod(pod, config)
+    assert culprit in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"metadata": {}, "spec": {"serviceAccountName": "x\n    evil: 1"}},
+        {"metadata": {"annotations": {"proxy.istio.io/config": json.dumps({"proxyMetadata": {"A": 'x"\n    evil: "1'}})}}, "spec": {}},
+        {"metadata": {}, "spec": {"containers": [{"name": 'x"\n    evil: "1'}]}},
+        {"metadata": {}, "spec": {"containers": [{"name": "c", "ports": [{"name": "x\n      evil: 1", "containerPort": 1}]}]}},
+        {"metadata": {"name": 'x"\n    evil: "1'}, "spec": {}},
+    ],
+)
+def test_names_accounts_and_metadata_cannot_break_out_either(pod):
+    template = """
+spec:
+  containers:
+  - name: istio-proxy
+    a: {{ .Spec.ServiceAccountName }}
+    b: "{{ range .Spec.Containers }}{{ .Name }}{{ end }}"
+    c: "{{ range $k, $v := .ProxyConfig.ProxyMetadata }}{{ $v }}{{ end }}"
+    d: "{{ .DeploymentMeta.Name }}"
+    e: {{ range .Spec.Containers }}{{ range .Ports }}{{ .Name }}{{ end }}{{ end }}
+"""
+    with pytest.raises(InjectionError, match=r"breaks out|not valid YAML"):
+        inject_pod(pod, load_config({"templates": {"sidecar": template}}))
+
+
+def test_json_annotations_may_hold_any_text():
+    volume = {"v": {"configMap": {"name": "it's: \"x\"\n[y]"}}}
+    template = """
+spec:
+  volumes:
+  {{ range $name, $value := fromJSON (index .ObjectMeta.Annotations `sidecar.istio.io/userVolume`) }}
+  - name: "{{ $name }}"
+    {{ toYaml $value | indent 4 }}
+  {{ end }}
+"""
+    pod = {"metadata": {"annotations": {"sidecar.istio.io/userVolume": json.dumps(volume)}}, "spec": {}}
+    result = inject_pod(pod, load_config({"templates": {"sidecar": template}}))
+    assert result["spec"]["volumes"] == [{"name": "v", **volume["v"]}]
+
+
+def test_injection_works_without_any_configuration():
+    result = inject_pod(POD, default_config())
+    assert [item["name"] for item in result["spec"]["initContainers"]] == ["istio-init", "istio-proxy"]
+    result = inject_pod(POD, default_config(), settings=Settings(native_sidecars=False))
+    assert [item["name"] for item in result["spec"]["containers"]] == ["c", "istio-proxy"]
+
+
+def test_the_pod_that_is_given_is_never_changed():
+    before = json.dumps(POD)
+    inject_pod(POD, default_config())
+    assert json.dumps(POD) == before
+
+
+@pytest.mark.parametrize("pod", [{"metadata": [], "spec": {}}, {"metadata": {}, "spec": "x"}])
+def test_something_that_is_no_pod_is_a_clear_error(pod):
+    with pytest.raises(InjectionError, match="must be a mapping"):
+        inject_pod(pod, default_config())

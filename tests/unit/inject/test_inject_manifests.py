@@ -1,0 +1,189 @@
+"""Streams of manifests: cut, recognised, changed and put together again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.errors import InjectionError
+from netinit.inject import apply_patch, json_patch, load_config
+from netinit.inject.manifests import join, split, workloads
+from netinit.inject.stream import inject_stream
+
+CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
+STREAMS = [
+    "",
+    "a: 1",
+    "---\na: 1\n---\nb: 2\n",
+    "a: 1\n---\n",
+    "# c\n--- # why\na: |\n  x\n  --- y\n---\tz\n",
+    "a: 1\r\n---\r\nb: 2\r\n",
+    "--- {a: 1}\n--- b\n",
+    "---",
+    "---\n---\n---",
+    "a: ----\nb: ---b\n",
+    "# licence\n%YAML 1.1\n# more\n--- # x\na: 1\n",
+    "%YAML 1.1\n---\na: 1\n...\n",
+]
+
+
+@pytest.mark.parametrize("text", STREAMS)
+def test_the_parts_of_a_stream_make_the_stream(text):
+    assert "".join(document.separator + document.text for document in split(text)) == text
+
+
+@pytest.mark.parametrize("text", STREAMS)
+def test_a_stream_without_workloads_comes_out_to_the_letter(text):
+    assert inject_stream(text, CONFIG).text == text
+
+
+def test_a_separator_inside_a_text_does_not_separate():
+    assert [document.parse()[0] for document in split("a: |\n  x\n  ---\n  y\n---\nb: 1\n")] == [{"a": "x\n---\ny\n"}, {"b": 1}]
+
+
+@pytest.mark.parametrize("head", ["---\n", "--- # first\n", "", "# comment\n", "a: 1\n---\n", "--- "])
+def test_the_neighbours_of_a_changed_document_keep_their_letters(head):
+    text = head + (json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}) + "\n" if head == "--- " else POD)
+    result = inject_stream(text + "---\n# kept\nb:   2", CONFIG)
+    assert result.changed == 1
+    assert result.text.endswith("---\n# kept\nb:   2")
+    assert result.text.startswith(head.rstrip(" "))
+    assert inject_stream(result.text, CONFIG).text == result.text
+
+
+def test_a_json_document_stays_json():
+    text = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}})
+    assert json.loads(inject_stream(text, CONFIG).text)["spec"]["containers"] == [{"name": "istio-proxy", "image": "p"}]
+
+
+def test_files_are_joined_by_separators_where_they_bring_none():
+    assert join(["a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"]) == "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4"
+
+
+TEMPLATED = {"template": {"spec": {"containers": []}}}
+OURS = [
+    ("apps/v1", "Deployment"), ("apps/v1beta2", "Deployment"), ("extensions/v1beta1", "Deployment"),
+    ("apps/v1", "DaemonSet"), ("extensions/v1beta1", "DaemonSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "ReplicaSet"),
+    ("v1", "ReplicationController"), ("batch/v1", "Job"), ("batch/v1", "CronJob"), ("batch/v2alpha1", "CronJob"), ("v1", "Pod"),
+    ("v1", "DeploymentConfig"), ("apps.openshift.io/v1", "DeploymentConfig"),
+]  # fmt: skip
+FOREIGN = [
+    ("batch.volcano.sh/v1alpha1", "Job"), ("example.com/v1", "Pod"), ("v1", "Deployment"), ("serving.knative.dev/v1", "Service"),
+    ("v1", "Service"), ("v1", "ConfigMap"), (None, "Pods"), (5, "Deployment"),
+]  # fmt: skip
+
+
+def manifest(version, kind):
+    spec = {"CronJob": {"jobTemplate": {"spec": TEMPLATED}}, "Pod": {"containers": []}}.get(kind, TEMPLATED)
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, "unknown": {"kept": 1}}
+
+
+@pytest.mark.parametrize(("version", "kind"), OURS)
+def test_these_kinds_are_injected_and_keep_unknown_fields(version, kind):
+    tree = manifest(version, kind)
+    (workload,) = workloads(tree)
+    assert workload.title == f'{kind} "ns/n"'
+    pod = workload.pod()
+    pod["metadata"]["labels"] = {"l": "1"}
+    pod["spec"]["containers"] = [{"name": "x"}]
+    changed = workload.with_pod(pod)
+    assert next(workloads(changed)).pod() == pod
+    assert changed["unknown"] == {"kept": 1}
+    assert tree == manifest(version, kind), "the original is not touched"
+
+
+@pytest.mark.parametrize(("version", "kind"), FOREIGN)
+def test_kinds_of_others_are_none_of_ours(version, kind):
+    assert list(workloads(manifest(version, kind))) == []
+
+
+def test_a_cron_jobs_metadata_is_that_of_its_job():
+    tree = manifest("batch/v1", "CronJob")
+    tree["spec"]["jobTemplate"]["metadata"] = {"annotations": {"a": "b"}}
+    (workload,) = workloads(tree)
+    assert workload.pod()["metadata"] == {"annotations": {"a": "b"}}
+
+
+def test_lists_of_lists_are_injected_item_by_item():
+    inner = {"kind": "DeploymentList", "apiVersion": "apps/v1", "items": [manifest("apps/v1", "Deployment")]}
+    outer = {"kind": "List", "apiVersion": "v1", "items": [{"kind": "Service"}, inner, None]}
+    assert [workload.place for workload in workloads(outer)] == ["items[1].items[0]"]
+    result = json.loads(inject_stream(json.dumps(outer), CONFIG).text)
+    assert result["items"][0] == {"kind": "Service"}
+    assert result["items"][1]["items"][0]["spec"]["template"]["spec"]["containers"][0]["name"] == "istio-proxy"
+
+
+def test_every_problem_is_told_with_its_document_and_object():
+    bad = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {}\n  annotations: {{traffic.sidecar.istio.io/includeInboundPorts: '80,'}}\nspec: {{}}\n"
+    text = "\n---\n".join([bad.format("one"), POD, "a: [", bad.format("two"), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"])
+    with pytest.raises(InjectionError) as caught:
+        inject_stream(text, CONFIG)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" (")[0][:34] for line in lines] == [
+        'document 1: Pod "one": invalid val', "document 3: line 3, column 1: whil", 'document 4: Pod "two": invalid val',
+        'document 5: Deployment "d": spec.t',
+    ]  # fmt: skip
+
+
+def test_a_key_that_stands_twice_is_an_error_where_one_would_be_lost():
+    twice = POD + "metadata: {name: q}\n"
+    with pytest.raises(InjectionError, match=r"document 1: line 5.*'metadata' stands twice.*remove one"):
+        inject_stream(twice, CONFIG)
+    harmless = "kind: ConfigMap\ndata: {a: 1, a: 2}\n"
+    assert inject_stream(harmless, CONFIG).text == harmless
+
+
+@pytest.mark.parametrize(
+    ("pod", "notice"),
+    [
+        ("spec: {hostNetwork: true}", "has host networking enabled"),
+        ("metadata: {name: p, annotations: {sidecar.istio.io/inject: 'false'}}\nspec: {}", "has sidecar injection disabled"),
+        ("metadata: {name: p, annotations: {sidecar.istio.io/inject: false}}\nspec: {}", "has sidecar injection disabled"),
+        ("metadata: {name: p, namespace: kube-system}\nspec: {}", "is in a system namespace"),
+    ],
+)
+def test_skipped_pods_are_told_and_kept(pod, notice):
+    text = f"apiVersion: v1\nkind: Pod\n{pod}\n"
+    result = inject_stream(text, CONFIG)
+    assert result.text == text
+    assert notice in result.notices[0]
+    assert result.notices[0].startswith("===> Skipping injection because Pod ")
+
+
+def test_progress_is_reported_document_by_document():
+    seen = []
+    inject_stream("a: 1\n---\nb: 2\n", CONFIG, progress=lambda number, total: seen.append((number, total)))
+    assert seen == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"a": 1}),
+        ({"a": {"b/c": 1, "d~e": 2}}, {"a": {"b/c": 2}}),
+        ({"l": [1, 2, 3]}, {"l": [3, 1]}),
+        ({"l": [{"name": "a", "v": 1}, {"name": "b"}]}, {"l": [{"name": "c"}, {"name": "a", "v": 2}]}),
+        ({"a": True}, {"a": 1}),
+        ({"a": None}, {}),
+        ({"l": ["a", "a", "b"]}, {"l": ["a"]}),
+    ],
+)
+def test_a_patch_makes_the_second_object_of_the_first(before, after):
+    result = apply_patch(before, json_patch(before, after))
+    assert json.dumps(result, sort_keys=True) == json.dumps(after, sort_keys=True)
+
+
+def test_a_patch_comes_in_the_injectors_order():
+    before = {"metadata": {"annotations": {}}, "spec": {"containers": [{"name": "c"}]}}
+    after = {
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {"volumes": [{"name": "v"}], "containers": [{"name": "c"}, {"name": "p"}], "initContainers": [{"name": "i"}]},
+    }
+    assert json_patch(before, after) == [
+        {"op": "add", "path": "/spec/initContainers", "value": [{"name": "i"}]},
+        {"op": "add", "path": "/spec/containers/-", "value": {"name": "p"}},
+        {"op": "add", "path": "/spec/volumes", "value": [{"name": "v"}]},
+        {"op": "add", "path": "/metadata/annotations/a", "value": "b"},
+    ]

@@ -1,0 +1,111 @@
+"""Strategic merge: the keys of lists, their order and the directives."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.errors import InjectionError
+from netinit.inject.merge import MERGE_KEYS, merge
+
+
+@pytest.mark.parametrize(("field", "key"), sorted(MERGE_KEYS.items()))
+def test_lists_of_these_fields_are_joined_by_their_key(field, key):
+    merged = merge({field: [{key: 1, "a": 1}, {key: 2}]}, {field: [{key: 1, "b": 2}]})
+    assert merged == {field: [{key: 1, "a": 1, "b": 2}, {key: 2}]}
+
+
+@pytest.mark.parametrize("field", ["tolerations", "args", "command", "envFrom", "nameservers", "sources", "items"])
+def test_other_lists_are_replaced(field):
+    assert merge({field: [{"name": 1}]}, {field: [{"name": 2}]}) == {field: [{"name": 2}]}
+
+
+ORDERS = [
+    # original, patch, result
+    ("ab", "", "ab"),
+    ("", "ab", "ab"),
+    ("a", "b", "ba"),
+    ("abc", "b", "abc"),
+    ("abc", "cb", "acb"),
+    ("abc", "xb", "xabc"),
+    ("abc", "bx", "abxc"),
+    ("abc", "ca", "bca"),
+    ("ab", "xy", "xyab"),
+]
+
+
+@pytest.mark.parametrize(("original", "patch", "result"), ORDERS)
+def test_patch_items_come_first_unless_the_original_had_it_otherwise(original, patch, result):
+    merged = merge(
+        {"env": [{"name": name} for name in original]}, {"env": [{"name": name, "value": "new"} for name in patch]}
+    )
+    assert "".join(item["name"] for item in merged["env"]) == result
+
+
+def test_null_deletes_and_an_empty_volume_is_a_bare_name():
+    assert merge({"a": 1, "b": 2}, {"a": None}) == {"b": 2}
+    assert merge({}, {"volumes": [{"name": "v", "emptyDir": None}]}) == {"volumes": [{"name": "v"}]}
+
+
+def test_mappings_are_merged_deeply_and_nothing_given_is_changed():
+    original, patch = {"m": {"a": {"b": 1}}}, {"m": {"a": {"c": [1, {"d": None}]}}}
+    assert merge(original, patch) == {"m": {"a": {"b": 1, "c": [1, {}]}}}
+    assert original == {"m": {"a": {"b": 1}}}
+    assert patch == {"m": {"a": {"c": [1, {"d": None}]}}}
+
+
+def test_patch_replace_takes_the_place_of_the_mapping():
+    assert merge({"m": {"a": 1}}, {"m": {"$patch": "replace", "b": 2}}) == {"m": {"b": 2}}
+
+
+def test_patch_delete_empties_the_mapping():
+    assert merge({"m": {"a": 1}}, {"m": {"$patch": "delete"}}) == {"m": {}}
+
+
+def test_patch_replace_in_a_list_drops_the_original_items():
+    assert merge({"env": [{"name": "a"}]}, {"env": [{"$patch": "replace"}, {"name": "b"}]}) == {"env": [{"name": "b"}]}
+
+
+def test_patch_delete_in_a_list_drops_the_item_of_that_key():
+    assert merge({"env": [{"name": "a"}, {"name": "b"}]}, {"env": [{"name": "a", "$patch": "delete"}]}) == {
+        "env": [{"name": "b"}]
+    }
+
+
+def test_retain_keys_drops_the_others():
+    volume = {"name": "v", "emptyDir": {}}
+    patch = {"name": "v", "$retainKeys": ["name", "secret"], "secret": {"secretName": "s"}}
+    assert merge({"volumes": [volume]}, {"volumes": [patch]}) == {
+        "volumes": [{"name": "v", "secret": {"secretName": "s"}}]
+    }
+
+
+def test_set_element_order_orders_and_keeps_the_rest_behind():
+    original = {"env": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+    order = [{"name": "c"}, {"name": "a"}]
+    assert merge(original, {"$setElementOrder/env": order}) == {"env": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}
+
+
+def test_delete_from_primitive_list_and_finalizers():
+    assert merge({"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}) == {
+        "finalizers": ["b", "c"]
+    }
+
+
+def test_a_second_port_of_one_number_is_kept():
+    tcp, udp = {"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}
+    merged = merge({"ports": [tcp, udp]}, {"ports": [{"containerPort": 53, "name": "dns"}]})
+    assert merged == {"ports": [{**tcp, "name": "dns"}, udp]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ({"containers": [{"image": "x"}]}, "containers: an item has no name"),
+        ({"containers": ["x"]}, "containers: every item must be a mapping with name, not 'x'"),
+        ({"$patch": "merge"}, "neither replace nor delete"),
+        ({"env": [{"name": "a", "$patch": "merge"}]}, "neither replace nor delete"),
+    ],
+)
+def test_a_bad_patch_is_a_clear_error(patch, message):
+    with pytest.raises(InjectionError, match=message):
+        merge({}, patch)

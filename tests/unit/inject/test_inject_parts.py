@@ -1,0 +1,290 @@
+"""The parts of an injection, one by one: owner, images, probes, metrics, order, status, ids, mesh."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.errors import ConfigError, InjectionError
+from netinit.inject import MeshConfig, Owner
+from netinit.inject.containers import Overrides, normalize, reorder
+from netinit.inject.images import init_image, proxy_image
+from netinit.inject.meshconfig import seconds
+from netinit.inject.openshift import proxy_ids
+from netinit.inject.probes import rewrite, wants_rewrite
+from netinit.inject.prometheus import merge_metrics
+from netinit.inject.selectors import Selector
+from netinit.inject.status import Status
+
+
+def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
+    reference = {"apiVersion": version, "kind": kind, "name": name, "controller": True}
+    others = [{"kind": "Other", "name": "o"}, reference]
+    return {"metadata": {"name": "p", "namespace": "ns", "generateName": generate, "labels": labels, "ownerReferences": others}}
+
+
+@pytest.mark.parametrize(
+    ("given", "owner"),
+    [
+        (pod("ReplicaSet", "web-abc", labels={"pod-template-hash": "abc"}), ("web", "Deployment", "apps/v1")),
+        (pod("ReplicaSet", "web-abc", labels={"pod-template-hash": "xyz"}), ("web-abc", "ReplicaSet", "apps/v1")),
+        (pod("ReplicaSet", "web-abc"), ("web-abc", "ReplicaSet", "apps/v1")),
+        (pod("ReplicaSet", "web-abc", labels={"rollouts-pod-template-hash": "abc"}), ("web", "Rollout", "v1alpha1")),
+        (pod("ReplicationController", "web-1", labels={"deploymentconfig": "web"}, version="v1"), ("web", "DeploymentConfig", "v1")),
+        (pod("Job", "report-27845670", version="batch/v1"), ("report", "CronJob", "batch/v1")),
+        (pod("Job", "report-2784567", version="batch/v1"), ("report-2784567", "Job", "batch/v1")),
+        (pod("Job", "report-12345678901", version="batch/v1"), ("report-12345678901", "Job", "batch/v1")),
+        (pod("DaemonSet", "agent"), ("agent", "DaemonSet", "apps/v1")),
+        (pod("ReplicaSet", "web-abc", labels={"pod-template-hash": "abc"}, generate=""), ("p", "Pod", "v1")),
+        ({"metadata": {"name": "p", "namespace": "ns", "generateName": "x-"}}, ("p", "Pod", "v1")),
+    ],
+)  # fmt: skip
+def test_the_workload_behind_a_pod(given, owner):
+    found = Owner.of_pod(given)
+    assert (found.name, found.kind, found.api_version, found.namespace) == (*owner, "ns")
+
+
+@pytest.mark.parametrize(
+    ("tag", "variant", "annotated", "configured", "tags"),
+    [
+        ("1.2", "", "", "", ("1.2", "1.2")),
+        ("1.2", "distroless", "", "", ("1.2-distroless", "1.2-distroless")),
+        ("1.2", "", "", "debug", ("1.2-debug", "1.2")),
+        ("1.2-debug", "", "", "distroless", ("1.2-distroless", "1.2-debug")),
+        ("1.2-debug", "", "distroless", "debug", ("1.2-distroless", "1.2-distroless")),
+        ("1.2-debug", "", "default", "", ("1.2", "1.2")),
+    ],
+)
+def test_the_images_are_put_together_as_istio_does(tag, variant, annotated, configured, tags):
+    values = {"global": {"hub": "hub", "tag": tag, "variant": variant, "proxy": {"image": "proxyv2"}, "proxy_init": {"image": "proxyv2"}}}
+    assert proxy_image(values, annotated, configured) == f"hub/proxyv2:{tags[0]}"
+    assert init_image(values, annotated) == f"hub/proxyv2:{tags[1]}"
+
+
+def probed(**probes):
+    ports = [{"name": "http", "containerPort": 80}]
+    return {"containers": [{"name": "istio-proxy"}, {"name": "app", "ports": ports, **probes}]}
+
+
+def saved(spec):
+    (variable,) = spec["containers"][0]["env"]
+    assert variable["name"] == "ISTIO_KUBE_APP_PROBERS"
+    return json.loads(variable["value"])
+
+
+@pytest.mark.parametrize(
+    ("probe", "entry"),
+    [
+        ({"httpGet": {"port": 8080}}, {"httpGet": {"port": 8080}}),
+        ({"httpGet": {"port": "http", "path": "/x"}}, {"httpGet": {"path": "/x", "port": 80}}),
+        ({"httpGet": {"port": "8080"}}, {"httpGet": {"port": 8080}}),
+        ({"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}}, {"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}}),
+        ({"tcpSocket": {"port": "http"}, "timeoutSeconds": 3}, {"tcpSocket": {"port": 80}, "timeoutSeconds": 3}),
+        ({"grpc": {"port": 5}}, {"grpc": {"port": 5, "service": None}}),
+        ({"grpc": {"port": 5, "service": "s"}}, {"grpc": {"port": 5, "service": "s"}}),
+    ],
+)
+def test_every_kind_of_probe_is_saved_and_sent_to_the_agent(probe, entry):
+    for key, word in (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")):
+        spec = probed(**{key: {**probe, "periodSeconds": 7}})
+        rewrite(spec, {}, 15020, injected_before=False)
+        assert saved(spec) == {f"/app-health/app/{word}": entry}
+        made = spec["containers"][1][key]
+        assert (made["httpGet"]["path"], made["httpGet"]["port"]) == (f"/app-health/app/{word}", 15020)
+        assert made["httpGet"].get("scheme") in (None, "HTTP")
+        assert made["periodSeconds"] == 7
+        assert not made.keys() & {"tcpSocket", "grpc"}
+
+
+def test_hooks_of_the_lifecycle_go_to_the_agent_too():
+    spec = probed(lifecycle={"preStop": {"httpGet": {"port": 91}}, "postStart": {"tcpSocket": {"port": 93}}})
+    rewrite(spec, {"status.sidecar.istio.io/port": " 123 "}, 15020, injected_before=False)
+    assert saved(spec) == {"/app-lifecycle/app/poststartz": {"tcpSocket": {"port": 93}}, "/app-lifecycle/app/prestopz": {"httpGet": {"port": 91}}}
+    assert spec["containers"][1]["lifecycle"]["preStop"] == {"httpGet": {"path": "/app-lifecycle/app/prestopz", "port": 123}}
+
+
+@pytest.mark.parametrize("probe", [{"exec": {"command": ["x"]}}, {"httpGet": {"port": "nowhere"}}])
+def test_what_the_agent_cannot_ask_stays_as_it_is(probe):
+    spec = probed(readinessProbe=dict(probe))
+    rewrite(spec, {}, 15020, injected_before=False)
+    assert spec == probed(readinessProbe=probe)
+
+
+def test_existing_entries_win_when_a_pod_is_injected_again():
+    spec = probed(readinessProbe={"httpGet": {"port": 9}}, livenessProbe={"httpGet": {"port": 10}})
+    old = {"/app-health/app/readyz": {"httpGet": {"port": 1}}}
+    spec["containers"][0]["env"] = [{"name": "ISTIO_KUBE_APP_PROBERS", "value": json.dumps(old)}]
+    rewrite(spec, {}, 15020, injected_before=True)
+    assert saved(spec) == {**old, "/app-health/app/livez": {"httpGet": {"port": 10}}}
+
+
+def test_the_annotation_decides_on_the_rewrite_only_where_it_is_a_boolean():
+    key = "sidecar.istio.io/rewriteAppHTTPProbers"
+    assert [wants_rewrite({key: value}, default=True) for value in ("false", "0", "no", "")] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.io.port", "prometheus_io/port", "prometheus-io-port"])
+def test_every_spelling_of_the_scrape_settings_counts(key):
+    spec, annotations = probed(), {key: "8080", "prometheus.io/scrape": "true"}
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert annotations == {"prometheus.io/port": "15020", "prometheus.io/path": "/stats/prometheus", "prometheus.io/scrape": "true"}
+    (variable,) = spec["containers"][0]["env"]
+    assert variable == {"name": "ISTIO_PROMETHEUS_ANNOTATIONS", "value": '{"scrape":"true","path":"","port":"8080"}'}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "enabled"),
+    [
+        ({"prometheus.io/scrape": "false"}, True),
+        ({"prometheus.istio.io/merge-metrics": "false"}, True),
+        ({}, False),
+        ({"prometheus.io/port": "15020"}, True),
+    ],
+)
+def test_metrics_are_left_alone_where_somebody_says_so(annotations, enabled):
+    spec, after = probed(), dict(annotations)
+    merge_metrics(spec, after, 15020, enabled=enabled)
+    assert (spec, after) == (probed(), annotations)
+
+
+@pytest.mark.parametrize("port", ["15000", "15001", "15004", "15006", "15008", "15020", "15021", "15053", "15090"])
+def test_a_scrape_port_of_the_proxy_is_an_error(port):
+    with pytest.raises(InjectionError, match=f"invalid value '{port}' for annotation 'prometheus.io/port'"):
+        merge_metrics(probed(), {"prometheus.io/port": port}, 15999, enabled=True)
+
+
+def test_the_secure_metrics_port_becomes_an_annotation():
+    spec, annotations = probed(), {"prometheus.istio.io/merge-metrics": "false"}
+    spec["containers"][0]["env"] = [{"name": "ENVOY_SECURE_MERGED_METRICS_PORT", "value": "15443"}]
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert annotations["prometheus.istio.io/secure-port"] == "15443"
+
+
+def listed(*names):
+    return [{"name": name} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "wanted"),
+    [
+        (("a", "istio-proxy", "b"), False, ["a", "b", "istio-proxy"]),
+        (("a", "istio-proxy", "b"), True, ["istio-proxy", "a", "b"]),
+    ],
+)
+def test_the_proxy_is_last_or_first(given, first, wanted):
+    spec = {"containers": listed(*given)}
+    reorder(spec, proxy_first=first)
+    assert [item["name"] for item in spec["containers"]] == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (("u", "enable-core-dump", "istio-proxy", "istio-init"), ["istio-init", "istio-proxy", "enable-core-dump", "u"]),
+        (("u", "istio-proxy", "istio-validation"), ["istio-validation", "istio-proxy", "u"]),
+        (("istio-init", "u", "enable-core-dump", "v"), ["u", "v", "istio-init", "enable-core-dump"]),
+        (("u", "istio-validation"), ["istio-validation", "u"]),
+    ],
+)
+def test_init_containers_start_in_an_order_that_gives_them_a_network(given, wanted):
+    spec = {"initContainers": listed(*given)}
+    reorder(spec, proxy_first=False)
+    assert [item["name"] for item in spec["initContainers"]] == wanted
+
+
+def test_numbers_among_arguments_become_strings():
+    spec = {"containers": [{"args": ["-p", 15001, True, None, 1.5], "env": [{"name": "A", "value": 8}, {"name": "B"}]}]}
+    normalize(spec)
+    assert spec["containers"][0] == {"args": ["-p", "15001", "true", "", "1.5"], "env": [{"name": "A", "value": "8"}, {"name": "B"}]}
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "1", "null", '{"containers": 5}', '{"containers": [1, {}]}'])
+def test_a_forged_status_names_nothing(text):
+    status = Status.parse(text)
+    assert status is None or status == Status()
+
+
+def test_a_status_is_read_as_it_is_written():
+    status = Status(init_containers=("a",), volumes=("v", "w"))
+    assert Status.parse(status.current_text("")) == status
+    assert status.current_text("") == '{"initContainers":["a"],"containers":null,"volumes":["v","w"],"imagePullSecrets":null,"revision":"default"}'
+    assert status.classic_text("abc").startswith('{"version":"abc","initContainers":["a"]')
+
+
+@pytest.mark.parametrize(
+    ("annotations", "ids"),
+    [
+        ({}, None),
+        ({"openshift.io/sa.scc.uid-range": "1000620000/10000"}, (1000629999, 1000629999)),
+        ({"openshift.io/sa.scc.uid-range": "1000-1999", "openshift.io/sa.scc.supplemental-groups": "5/10,7/1"}, (1999, 14)),
+    ],
+)
+def test_openshift_gives_the_last_ids_of_its_ranges(annotations, ids):
+    assert proxy_ids(annotations) == ids
+
+
+@pytest.mark.parametrize("value", ["", "x", "5", "9-5", "5/0", "1/2/3"])
+def test_a_bad_range_of_ids_is_a_clear_error(value):
+    with pytest.raises(InjectionError, match="of the namespace"):
+        proxy_ids({"openshift.io/sa.scc.uid-range": value})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "[" * 100_000])
+def test_bad_overrides_are_a_clear_error(text):
+    with pytest.raises(InjectionError, match=r"proxy\.istio\.io/overrides"):
+        Overrides.of({"proxy.istio.io/overrides": text})
+
+
+@pytest.mark.parametrize(("text", "value"), [("45s", 45), ("1m30s", 90), ("1.5h", 5400), ("100ms", 0.1), ("0", 0), ("-1s", -1), ("1", None), ("", None), ("s", None), ("1s ", None)])
+def test_durations_are_those_of_go(text, value):
+    assert seconds(text) == value
+
+
+def test_the_mesh_of_the_user_goes_over_the_defaults():
+    mesh = MeshConfig.load("defaultConfig: {drainDuration: 23s, proxyMetadata: {A: 1, B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}")
+    proxy = mesh.proxy.with_annotation("proxyMetadata: {B: why}\ntracing: {}\ninterceptionMode: 1\nconcurrency: 0")
+    assert mesh.fields["trustDomain"] == "td"
+    assert mesh.fields["proxyListenPort"] == 15001
+    assert mesh.inbound_policy == "localhost"
+    assert proxy.changed() == {
+        "drainDuration": "23s", "concurrency": 0, "interceptionMode": "TPROXY", "tracing": {}, "proxyMetadata": {"A": "1", "B": "why"},
+    }  # fmt: skip
+    assert list(proxy.changed()) == ["drainDuration", "concurrency", "interceptionMode", "tracing", "proxyMetadata"]
+    assert MeshConfig.of(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
+
+
+@pytest.mark.parametrize("text", ["[]", "a: [", "defaultConfig: 1", "defaultConfig: {concurrency: many}", "proxyListenPort: x"])
+def test_a_bad_mesh_is_a_clear_error(text):
+    with pytest.raises(ConfigError, match="mesh"):
+        MeshConfig.load(text)
+
+
+SELECTORS = [
+    ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
+    ({"matchLabels": {"a": "1", "b": "1"}}, {"a": "1"}, False),
+    ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}, {"a": "2"}, True),
+    ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, {}, True),
+    ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, {"a": "1"}, False),
+    ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"a": ""}, True),
+    ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
+    ({}, {"a": ""}, True),
+]
+
+
+@pytest.mark.parametrize(("selector", "labels", "matches"), SELECTORS)
+def test_selectors_are_those_of_kubernetes(selector, labels, matches):
+    parsed = Selector.parse(selector)
+    assert parsed.matches(labels) is matches
+    assert (not parsed.failures(labels)) is matches
+    assert str(parsed)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [[], "a", {"matchLabels": []}, {"matchExpressions": [{}]}, {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+     {"matchExpressions": [{"key": "a", "operator": "In"}]}, {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["1"]}]}],
+)  # fmt: skip
+def test_a_bad_selector_is_a_clear_error(selector):
+    with pytest.raises(ConfigError, match="selector"):
+        Selector.parse(selector)
