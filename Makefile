@@ -32,8 +32,10 @@ lint: install ## ruff, mypy --strict, the direction of imports
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 
-bench: install ## measure start-up, memory and growth (root)
-	@for bench in tests/bench/[a-z]*.py; do $(BIN)/python "$$bench" $(ARGS); done
+bench: install ## measure start-up, memory and growth (root); BENCH=apply runs one of tests/bench
+	@for name in $(or $(BENCH),$(basename $(notdir $(wildcard tests/bench/[a-z]*.py)))); do \
+	  $(BIN)/python "tests/bench/$$name.py" $(ARGS); \
+	done
 
 prove: install ## the long proofs: the simulator against the kernel with 20,000 connections (root)
 	@NETINIT_CONNECTIONS=20000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
