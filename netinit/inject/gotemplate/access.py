@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from .values import (
     ANY,
-    FUNC,
     INT,
     MAP,
     NIL,
@@ -35,7 +34,18 @@ _NILABLE: Final = ("[]", "map[", "*", "func(")
 
 
 class NoFieldError(Exception):
-    """The value has no such field; the one who knows the static type words the message."""
+    """The value has no such field; `nil` tells that it would have it if it were not a nil pointer.
+
+    The one who knows what the value came from words the message.
+    """
+
+    def __init__(self, *, nil: bool = False) -> None:
+        super().__init__()
+        self.nil = nil
+
+
+class MethodError(FunctionError):
+    """A method was called and failed, which Go reports at the whole chain."""
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | Function | None:
@@ -59,16 +69,16 @@ def field(value: Any, name: str) -> Any:
         if value.nil:
             if value.fields and name not in value.fields:
                 raise NoFieldError
-            raise FunctionError(f"nil pointer evaluating {value.go_type}.{name}")
+            raise NoFieldError(nil=True)
         try:
             return value.fields[name]
         except KeyError:
             raise NoFieldError from None
     if value is None:
-        raise FunctionError(f"nil pointer evaluating {ANY}.{name}")
-    found = method(value, name)
-    if found is not None:
-        return call_method(found, name)
+        raise NoFieldError(nil=True)
+    own = method(value, name)
+    if own is not None:
+        return call_method(own, name)
     if isinstance(value, dict) and key_type(value) == "string":
         return value.get(name, NO_VALUE)
     raise NoFieldError
@@ -90,7 +100,7 @@ def invoke(function: Function, name: str, args: Iterable[Any]) -> Any:
         return function.call(*args)
     except Exception as problem:
         # Go turns the panic of a method into an error, too
-        raise FunctionError(f"error calling {name}: {problem}") from problem
+        raise MethodError(f"error calling {name}: {problem}") from problem
 
 
 def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
@@ -159,7 +169,7 @@ def index(item: Any, *keys: Any) -> Any:
             element = elements[position]
             item = Uint8(element) if isinstance(elements, bytes) else element
         else:
-            raise FunctionError(f"can't index item of type {type_name(item)}")
+            raise FunctionError(f"can't index item of type {type_name(item).removeprefix('*')}")
     return item
 
 
@@ -218,9 +228,9 @@ def length(item: Any) -> int:
     raise FunctionError(f"len of type {type_name(item).removeprefix('*')}")
 
 
-def word_missing_field(name: str, value: Any, holder: Any) -> str:
+def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any) -> str:
     """The message for a field that cannot be; the holder is the container the value came from, if any."""
-    shown = ANY if holder is not None and holds_interfaces(holder) else type_name(value)
-    if kind_of(value) == FUNC and holder is None:
-        shown = type_name(value)
+    shown = ANY if value is None or (holder is not None and holds_interfaces(holder)) else type_name(value)
+    if problem.nil:
+        return f"nil pointer evaluating {shown}.{name}"
     return f"can't evaluate field {name} in type {shown}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -9,7 +10,7 @@ from urllib.parse import quote_plus
 from . import access
 from .limits import check_size
 from .printf import sprintf
-from .printing import sprint, sprintln
+from .printing import printable, sprint, sprintln
 from .values import (
     ANY,
     BOOL,
@@ -31,7 +32,7 @@ from .values import (
     type_name,
 )
 
-__all__ = ["BUILTINS", "both", "either"]
+__all__ = ["BUILTINS", "call", "equal", "equal_pair"]
 
 _BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
 _WHOLE: Final = frozenset((INT, UINT))
@@ -60,15 +61,14 @@ def equal(first: Any, *others: Any) -> bool:
     """Whether the first value equals any of the others."""
     if not others:
         raise FunctionError("missing argument for comparison")
-    if type(first) is str:
-        for other in others:
-            if type(other) is str:
-                if first == other:
-                    return True
-            elif _equal(first, other):
-                return True
-        return False
-    return any(_equal(first, other) for other in others)
+    return any(equal_pair(first, other) for other in others)
+
+
+def equal_pair(left: Any, right: Any) -> bool:
+    """Whether the values are equal; texts, which nearly all are, take a short way."""
+    if type(left) is str and type(right) is str:
+        return left == right
+    return _equal(left, right)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -92,18 +92,18 @@ def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
         return (kind in (NIL, POINTER) and not left) and (other in (NIL, POINTER) and not right)
     if kind != other:
         raise FunctionError(
-            f"non-comparable types {sprint(left)}: {type_name(left)}, {type_name(right)}: {sprint(right)}"
+            f"non-comparable types {sprintf('%s', left)}: {type_name(left)}, {type_name(right)}: {sprint(right)}"
         )
     if kind == POINTER and not (left and right):
         return not left and not right
     if kind in (MAP, SLICE, FUNC):
-        raise FunctionError(f"non-comparable type {sprint(right)}: {type_name(right)}")
+        raise FunctionError(f"non-comparable type {sprintf('%s', right)}: {type_name(right)}")
     return left is right or (kind != POINTER and type_name(left) == type_name(right) and left.fields == right.fields)
 
 
 def unequal(left: Any, right: Any) -> bool:
     """Whether the values differ."""
-    return not equal(left, right)
+    return not equal_pair(left, right)
 
 
 def less(left: Any, right: Any) -> bool:
@@ -120,7 +120,7 @@ def less(left: Any, right: Any) -> bool:
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """Whether the first value is less than the second or equal to it."""
-    return less(left, right) or equal(left, right)
+    return less(left, right) or equal_pair(left, right)
 
 
 def greater(left: Any, right: Any) -> bool:
@@ -138,16 +138,16 @@ def negate(value: Any) -> bool:
     return not value
 
 
-def call(target: Any, *args: Any) -> Any:
-    """The result of the function that is the first argument."""
+def call(shown: str, target: Any, *args: Any) -> Any:
+    """The result of the function that is the argument behind `shown`, which is how the template names it."""
     if target is None or target is NO_VALUE:
         raise FunctionError("call of nil")
     if not isinstance(target, Function):
-        raise FunctionError(f"non-function of type {type_name(target)}")
+        raise FunctionError(f"non-function {shown} of type {type_name(target)}")
     wanted = len(target.params)
     if len(args) < wanted or (len(args) > wanted and target.variadic is None):
         least = "at least " if target.variadic is not None else ""
-        raise FunctionError(f"wrong number of args for call: got {len(args)} want {least}{wanted}")
+        raise FunctionError(f"wrong number of args for {shown}: got {len(args)} want {least}{wanted}")
     types = (*target.params, *(target.variadic or ANY for _ in args[wanted:]))
     checked: list[Any] = []
     for place, (arg, go_type) in enumerate(zip(args, types, strict=True)):
@@ -161,7 +161,7 @@ def call(target: Any, *args: Any) -> Any:
 def _joined(values: tuple[Any, ...]) -> str:
     if len(values) == 1 and type(values[0]) is str:
         return values[0]
-    return sprint(*("<no value>" if value is None or value is NO_VALUE else value for value in values))
+    return sprint(*map(printable, values))
 
 
 _HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -211,7 +211,7 @@ def _function(call: Callable[..., Any], *params: str, variadic: str | None = Non
 
 BUILTINS: Final = {
     "and": _function(both, VALUE, variadic=VALUE),
-    "call": _function(call, VALUE, variadic=VALUE),
+    "call": _function(functools.partial(call, "argument"), VALUE, variadic=VALUE),
     "eq": _function(equal, VALUE, variadic=VALUE),
     "ge": _function(greater_or_equal, VALUE, VALUE),
     "gt": _function(greater, VALUE, VALUE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +12,7 @@ from netinit.errors import TemplateError
 from .limits import LARGE, Run
 from .values import NO_VALUE
 
-__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "make_call"]
+__all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
 
 CONSTANT_KINDS: Final = {
     "bool": "bool",
@@ -35,12 +37,24 @@ PYTHON_TYPES: Final[dict[str, type]] = {
 """The Python type whose values are always right for a parameter of this type."""
 
 
+_SIZED: Final = frozenset((str, list, dict))
+
+
+class Checked:
+    """The type of no value: stands for parameters whose every argument has to be checked."""
+
+
 class Argument(NamedTuple):
-    """How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
+    """How to get an argument, the Python type that is right as it is (None: every type), and the check for others.
+
+    A constant is known without asking: it stands in `value`, and nothing needs checking.
+    """
 
     expr: Callable[[Run, Any], Any]
     python_type: type | None
     admit: Callable[[Any], Any]
+    constant: bool = False
+    value: Any = None
 
 
 def make_call(
@@ -52,19 +66,26 @@ def make_call(
 ) -> Callable[[Run, Any], Any]:
     """The function that calls with these arguments; when `piped`, the last argument is evaluated before the others.
 
-    One and two arguments, which nearly every call has, get code of their own: it halves the time of a call.
+    One and two arguments, and constants, which nearly every call has, get code of their own: it halves the time.
     """
+    leading = list(itertools.takewhile(lambda argument: argument.constant, arguments))
+    if leading:
+        call = functools.partial(call, *(argument.value for argument in leading))
+        arguments = arguments[len(leading) :]
     if len(arguments) == 1:
         return _call_one(call, arguments[0], fail)
     if len(arguments) == 2:  # noqa: PLR2004 - as said above
-        return _call_two(call, arguments[0], arguments[1], fail, piped=piped)
+        first, second = arguments
+        if second.constant:
+            return _call_with_constant(call, first, second.value, fail)
+        return _call_two(call, first, second, fail, piped=piped)
     return _call_many(call, arguments, fail, piped=piped)
 
 
 def _call_one(
     call: Callable[..., Any], argument: Argument, fail: Callable[[Exception], TemplateError]
 ) -> Callable[[Run, Any], Any]:
-    expr, python_type, admit = argument
+    expr, python_type, admit, *_ = argument
 
     def call_one(run: Run, dot: Any) -> Any:
         value = expr(run, dot)
@@ -74,13 +95,35 @@ def _call_one(
             result = call(value)
             if type(value) is str and len(value) > LARGE:
                 run.account(value)
-            if type(result) in (str, list, dict) and len(result) > LARGE:
+            if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
             raise fail(problem) from problem
         return result
 
     return call_one
+
+
+def _call_with_constant(
+    call: Callable[..., Any], argument: Argument, constant: Any, fail: Callable[[Exception], TemplateError]
+) -> Callable[[Run, Any], Any]:
+    expr, python_type, admit, *_ = argument
+
+    def call_with_constant(run: Run, dot: Any) -> Any:
+        value = expr(run, dot)
+        if value is NO_VALUE or (python_type is not None and type(value) is not python_type):
+            value = admit(value)
+        try:
+            result = call(value, constant)
+            if type(value) is str and len(value) > LARGE:
+                run.account(value)
+            if type(result) in _SIZED and len(result) > LARGE:
+                run.account(result)
+        except Exception as problem:
+            raise fail(problem) from problem
+        return result
+
+    return call_with_constant
 
 
 def _call_two(
@@ -91,8 +134,8 @@ def _call_two(
     *,
     piped: bool,
 ) -> Callable[[Run, Any], Any]:
-    left, left_type, admit_left = first
-    right, right_type, admit_right = second
+    left, left_type, admit_left, *_ = first
+    right, right_type, admit_right, *_ = second
 
     def call_two(run: Run, dot: Any) -> Any:
         other = right(run, dot) if piped else None
@@ -109,7 +152,7 @@ def _call_two(
                 run.account(value)
             if type(other) is str and len(other) > LARGE:
                 run.account(other)
-            if type(result) in (str, list, dict) and len(result) > LARGE:
+            if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
             raise fail(problem) from problem
@@ -125,7 +168,7 @@ def _call_many(
     *,
     piped: bool,
 ) -> Callable[[Run, Any], Any]:
-    plain = arguments[:-1] if piped else arguments
+    plain = [argument[:3] for argument in (arguments[:-1] if piped else arguments)]
     final = arguments[-1] if piped else None
 
     def call_many(run: Run, dot: Any) -> Any:
@@ -143,7 +186,7 @@ def _call_many(
             for value in values:
                 if type(value) is str and len(value) > LARGE:
                     run.account(value)
-            if type(result) in (str, list, dict) and len(result) > LARGE:
+            if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
             raise fail(problem) from problem

@@ -12,7 +12,21 @@ from .limits import Run
 from .nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
 from .printing import sort_keys, sprint, to_text
 from .scope import Frame, last_visited
-from .values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, Function, FunctionError, kind_of, type_name
+from .values import (
+    FUNC,
+    INT,
+    MAP,
+    NO_VALUE,
+    POINTER,
+    SLICE,
+    UINT,
+    Enum,
+    Function,
+    FunctionError,
+    Uint8,
+    kind_of,
+    type_name,
+)
 
 __all__ = ["Body", "compile_trees"]
 
@@ -102,7 +116,7 @@ class _Compiler:
         return _break if isinstance(node, Break) else _continue
 
     def action(self, node: Action) -> Step:
-        expr = compile_pipe(self.frame, node.pipe)
+        expr = compile_pipe(self.frame, node.pipe, keep_nil=True)
         if node.pipe.variables:
 
             def evaluate(run: Run, dot: Any) -> None:
@@ -138,7 +152,9 @@ class _Compiler:
 
     def condition(self, node: If) -> Step:
         mark = len(self.frame.visible)
-        branches = [(compile_pipe(self.frame, branch.pipe), self.scoped(branch.body)) for branch in node.branches]
+        branches = [
+            (compile_pipe(self.frame, branch.pipe, keep_nil=True), self.scoped(branch.body)) for branch in node.branches
+        ]
         otherwise = self.scoped(node.otherwise or ())
         del self.frame.visible[mark:]
         if len(branches) == 1:
@@ -267,7 +283,7 @@ def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
     """What a range goes through: keys or positions, and elements."""
     kind = kind_of(value)
     if kind == SLICE:
-        return enumerate(value)
+        return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == MAP:
         return [(key, value[key]) for key in sort_keys(value)]
     if value is NO_VALUE:
@@ -275,7 +291,13 @@ def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
     if kind in (INT, UINT):
         if variables > 1:
             raise fail(value, "can't use {} to iterate over more than one variable")
-        return ((NO_VALUE, type(value)(number)) for number in range(value))
+        return ((NO_VALUE, _same_type(number, value)) for number in range(value))
     if kind == POINTER:
         value = sprint(value).removeprefix("&")
     raise fail(value, "range can't iterate over {}")
+
+
+def _same_type(number: int, model: int) -> int:
+    if isinstance(model, Enum):
+        return Enum(number, str(number), model.go_type)
+    return type(model)(number)

@@ -7,13 +7,14 @@ the data. The order of evaluation and the place of every error are Go's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.errors import TemplateError
 
-from . import access, calls
-from .access import NoFieldError, check_argument, field, word_missing_field
+from . import access, builtins, calls
+from .access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from .limits import Run
 from .nodes import (
     Bool,
@@ -30,7 +31,7 @@ from .nodes import (
     Variable,
 )
 from .scope import Frame, last_visited
-from .values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, Struct, kind_of
+from .values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
 __all__ = ["Expr", "compile_pipe"]
 
@@ -39,15 +40,17 @@ Expr: TypeAlias = Callable[[Run, Any], Any]
 _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral)
 
 
-def compile_pipe(frame: Frame, pipe: Pipe) -> Expr:
+def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
     """The function that gives the pipeline's value and fills the variables that it declares or sets.
 
     What it gives is never None: nil that comes out of a pipeline has lost its interface and is no value any more.
+    `keep_nil` saves that step for those to whom both are the same.
     """
     expr = compile_command(frame, pipe.commands[0], None, pipe)
     for before, command in zip(pipe.commands, pipe.commands[1:], strict=False):
         expr = compile_command(frame, command, _without_nil(expr), last_visited(before))
-    expr = _without_nil(expr)
+    if pipe.variables or not keep_nil:
+        expr = _without_nil(expr)
     for variable in pipe.variables:
         slot = frame.find(variable.name) if pipe.assigns else frame.declare(variable.name)
         if slot is None:
@@ -160,19 +163,28 @@ def _variable(frame: Frame, node: Variable) -> Expr:
     return _chain(frame, node, variable, node.names, slot.holder) if node.names else variable
 
 
+def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
+    """The value at the end of the chain, and the container it came from."""
+    for name in names:
+        try:
+            found = field(value, name)
+        except NoFieldError as problem:
+            raise FunctionError(word_missing_field(problem, name, value, holder)) from None
+        holder, value = value, found
+    return value, holder
+
+
 def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
     """The function for fields of fields of the base's value."""
+    blamed = last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
-        within = run.vars[holder] if holder else None
-        for name in names:
-            try:
-                found = field(value, name)
-            except NoFieldError:
-                return frame.error(node, word_missing_field(name, value, within))
-            except FunctionError as problem:
-                return frame.error(node, str(problem))
-            within, value = value, found
+        try:
+            _walk(value, names, run.vars[holder] if holder else None)
+        except MethodError as problem:
+            return frame.error(node, str(problem))
+        except FunctionError as problem:
+            return frame.error(blamed, str(problem))
         return frame.error(node, "the fields changed while they were read")
 
     if base is _dot:
@@ -203,53 +215,61 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
 def _method_call(frame: Frame, node: Field | Chain | Variable, arguments: list[Expression], final: Expr | None) -> Expr:
     """The function for a chain that ends in a method with arguments."""
     *names, last = node.names
-    if isinstance(node, Field):
-        base: Expr = _dot
-    elif isinstance(node, Chain):
-        base = compile_operand(frame, node.base)
-    else:
-        base = _variable(frame, Variable(node.pos, node.name))
-    receiver = _chain(frame, node, base, tuple(names), 0) if names else base
+    base, holder = _base(frame, node)
     prepared = [
         (argument, None if isinstance(argument, (*_CONSTANTS, Nil)) else compile_operand(frame, argument))
         for argument in arguments
     ]
+    at = last_visited(arguments[-1]) if arguments else last_visited(node)
 
     def call_method(run: Run, dot: Any) -> Any:
         piped = () if final is None else (final(run, dot),)
-        value = receiver(run, dot)
-        if value is NO_VALUE:
-            return NO_VALUE
-        found = access.method(value, last)
-        if found is None:
-            raise frame.error(node, _word_no_method(value, last))
-        function = Function.of(found)
-        place: Expression = node
+        place: Expression = last_visited(node)
         try:
+            value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
+            if value is NO_VALUE:
+                return NO_VALUE
+            found = access.method(value, last)
+            if found is None:
+                raise FunctionError(_word_no_method(value, last, within))  # noqa: TRY301 - worded and placed below
+            function = Function.of(found)
             access.check_count(function, last, len(prepared), len(piped))
             args: list[Any] = []
-            for number, (place, expr) in enumerate(prepared):
+            for number, (argument, expr) in enumerate(prepared):
+                place = last_visited(argument)
                 go_type = function.type_of(number)
-                given = literal(place, go_type) if expr is None else check_argument(expr(run, dot), go_type)
-                args.append(given)
+                args.append(literal(argument, go_type) if expr is None else check_argument(expr(run, dot), go_type))
+            place = at
             args.extend(check_argument(value, function.type_of(len(args))) for value in piped)
-            place = node
             return access.invoke(function, last, args)
+        except MethodError as problem:
+            raise frame.error(node, str(problem)) from problem
         except FunctionError as problem:
             raise frame.error(place, str(problem)) from problem
 
     return call_method
 
 
-def _word_no_method(value: Any, name: str) -> str:
+def _base(frame: Frame, node: Field | Chain | Variable) -> tuple[Expr, int]:
+    """What the chain starts from, and where its container is kept, if it has one."""
+    if isinstance(node, Field):
+        return _dot, frame.dot_holder
+    if isinstance(node, Chain):
+        return compile_operand(frame, node.base), 0
+    slot = frame.find(node.name)
+    return _variable(frame, Variable(node.pos, node.name)), slot.holder if slot else 0
+
+
+def _word_no_method(value: Any, name: str, holder: Any) -> str:
     kind = kind_of(value)
-    if value is None:
-        return f"nil pointer evaluating {ANY}.{name}"
-    if isinstance(value, Struct) and kind in (STRUCT, POINTER) and name in value.fields:
+    if kind == STRUCT and name in value.fields:
+        return f"{name} has arguments but cannot be invoked as function"
+    if kind == POINTER and value and name in value.fields:
         return f"{name} has arguments but cannot be invoked as function"
     if kind == MAP and access.key_type(value) == "string":
         return f"{name} is not a method but has arguments"
-    return word_missing_field(name, value, None)
+    nil = value is None or (kind == POINTER and not value and name in value.fields)
+    return word_missing_field(NoFieldError(nil=nil), name, value, holder)
 
 
 def literal(node: Expression, go_type: str) -> Any:
@@ -299,7 +319,12 @@ def compile_call(
         at = last_visited(arguments[-1]) if arguments else name
         prepared.append(calls.Argument(final, *_admission(frame, function.type_of(len(arguments)), at)))
     fail = _failure(frame, blamed, name.name)
-    return calls.make_call(function.call, prepared, fail, piped=bool(piped))
+    called = function.call
+    if name.name == "call" and "call" not in frame.own:
+        called = functools.partial(builtins.call, str(arguments[0]) if arguments else "the piped value")
+    elif called is builtins.equal and len(prepared) == 2:  # noqa: PLR2004 - no others to compare with
+        called = builtins.equal_pair
+    return calls.make_call(called, prepared, fail, piped=bool(piped))
 
 
 def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
@@ -311,18 +336,26 @@ def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[
     return fail
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
     if isinstance(node, (*_CONSTANTS, Nil)):
         try:
-            expr = _constant(literal(node, go_type))
+            value = literal(node, go_type)
         except FunctionError as problem:
-            expr = _failing(frame, node, str(problem))
-        return calls.Argument(expr, None, lambda value: value)
+            return calls.Argument(_failing(frame, node, str(problem)), None, _unchanged)
+        return calls.Argument(_constant(value), None, _unchanged, constant=True, value=value)
+    if isinstance(node, Pipe):
+        return calls.Argument(
+            compile_pipe(frame, node, keep_nil=go_type == ANY), *_admission(frame, go_type, last_visited(node))
+        )
     return calls.Argument(compile_operand(frame, node), *_admission(frame, go_type, last_visited(node)))
 
 
 def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
-    """The Python type that needs no check for this parameter (None: any), and the check for everything else."""
+    """The Python type that needs no check for this parameter (None: any does), and the check for everything else."""
 
     def admit(value: Any) -> Any:
         try:
@@ -330,7 +363,7 @@ def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None,
         except FunctionError as problem:
             raise frame.error(at, str(problem)) from None
 
-    return calls.PYTHON_TYPES.get(go_type, type(None) if go_type not in (ANY, VALUE) else None), admit
+    return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
 
 
 def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:

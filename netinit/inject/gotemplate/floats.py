@@ -9,6 +9,7 @@ from typing import Final
 __all__ = ["float_text", "format_float"]
 
 _SHORTEST_EXPONENT: Final = 6
+_PLAIN_END: Final = 10**_SHORTEST_EXPONENT
 _SMALLEST_EXPONENT: Final = -4
 _MANTISSA_BITS: Final = 52
 _MIN_EXPONENT: Final = -1074
@@ -16,7 +17,7 @@ _MIN_EXPONENT: Final = -1074
 
 def float_text(value: float) -> str:
     """The number as Go prints it by default: 15020, 1e+06, 0.25."""
-    if -1e6 < value < 1e6 and value == (whole := int(value)) and (whole or math.copysign(1, value) > 0):
+    if abs(value) < _PLAIN_END and value == (whole := int(value)) and (whole or math.copysign(1, value) > 0):
         return str(whole)
     return format_float(value, "g", -1)
 

@@ -14,12 +14,52 @@ from typing import Any, Final
 from .floats import format_float
 from .gojson import json_float, json_name
 from .limits import measure
-from .values import NO_VALUE, FunctionError, Struct, type_name
+from .values import NO_VALUE, FunctionError, Struct, to_bytes, type_name
 
 __all__ = ["to_yaml"]
 
 _WORDS: Final = frozenset(
-    ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON", "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF", "~", "null", "Null", "NULL", ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF", "<<"]
+    [
+        "y",
+        "Y",
+        "yes",
+        "Yes",
+        "YES",
+        "true",
+        "True",
+        "TRUE",
+        "on",
+        "On",
+        "ON",
+        "n",
+        "N",
+        "no",
+        "No",
+        "NO",
+        "false",
+        "False",
+        "FALSE",
+        "off",
+        "Off",
+        "OFF",
+        "~",
+        "null",
+        "Null",
+        "NULL",
+        ".nan",
+        ".NaN",
+        ".NAN",
+        ".inf",
+        ".Inf",
+        ".INF",
+        "+.inf",
+        "+.Inf",
+        "+.INF",
+        "-.inf",
+        "-.Inf",
+        "-.INF",
+        "<<",
+    ]
 )
 _NUMBER: Final = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|[0-9][0-9_]*|(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)"
@@ -30,7 +70,7 @@ _TIMESTAMP: Final = re.compile(
     r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
 _NEVER_PLAIN: Final = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
-_UNPRINTABLE: Final = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_UNPRINTABLE: Final = re.compile(r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
 _DOUBLE: Final = {
     "\0": "\\0",
     "\x07": "\\a",
@@ -48,10 +88,13 @@ _DOUBLE: Final = {
     "\u2028": "\\L",
     "\u2029": "\\P",
 }
-_TO_ESCAPE: Final = re.compile(
-    "[^\x20\x21\x23-\x5b\x5d-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
-_PIECES: Final = re.compile(r"([0-9]+)")
+_TO_ESCAPE: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
+_LONGEST_KEY: Final = 128
+"""Bytes of a key that may stand on one line with its value."""
+_DIGITS: Final = re.compile(r"[0-9]+")
+_BEGUN: Final = re.compile(r"[1-9][0-9]*\Z")
+_REFUSED: Final = re.compile("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+"""Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
 
 
 def to_yaml(value: Any) -> str:
@@ -66,8 +109,13 @@ def _write(value: Any, indent: str) -> Iterable[str]:
     if pairs:
         lead = ""
         for key, item in pairs:
-            yield f"{lead}{_text(key, indent)}:"
-            yield from _write_value(item, indent)
+            shown = _text(key, indent + "  ")
+            if "\n" in shown or "\r" in key or len(to_bytes(shown)) > _LONGEST_KEY:
+                yield f"{lead}? {shown}\n{indent}: "
+                yield from _write(item, indent + "  ")
+            else:
+                yield f"{lead}{shown}:"
+                yield from _write_value(item, indent)
             lead = indent
     elif isinstance(value, list | tuple) and value:
         lead = ""
@@ -76,7 +124,7 @@ def _write(value: Any, indent: str) -> Iterable[str]:
             yield from _write(item, indent + "  ")
             lead = indent
     else:
-        yield _scalar(value, indent) + "\n"
+        yield _scalar(value, indent or "  ") + "\n"
 
 
 def _write_value(value: Any, indent: str) -> Iterable[str]:
@@ -88,7 +136,7 @@ def _write_value(value: Any, indent: str) -> Iterable[str]:
         yield f"\n{indent}"
         yield from _write(value, indent)
     else:
-        yield f" {_scalar(value, indent)}\n"
+        yield f" {_scalar(value, indent + '  ')}\n"
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:
@@ -98,35 +146,35 @@ def _pairs(value: Any) -> list[tuple[str, Any]]:
         found = [(json_name(name), item) for name, item in value.fields.items() if item]
     else:
         return []
-    return sorted(found, key=functools.cmp_to_key(lambda left, right: _compare(left[0], right[0])))
+    return sorted(found, key=lambda pair: _order(pair[0]))
 
 
 def _compare(left: str, right: str) -> int:
-    """The order of keys: by letters, with runs of digits compared as numbers and letters behind other characters."""
-    for one, other in zip(_PIECES.split(left), _PIECES.split(right), strict=False):
-        if one == other:
-            continue
-        if one.isdigit() and other.isdigit():
-            order = (int(one) > int(other)) - (int(one) < int(other)) or len(one) - len(other)
-            if order:
-                return order
-            continue
-        for a, b in zip(one, other, strict=False):
-            if a != b:
-                if a.isalpha() != b.isalpha():
-                    return 1 if a.isalpha() else -1
-                return 1 if a > b else -1
-        return _compare_rest(left, right, one, other)
-    return len(left) - len(right)
-
-
-def _compare_rest(left: str, right: str, one: str, other: str) -> int:
-    """The order of keys whose pieces are equal as far as the shorter piece goes."""
-    shorter = min(len(one), len(other))
-    next_left, next_right = one[shorter:], other[shorter:]
-    if not next_left and not next_right:
+    """The order of two different keys: runs of digits count as numbers, letters stand behind other characters."""
+    shorter = min(len(left), len(right))
+    at = next((place for place in range(shorter) if left[place] != right[place]), shorter)
+    if at == shorter:
         return len(left) - len(right)
-    return len(next_left) - len(next_right)
+    a, b = left[at], right[at]
+    if a.isalpha() and b.isalpha():
+        return 1 if a > b else -1
+    if a.isalpha() or b.isalpha():
+        return 1 if a.isalpha() else -1
+    return _compare_numbers(left, right, at)
+
+
+_order = functools.cmp_to_key(_compare)
+
+
+def _compare_numbers(left: str, right: str, at: int) -> int:
+    one, other = _DIGITS.match(left, at), _DIGITS.match(right, at)
+    digits, other_digits = one[0] if one else "", other[0] if other else ""
+    begun = _BEGUN.search(left, 0, at) if "0" in (left[at], right[at]) else None
+    prefix = "1" if begun else ""
+    number, other_number = int(prefix + digits or "0"), int(prefix + other_digits or "0")
+    if number != other_number:
+        return 1 if number > other_number else -1
+    return len(digits) - len(other_digits) or (1 if left[at] > right[at] else -1)
 
 
 def _scalar(value: Any, indent: str) -> str:
@@ -139,7 +187,8 @@ def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, float):
         # the way through JSON makes whole numbers integers
         text = json_float(value)
-        return text if text.lstrip("-").isdigit() else format_float(value, "g", -1)
+        whole = text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64
+        return text if whole else format_float(value, "g", -1)
     if isinstance(value, str):
         return _text(value, indent)
     if isinstance(value, dict | Struct):
@@ -150,6 +199,8 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _text(text: str, indent: str) -> str:
+    if _REFUSED.search(text):
+        raise FunctionError("yaml: control characters are not allowed")
     special = _UNPRINTABLE.search(text)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
@@ -176,5 +227,5 @@ def _literal(text: str, indent: str) -> str:
     trailing = len(text) - len(body)
     chomp = "-" if not trailing else "" if trailing == 1 and body else "+"
     lines = text.removesuffix("\n").split("\n")
-    shown = "\n".join(f"{indent}  {line}" if line else "" for line in lines)
+    shown = "\n".join(f"{indent}{line}" if line else "" for line in lines)
     return f"|{hint}{chomp}\n{shown}"

@@ -16,6 +16,7 @@ from .gojson import from_json, to_json
 from .goyaml import to_yaml
 from .limits import check_size, measure
 from .printing import sprint
+from .sprig import text
 from .values import MAP, SLICE, STRING, Function, FunctionError, Struct, kind_of, type_name
 
 __all__ = ["functions"]
@@ -101,9 +102,9 @@ def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> s
     for container in _members(containers):
         if skip and _part(container, "Name") == skip:
             continue
-        for port in _members(_part(container, "Ports")):
-            if include_udp or _part(port, "Protocol") not in _NOT_TCP:
-                found.append(sprint(_part(port, "ContainerPort") or 0))
+        ports = _members(_part(container, "Ports"))
+        wanted = (port for port in ports if include_udp or _part(port, "Protocol") not in _NOT_TCP)
+        found.extend(sprint(_part(port, "ContainerPort") or 0) for port in wanted)
     return ",".join(found)
 
 
@@ -342,7 +343,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "structToJSON": struct_to_json,
     "toJSON": json_of,
     "toJsonMap": json_map,
-    "toLower": _typed(sprig.lower, _TEXT),
+    "toLower": _typed(text.lower, _TEXT),
     "toYaml": to_yaml,
     "valueOrDefault": value_or_default,
 }

@@ -117,7 +117,7 @@ def _unescape(body: str, at: int, mark: str) -> tuple[bytes, int]:
 
 
 def unquote_char(literal: str) -> int:
-    """The code of a character literal such as 'x' or '\\n'; raises ValueError with Go's words."""
+    """The code of a character literal such as 'x'; raises ValueError with Go's words."""
     body = literal[1:-1]
     if body.startswith("\\"):
         found = _ESCAPE.match(body)

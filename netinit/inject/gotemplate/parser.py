@@ -1,17 +1,12 @@
-"""Tokens -> syntax trees, with Go's grammar and Go's messages.
-
-Blocks and parentheses may nest MAX_NESTING deep, far more than people write and few enough for Python's stack:
-hostile text gets an error, not a crash.
-"""
+"""Tokens -> syntax trees, with Go's grammar and Go's messages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NoReturn
-
-from netinit.errors import TemplateError
+from typing import Final
 
 from . import lexer
+from .cursor import Cursor, Source
 from .lexer import Token, tokenize
 from .literals import parse_number, quote, unquote
 from .nodes import (
@@ -41,9 +36,7 @@ from .nodes import (
     is_empty,
 )
 
-__all__ = ["MAX_NESTING", "parse"]
-
-MAX_NESTING: Final = 100
+__all__ = ["parse"]
 
 _OPERANDS: Final = frozenset(
     (
@@ -68,23 +61,9 @@ def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collecti
     """The templates that the text defines, by name; the text itself under `name`. Raises TemplateError."""
     left, right = delimiters
     words = frozenset(word for word in ("break", "continue") if word in functions)
-    shared = _Shared(name, text, tokenize(text, left, right, words), delimiters, functions)
+    shared = Source(name, text, tokenize(text, left, right, words), delimiters, functions)
     _Parser(shared, name).parse_text()
     return shared.trees
-
-
-class _Shared:
-    """What the parsers of one text have in common: the tokens and how far they were read, the trees found."""
-
-    def __init__(
-        self, name: str, text: str, tokens: list[Token], delimiters: tuple[str, str], functions: Collection[str]
-    ) -> None:
-        self.name, self.text, self.tokens = name, text, tokens
-        self.delimiters, self.functions = delimiters, functions
-        self.trees: dict[str, Tree] = {}
-        self.at = 0
-        self.read = -1
-        self.nesting = 0
 
 
 class _End:
@@ -97,67 +76,14 @@ class _End:
         self.shown = f"{delimiters[0]}{word}{delimiters[1]}"
 
 
-class _Parser:
+class _Parser(Cursor):
     """The parser of one tree; {{define}} and {{block}} make another that goes on in the same tokens."""
 
-    def __init__(self, shared: _Shared, name: str) -> None:
-        self.shared = shared
+    def __init__(self, shared: Source, name: str) -> None:
+        super().__init__(shared)
         self.tree = Tree(name, shared.name, shared.text)
         self.variables = ["$"]
-        self.line = 0
-        self.action_line = 0
         self.ranges = 0
-
-    # --- tokens ---
-
-    def peek(self) -> Token:
-        shared = self.shared
-        token = shared.tokens[min(shared.at, len(shared.tokens) - 1)]
-        if shared.at > shared.read:
-            # errors are reported at the line of the last token that was looked at
-            shared.read = shared.at
-            self.line = token.line
-        return token
-
-    def next(self) -> Token:
-        token = self.peek()
-        self.shared.at += 1
-        return token
-
-    def skip_space(self) -> Token:
-        while (token := self.peek()).kind == lexer.SPACE:
-            self.shared.at += 1
-        return token
-
-    def next_word(self) -> Token:
-        self.skip_space()
-        return self.next()
-
-    def expect(self, kind: str, context: str) -> Token:
-        token = self.next_word()
-        if token.kind != kind:
-            self.unexpected(token, context)
-        return token
-
-    def fail(self, message: str) -> NoReturn:
-        raise TemplateError(f"template: {self.shared.name}:{self.line}: {message}")
-
-    def unexpected(self, token: Token, context: str) -> NoReturn:
-        if token.kind != lexer.ERROR:
-            self.fail(f"unexpected {token} in {context}")
-        extra = ""
-        if self.action_line not in (0, token.line):
-            started = f" started at {self.shared.name}:{self.action_line}"
-            extra = started if token.text.endswith(" action") else f" in action{started}"
-        self.fail(f"{token}{extra}")
-
-    def enter(self) -> None:
-        self.shared.nesting += 1
-        if self.shared.nesting > MAX_NESTING:
-            self.fail(f"blocks and parentheses are nested deeper than {MAX_NESTING} levels")
-
-    def leave(self) -> None:
-        self.shared.nesting -= 1
 
     # --- lists ---
 
@@ -201,13 +127,14 @@ class _Parser:
     def item_list(self) -> tuple[list[Node], _End]:
         self.enter()
         nodes: list[Node] = []
-        while self.skip_space().kind != lexer.EOF:
+        while True:
+            if self.skip_space().kind == lexer.EOF:
+                self.fail("unexpected EOF")
             node = self.text_or_action()
             if isinstance(node, _End):
                 self.leave()
                 return nodes, node
             nodes.append(node)
-        self.fail("unexpected EOF")
 
     def text_or_action(self) -> Node | _End:
         token = self.next_word()

@@ -25,6 +25,7 @@ from .values import (
     STRUCT,
     UINT,
     Struct,
+    Uint8,
     from_bytes,
     kind_of,
     to_bytes,
@@ -42,24 +43,33 @@ _VERBS: Final = {
 }
 
 
+_PLAIN: Final[dict[type, Callable[[Any], str]]] = {
+    str: str,
+    int: str,
+    bool: lambda value: "true" if value else "false",
+    float: float_text,
+}
+"""The short way for the values that nearly everything is."""
+
+
 def to_text(value: Any) -> str:
     """What an action prints for the value."""
-    kind = type(value)
-    if kind is str:
-        return str(value)
-    if value is None or value is NO_VALUE:
-        return "<no value>"
-    if kind is int:
-        return str(value)
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is float:
-        return float_text(value)
-    return sprint(value)
+    if type(value) in _PLAIN:
+        return _PLAIN[type(value)](value)
+    return sprint(printable(value))
+
+
+def printable(value: Any) -> Any:
+    """The value that Go prints for it: what a pointer without a String method points to."""
+    if isinstance(value, Struct) and value.go_type.startswith("*") and value and own_text(value) is None:
+        return Struct(value.go_type[1:], value.fields)
+    return "<no value>" if value is None or value is NO_VALUE else value
 
 
 def sprint(*values: Any) -> str:
     """The values one after the other, with a blank between two that are not text (fmt.Sprint)."""
+    if len(values) == 1 and type(values[0]) in _PLAIN:
+        return _PLAIN[type(values[0])](values[0])
     paper = _Paper()
     flags = Flags()
     before_text = True
@@ -103,12 +113,16 @@ class _Paper:
 
 
 class Flags:
-    """The flags, width and precision of one verb; `go` is %#v, `names` is %+v."""
+    """The flags, width and precision of one verb.
 
-    __slots__ = ("go", "minus", "names", "plus", "precision", "sharp", "space", "width", "zero")
+    `go` is %#v, `names` is %+v; `erring` tells that a complaint is being printed, in which no method is called.
+    """
+
+    __slots__ = ("erring", "go", "minus", "names", "plus", "precision", "sharp", "space", "width", "zero")
 
     def __init__(self) -> None:
         self.minus = self.plus = self.sharp = self.space = self.zero = self.go = self.names = False
+        self.erring = False
         self.width: int | None = None
         self.precision: int | None = None
 
@@ -135,12 +149,9 @@ def own_text(value: Any) -> str | None:
 def print_value(paper: _Paper, value: Any, verb: str, flags: Flags, depth: int) -> None:
     """Write the value as the verb says; depth is how many containers it stands in."""
     if value is None or value is NO_VALUE:
-        if verb == "v":
-            paper.add(flags.pad("<nil>") if not depth else "interface {}(nil)" if flags.go else "<nil>")
-        else:
-            paper.add(f"%!{verb}(<nil>)")
+        _print_nil(paper, verb, flags, depth)
         return
-    if not flags.go and verb in "vsxXq" and (own := own_text(value)) is not None:
+    if not flags.go and not flags.erring and verb in "vsxXq" and (own := own_text(value)) is not None:
         paper.add(format_value(own, verb, flags))
         return
     kind = kind_of(value)
@@ -158,6 +169,13 @@ def print_value(paper: _Paper, value: Any, verb: str, flags: Flags, depth: int) 
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
 
+def _print_nil(paper: _Paper, verb: str, flags: Flags, depth: int) -> None:
+    if depth:
+        paper.add("interface {}(nil)" if flags.go else "<nil>")
+    else:
+        paper.add(flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
+
+
 def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
     paper.add(type_name(value) + "{" if flags.go else "map[")
     for index, key in enumerate(sort_keys(value)):
@@ -170,14 +188,15 @@ def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, de
 
 
 def _print_list(paper: _Paper, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
-    paper.add(type_name(value) + "{" if flags.go else "[")
+    named = "[]byte" if isinstance(value, bytes) and not depth else type_name(value)
+    paper.add(named + "{" if flags.go else "[")
     for index, item in enumerate(value):
         if index:
             paper.add(", " if flags.go else " ")
         if flags.go and isinstance(value, bytes):
             paper.add(hex(item))
         else:
-            print_value(paper, item, verb, flags, depth + 1)
+            print_value(paper, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
     paper.add("}" if flags.go else "]")
 
 
@@ -185,11 +204,10 @@ def _print_struct(paper: _Paper, value: Struct, verb: str, flags: Flags, depth: 
     name = value.go_type
     if value.go_kind == POINTER:
         if value.nil:
-            paper.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
+            _print_nil_pointer(paper, name, verb, flags)
             return
         if depth:
-            # Go prints the address here, which means nothing to us
-            paper.add("0x0")
+            _print_address(paper, value, verb, flags)
             return
         paper.add("&")
         name = name[1:]
@@ -201,6 +219,25 @@ def _print_struct(paper: _Paper, value: Struct, verb: str, flags: Flags, depth: 
             paper.add(f"{field}:")
         print_value(paper, item, verb, flags, depth + 1)
     paper.add("}")
+
+
+def _print_nil_pointer(paper: _Paper, name: str, verb: str, flags: Flags) -> None:
+    if verb == "v":
+        paper.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
+    else:
+        paper.add(_format_integer(0, verb, flags) if verb in "bodxX" else f"%!{verb}({name}={flags.pad('<nil>')})")
+
+
+def _print_address(paper: _Paper, value: Struct, verb: str, flags: Flags) -> None:
+    """Where Go prints the address of a struct inside another value, which means nothing to us: zero stands for it."""
+    if verb in "vbodxX":
+        paper.add("0x0" if verb == "v" else "0")
+        return
+    flags.erring = True
+    paper.add(f"%!{verb}({value.go_type}=")
+    print_value(paper, value, "v", flags, 0)
+    paper.add(")")
+    flags.erring = False
 
 
 def sort_keys(mapping: dict[Any, Any]) -> list[Any]:
@@ -216,8 +253,7 @@ def format_value(value: Any, verb: str, flags: Flags) -> str:
     if isinstance(value, bytes):
         return _format_string(from_bytes(value), verb, flags)
     if verb not in _VERBS[kind]:
-        plain = format_value(value, "v", Flags())
-        return f"%!{verb}({type_name(value)}={plain})"
+        return f"%!{verb}({type_name(value)}={_FORMATTERS[kind](value, 'v', flags)})"
     return _FORMATTERS[kind](value, verb, flags)
 
 
@@ -316,8 +352,6 @@ def _format_float(value: float, verb: str, flags: Flags) -> str:
     if text[1] in "IN":
         if text[1] == "N" and not flags.space and not flags.plus:
             text = text[1:]
-        elif text[0] == "+" and not flags.plus:
-            text = text if verb == "v" and not flags.space else text
         return flags.pad(text, zeros=False)
     if flags.sharp and form != "b":
         text = _keep_point(text, verb, precision)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from netinit.errors import TemplateError
 
 from .literals import quote
-from .nodes import Action, Chain, Command, Expression, Identifier, Invoke, Pipe, Tree
+from .nodes import Action, Chain, Command, Expression, Identifier, Invoke, Nil, Pipe, Tree
 from .values import Function, to_bytes
 
 __all__ = ["Frame", "Slot", "last_visited"]
@@ -72,7 +72,7 @@ def last_visited(node: Expression | Command) -> Expression:
                 node = node.args[-1]
             else:
                 node = node.args[0]
-        elif isinstance(node, Chain) and isinstance(node.base, Pipe):
-            return last_visited(node.base)
+        elif isinstance(node, Chain) and not isinstance(node.base, Nil):
+            node = node.base
         else:
             return node

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 __all__ = [
     "ANY",
@@ -126,7 +126,8 @@ class Enum(int):
     go_type: str
     go_methods: Mapping[str, Callable[..., Any]]
 
-    def __new__(cls, number: int, name: str, go_type: str = "int32") -> Enum:
+    def __new__(cls, number: int, name: str, go_type: str = "int32") -> Self:
+        """The number under its name."""
         self = super().__new__(cls, number)
         self.go_type = go_type
         self.go_methods = {"String": lambda: name}
