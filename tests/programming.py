@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,13 @@ def listing(namespace: Namespace, variant: str) -> str:
 def state(namespace: Namespace) -> str:
     """Everything that rules, routes and addresses are, but for empty built-in tables that the kernel keeps."""
     return drop_empty_tables(take_snapshot(namespace))
+
+
+def check_same(now: str, wanted: str, what: str) -> None:
+    """Fails with the lines that differ."""
+    if now != wanted:
+        lines = difflib.unified_diff(wanted.splitlines(), now.splitlines(), "wanted", "now", n=1, lineterm="")
+        pytest.fail("\n".join([what, *lines]), pytrace=False)
 
 
 def run_tool(

@@ -1,0 +1,238 @@
+"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among rules of others."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from programming import (
+    SIDECAR,
+    VARIANTS,
+    add_foreign_rules,
+    apply_in,
+    check_same,
+    differences_in,
+    listing,
+    needs,
+    remove_in,
+    state,
+)
+from strategies import made_options
+
+from netinit.errors import ApplyError
+from netinit.host.detect import settle
+from netinit.host.lab import Pod
+from netinit.options import CLASSIC, Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+from netinit.rules.xtables import parse_listing, write_plan
+
+BACKENDS = [pytest.param(name, id=name) for name in VARIANTS]
+OTHERS = (  # what remove may be called with, whatever was applied
+    Options(),
+    Options(layout=CLASSIC, inbound_ports="*"),
+    Options(inbound_mode="TPROXY", tproxy_mark=77, tproxy_table=78, inbound_ports=(1,), ipv6="on"),
+)
+FEW = settings(
+    max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None,
+    phases=(Phase.explicit, Phase.generate),  # every example costs pods: a failure is read, not shrunk
+)  # fmt: skip
+
+
+@st.composite
+def full_options(draw):
+    """Options of both layouts, numbers varied too; virtual interfaces only with something to capture for them."""
+    options = draw(made_options())
+    changes = {
+        "outbound_port": draw(st.sampled_from((15001, 1, 65535))),
+        "inbound_port": draw(st.sampled_from((15006, 15001, 2))),
+        "tproxy_mark": draw(st.sampled_from((1337, 1, 2**32 - 1))),
+        "tproxy_table": draw(st.sampled_from((133, 1, 2**31))),
+        "rule_comments": draw(st.sampled_from((False, False, True))),
+    }
+    if options.layout != CLASSIC:
+        changes["tunnel_port"] = draw(st.sampled_from((15008, 3)))
+    if not options.outbound_cidrs:
+        changes["virtual_interfaces"] = ()
+    return options.replace(**changes)
+
+
+def check_planned(pod, options):
+    """Our chains hold exactly the planned rules, and the built-in ones hold them in the planned order."""
+    with pod.entered():
+        made = plan(settle(options).options)
+    for family in made.families:
+        listed = parse_listing(listing_of(pod, options.backend, family))
+        written = write_plan(made, family, comments=options.rule_comments)
+        for table, chains in written.items():
+            for name, chain in chains.items():
+                texts = listed[table].rules[name]
+                if name in BUILTIN_CHAINS:
+                    texts = keep_in_order(texts, chain.texts)
+                assert texts == chain.texts, f"{family} {table} {name}"
+        strays = {(table, name) for table in listed for name in listed[table].rules if name in OWNED_CHAINS} - {
+            (table, name) for table, chains in written.items() for name in chains
+        }
+        assert not strays
+
+
+def listing_of(pod, variant, family):
+    from netinit.host.lab import list_rules
+
+    return list_rules(pod, variant.replace("iptables", family.program) + "-save")
+
+
+def keep_in_order(texts, wanted):
+    """Of the listed rules those that are wanted, as often and in the order as they can be found."""
+    kept = []
+    for text in texts:
+        if len(kept) < len(wanted) and text == wanted[len(kept)]:
+            kept.append(text)
+    return kept
+
+
+def check_contract(options):
+    """One life of a pod's rules; `options.backend` names who programs."""
+    with Pod() as pod:
+        add_foreign_rules(pod, options.backend)
+        before = state(pod)
+
+        first = apply_in(pod, options)
+        assert first.changed
+        check_planned(pod, options)
+        programmed = state(pod)
+
+        second = apply_in(pod, options)
+        assert not second.changed, "the second run found something to do"
+        check_same(state(pod), programmed, "the second run changed something")
+        assert [line for line in differences_in(pod, options) if not line.startswith("shadowed")] == []
+
+        for number, other in enumerate((options, *OTHERS)):
+            if number:
+                apply_in(pod, options)
+            assert remove_in(pod, other.replace(backend=options.backend)).changed
+            check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
+        assert not remove_in(pod).changed
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_case_of_istio_keeps_the_contract(conformance, require_netns, backend):
+    needs(backend)
+    for path in sorted((conformance / "rules").glob("*.json")):
+        case = json.loads(path.read_text().replace("java", "4001").replace("ftp", "4002"))
+        options = Options.from_argv(case["argv"], case["env"])
+        check_contract(
+            options.replace(
+                backend=backend, ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])
+            )
+        )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
+    needs(backend)
+
+    @FEW
+    @given(full_options())
+    def check(options):
+        check_contract(options.replace(backend=backend))
+
+    check()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
+    needs(backend)
+
+    @FEW
+    @given(full_options(), full_options())
+    def check(old, new):
+        old = old.replace(backend=backend, rule_comments=new.rule_comments)  # comments alone are no difference
+        new = new.replace(backend=backend)
+        with Pod() as pod:
+            add_foreign_rules(pod, backend)
+            apply_in(pod, new)
+            wanted = forget_priority(state(pod))
+            remove_in(pod)
+
+            apply_in(pod, old)
+            programmed = state(pod)
+            try:
+                apply_in(pod, new)  # allowed where nothing of the old is in the way
+                check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} without --reconcile")
+            except ApplyError as error:
+                assert "--reconcile" in str(error)
+                check_same(state(pod), programmed, "refused, and still changed")
+            apply_in(pod, new.replace(reconcile=True))
+            check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} with --reconcile")
+            assert not apply_in(pod, new).changed
+
+    check()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_rules_of_ours_are_reported_and_left_alone_without_reconcile(pod, backend):
+    needs(backend)
+    old = Options.from_argv([*SIDECAR, "--backend", backend, "-o", "9000"])
+    apply_in(pod, old)
+    programmed = state(pod)
+
+    with pytest.raises(ApplyError) as refusal:
+        apply_in(pod, old.replace(exclude_outbound_ports=(), outbound_port=15101))
+
+    lines = str(refusal.value).splitlines()
+    assert lines[0].endswith("--reconcile replaces them, --cleanup-only removes them:")
+    assert "  extra: IPv4 nat ISTIO_OUTPUT rule 1: -p tcp -m tcp --dport 9000 -j RETURN" in lines
+    assert any(line.startswith("  missing: IPv4 nat ISTIO_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15101") for line in lines)
+    check_same(state(pod), programmed, "not as before")
+
+
+def test_rules_move_from_one_variant_to_the_other(pod):
+    for backend in VARIANTS:
+        needs(backend)
+    before = state(pod)
+    options = Options.from_argv([*SIDECAR, "-m", "TPROXY"])
+    apply_in(pod, options.replace(backend="iptables-legacy"))
+    with pytest.raises(ApplyError, match="leftover: iptables-legacy"):
+        apply_in(pod, options.replace(backend="iptables-nft"))
+    assert listing(pod, "iptables-nft") == ""
+
+    apply_in(pod, options.replace(backend="iptables-nft", reconcile=True))
+
+    assert "ISTIO" not in listing(pod, "iptables-legacy")
+    assert differences_in(pod, options) == []
+    remove_in(pod)
+    check_same(state(pod), before, "not as before")
+
+
+def test_remove_takes_the_rules_of_both_variants(pod):
+    for backend in VARIANTS:
+        needs(backend)
+    before = state(pod)
+    for backend in VARIANTS:
+        with pod.entered():
+            made = Options.from_argv([*SIDECAR, "--backend", backend])
+        apply_in(pod, made) if backend == VARIANTS[0] else force_second_variant(pod, made)
+    assert all("ISTIO_OUTPUT" in listing(pod, backend) for backend in VARIANTS)
+
+    remove_in(pod)
+
+    check_same(state(pod), before, "not as before")
+
+
+def forget_priority(text):
+    """The kernel numbers policy rules downwards as they come."""
+    return re.sub(r" priority=\d+ protocol=137 ", " protocol=137 ", text)
+
+
+def force_second_variant(pod, options):
+    """What an older tool did that could not see the other variant."""
+    from netinit.rules.xtables import render_restore
+
+    made = plan(options.replace(ipv6="on"))
+    for family in made.families:
+        program = options.backend.replace("iptables", family.program)
+        pod.run([f"{program}-restore", "--noflush"], stdin=render_restore(write_plan(made, family)), check=True)
