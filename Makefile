@@ -28,7 +28,7 @@ test: lint ## everything but the image: linters, types, architecture, all tests 
 	@$(BIN)/pytest $(if $(ROOT),--require-netns,-rs) $(ARGS)
 
 lint: install ## ruff, mypy --strict, the direction of imports
-	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff check --quiet --output-format concise
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 

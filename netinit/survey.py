@@ -53,8 +53,10 @@ class Survey:
         return tuple([side for side in self.holders() if side.backend.name != own])
 
     def candidates(self) -> Iterator[Side]:
-        """The backends to try, in order: the one the options name; or the one that holds our rules, then legacy if rules
-        of others are there (both interfaces would be walked), then nft, then whatever is left.
+        """The backends to try, in order.
+
+        The one the options name; or the one that holds our rules, then legacy if rules of others are there (both
+        interfaces would be walked), then nft, then whatever is left.
         """
         wanted = backends.named(self._options)
         for name in (wanted,) if wanted != AUTO else self._preference():

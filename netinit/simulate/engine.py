@@ -333,7 +333,9 @@ class _Journey:
         if connection is None:
             return
         family = self._packet.family
-        address = Network.parse(f"{read_address(target.address)}/{family.bits}").first if target.address else connection.original.destination
+        address = connection.original.destination
+        if target.address:
+            address = Network.parse(f"{read_address(target.address)}/{family.bits}").first
         connection.send_to(address, target.port or connection.original.destination_port)
         self._translated = True
 
@@ -368,7 +370,7 @@ class _Journey:
         self._fate, self._reason = fate, reason
         return _ENDED
 
-    def _step(self, table: str, chain: str, loaded: LoadedRule | None, holds: bool | None, outcome: str) -> None:  # noqa: FBT001
+    def _step(self, table: str, chain: str, loaded: LoadedRule | None, holds: bool | None, outcome: str) -> None:
         self._steps.append(Step(self._hook, outcome, table, chain, loaded, holds))
 
     def _note(self, outcome: str, table: str = "") -> None:

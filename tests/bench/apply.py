@@ -58,7 +58,7 @@ def peak_memory(arguments: list[str], python: str) -> float:
     actions = [*quiet, (os.POSIX_SPAWN_DUP2, write, 9)]
     pid = os.posix_spawn(python, [python, "-I", "-S", "-c", LAUNCHER, *arguments], os.environ, file_actions=actions)
     os.close(write)
-    with open(read) as answer:
+    with os.fdopen(read) as answer:
         text = answer.read()
     os.waitpid(pid, 0)
     return int(text) / 1024
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
     python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
-    folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")  # noqa: S108 - its own, removed below
+    folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")
     folder.mkdir()
     counts = [int(count) for count in given.counts.split(",")]
     contenders = [Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")]

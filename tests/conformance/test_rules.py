@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from programming import VARIANTS, apply_in, listing, load, needs
 
 from netinit.host.lab import Pod
 from netinit.options import Options
 from netinit.rules.network import FAMILIES
+from programming import VARIANTS, apply_in, listing, load, needs
 
 pytestmark = pytest.mark.netns
 

@@ -113,7 +113,7 @@ def test_remove_is_apply_with_cleanup_only(run, applied):
         ("netinit verify -p 1 --net", 4, ["--network-namespace", "--netns"]),
     ],
 )
-def test_a_shell_completes_commands_flags_and_values(words, number, offered, run, monkeypatch, applied):  # noqa: PLR0917 - fixtures
+def test_a_shell_completes_commands_flags_and_values(words, number, offered, run, monkeypatch, applied):
     asked = {"_NETINIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
     for name, text in asked.items():
         monkeypatch.setenv(name, text)
