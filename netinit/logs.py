@@ -69,8 +69,9 @@ class Log:
 
     def _emit(self, line: str) -> None:
         stream = self._stream or sys.stderr
-        stream.write(line + "\n")
-        stream.flush()
+        if stream is not None:  # None when the process was started with stderr closed
+            stream.write(line + "\n")
+            stream.flush()
 
 
 def format_event(level: str, message: str, nanoseconds: int) -> str:

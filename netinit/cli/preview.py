@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from netinit import render
-from netinit.errors import OptionError
+from netinit.errors import NamespaceError, OptionError
 from netinit.host.detect import settle
-from netinit.host.netns import enter, leave, path_of
+from netinit.host.netns import enter, joined_user_namespace, leave, path_of
 from netinit.logs import Log
-from netinit.options import Options
+from netinit.options import AUTO, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 
@@ -40,11 +40,11 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
 def decide(options: Options, log: Log) -> Plan:
     """The plan of the options in the namespace that they name; NamespaceError when that cannot be looked into."""
     path = path_of(options.netns, options.pid)
-    left = enter(path) if path and _is_open(options) else None
+    left = _look_into(path) if path and options.ipv6 == AUTO else None
     try:
         settled = settle(options)
     finally:
-        if left is not None:
+        if left is not None and not joined_user_namespace():
             leave(left)
     made = plan(settled.options)
     for warning in settled.warnings + made.warnings:
@@ -52,9 +52,11 @@ def decide(options: Options, log: Log) -> Plan:
     return made
 
 
-def _is_open(options: Options) -> bool:
-    """Whether something is left to the namespace's addresses, so that it must be looked into."""
-    return options.ipv6 == "auto"
+def _look_into(path: str) -> int:
+    try:
+        return enter(path)
+    except NamespaceError as error:
+        raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None
 
 
 def _render_nft(wanted: Plan, options: Options, family: str) -> str:

@@ -44,9 +44,8 @@ def main() -> NoReturn:
     """Runs this process's command line and ends the process with its exit code."""
     code = run(sys.argv, _environment())
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
+        _flush()
+    except OSError:  # run has tried and told
         posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
     if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
         sys.exit(code)
@@ -57,16 +56,21 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """The exit code of a command line, program name first; errors have been told on stderr."""
     call = read_call(argv)
     try:
-        return _dispatch(call, environ)
+        code = _dispatch(call, environ)
+        _flush()
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
         return _report(call, environ, str(error), code)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
         return FAILED
+    except OSError as error:  # a full disk behind stdout, for example
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        return _report(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
     except Exception as error:  # noqa: BLE001 - a fault of ours: told in one line, with --debug in full
         return _report(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
+    return code
 
 
 def read_call(argv: Sequence[str]) -> Call:
@@ -141,6 +145,12 @@ def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> 
 
         traceback.print_exc()
     return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None when the process was started with it closed
+            stream.flush()
 
 
 def _environment() -> dict[str, str]:

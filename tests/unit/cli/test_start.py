@@ -193,3 +193,36 @@ def test_a_reader_that_goes_away_is_no_error_message():
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+def test_a_full_disk_is_an_error_and_a_closed_stream_is_none():
+    command = [sys.executable, "-I", "-S", MAIN]
+    for words in (["-n", "--ipv6", "on"], ["render", "--ipv6", "on"]):
+        done = subprocess.run(["bash", "-c", '"$@" >/dev/full', "-", *command, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "the system refuses: No space left on device" in done.stderr
+    for closed in ("2>&-", ">&- 2>&-", "<&- 2>&-"):
+        done = subprocess.run(["bash", "-c", f'"$@" {closed}', "-", *command, "-p", "0"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", ""), closed
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "en_US.ISO-8859-1"])
+def test_bytes_that_are_no_text_are_refused_readably_in_every_locale(locale):
+    command = [sys.executable.encode(), b"-I", b"-S", MAIN.encode(), b"-n"]
+    for words, environ in (([b"-b", b"80\xff\xc3\xa9"], {}), ([], {b"ISTIO_INBOUND_PORTS": b"80\xff\xc3\xa9"})):
+        done = subprocess.run([*command, *words], capture_output=True, check=False, env={b"LC_ALL": locale.encode(), **environ})
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.count(b"\n") == 1
+        assert b"is not a port" in done.stderr
+
+
+@pytest.mark.netns
+def test_a_dry_run_for_a_namespace_that_cannot_be_entered_says_what_to_do():
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"]
+    command = [*nobody, sys.executable, "-I", "-S", MAIN, "-n", "-b", "80", "--pid", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("; with --ipv6 on or off it need not be looked into\n")
+    done = subprocess.run([*command, "--ipv6", "off"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
