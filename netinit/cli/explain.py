@@ -1,0 +1,167 @@
+"""`netinit explain`: what happens to a connection, and which option made it so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from netinit.cli.flags import FlagCommand
+from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, ground_options, make_packet, question_options
+from netinit.logs import Log
+from netinit.options import Options
+from netinit.rules.packet import Packet
+from netinit.simulate.explain import Explanation, explain
+from netinit.simulate.packet import text_of
+from netinit.simulate.trace import UNKNOWN, Step
+
+
+@click.command("explain", cls=FlagCommand)
+@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
+@question_options
+@ground_options
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
+@click.option("--all", "everything", is_flag=True, help="Show also the rules that were looked at and do not hold.")
+def command(
+    options: Options, direction: str | None, pod: str, pod_ip: tuple[str, ...], live: bool, as_json: bool, everything: bool, **asked: Any
+) -> int:
+    """Tell what happens to one connection, and why.
+
+    The rules are those that the options plan; with --pid, --netns or --live the live ones; with --pod those of a pod's
+    init container. Nothing is sent and nothing is changed: the kernel's way through the rules is simulated, and where
+    it cannot be known, the answer says so.
+
+      netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'
+
+      netinit explain --from 10.9.9.9 --to-port 8080 inbound --pid 4711
+
+      kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
+    """
+    ground = find_ground(options, pod, pod_ip, live)
+    packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
+    side, answer, doubts = answer_question(ground, packet)
+    log = Log(options.log_level, as_json=options.log_as_json)
+    warnings = ground.warnings + doubts
+    if as_json:
+        sys.stdout.write(render_json(answer, side, warnings, everything=everything))
+        return 0
+    for warning in warnings:
+        log.warn(warning)
+    sys.stdout.write(render_text(answer, everything=everything))
+    return 0
+
+
+def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
+    """Where the rules are that decide, the answer, and doubts.
+
+    Where two places hold rules (iptables-nft and iptables-legacy), both are walked by the kernel in an order that
+    nobody can read; the answer counts only when the other place's rules do nothing to the packet.
+    """
+    found = {
+        side: explain(packet, rulesets[packet.family], ground.surroundings[packet.family], options=ground.options, origins=ground.origins)
+        for side, rulesets in ground.sides.items()
+        if packet.family in rulesets
+    }
+    acting = {side: answer for side, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
+    if len(acting) > 1:
+        names = " and ".join(acting)
+        side = next(iter(acting))
+        return side, acting[side], (f"{names} both have rules for this connection and the kernel walks both: remove one (netinit remove)",)
+    side, answer = next(iter((acting or found).items()))
+    return side, answer, ()
+
+
+def render_text(answer: Explanation, *, everything: bool) -> str:
+    """The sentence, the packet, the path, and what would change it."""
+    lines = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
+    place = None
+    shown = shown_steps(answer, everything=everything)
+    width = max([len(_head(step)) for step in shown if step.rule] or [0])
+    for step in shown:
+        if (step.hook, step.table) != place and step.table and step.rule:
+            place = (step.hook, step.table)
+            lines.append(f"  {step.hook}, table {step.table}")
+        lines.append(_line(answer, step, width))
+    if answer.changes:
+        lines += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
+    return "".join([line.rstrip() + "\n" for line in lines])
+
+
+def _head(step: Step) -> str:
+    return f"{step.chain} {step.rule.number if step.rule else '-'}"
+
+
+def _line(answer: Explanation, step: Step, width: int) -> str:
+    if step.rule is None:
+        return f"  * {step.outcome}" if not step.chain else f"    {step.chain}: {step.outcome}"
+    mark = {True: "✔", False: "·", None: "?"}[step.holds]
+    count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
+    origin = answer.origin_of(step)
+    why = step.rule.purpose + (f" ({origin})" if origin and origin != "always" else "")
+    return f"    {mark} {_head(step):<{width}}  {step.rule.text}{f'  # {why}' if why else ''}{count}"
+
+
+def describe_packet(packet: Packet) -> str:
+    """The packet in one line."""
+    source = text_of(packet.family, packet.source, None)
+    target = text_of(packet.family, packet.destination, packet.destination_port)
+    mark = f", mark {packet.mark}" if packet.mark else ""
+    if packet.in_interface:
+        return f"{packet.protocol.upper()} from {source} to {target}, coming in through {packet.in_interface}{mark}"
+    return f"{packet.protocol.upper()} from {source} to {target}, sent by uid {packet.uid}, gid {packet.gid}{mark}"
+
+
+def shown_steps(answer: Explanation, *, everything: bool) -> list[Step]:
+    """The steps worth telling: rules that hold or may hold, what the kernel does; on demand all."""
+    if everything:
+        return list(answer.trace.steps)
+    ends = ("the chain ends", "the policy is ACCEPT", "NAT is not asked")
+    return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
+
+
+def render_json(answer: Explanation, side: str, warnings: tuple[str, ...], *, everything: bool) -> str:
+    """An object as netinit/data/explain.schema.json describes it."""
+    trace = answer.trace
+    packet = trace.first
+    found = {
+        "verdict": answer.verdict,
+        "redirect_port": trace.redirect_port or None,
+        "original_destination": answer.original_destination,
+        "sentence": answer.sentence,
+        "transparent": trace.transparent,
+        "packet": {
+            "family": packet.family.name,
+            "direction": "inbound" if packet.in_interface else "outbound",
+            "protocol": packet.protocol,
+            "source": text_of(packet.family, packet.source, None),
+            "destination": answer.original_destination,
+            "interface": packet.in_interface,
+            "uid": packet.uid,
+            "gid": packet.gid,
+            "mark": packet.mark,
+        },
+        "reason": trace.reason,
+        "zone": trace.zone,
+        "source": side,
+        "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
+        "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
+        "warnings": list(warnings),
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _step_object(answer: Explanation, step: Step) -> dict[str, Any]:
+    return {
+        "hook": step.hook,
+        "table": step.table,
+        "chain": step.chain,
+        "number": step.rule.number if step.rule else None,
+        "rule": step.rule.text if step.rule else "",
+        "purpose": step.rule.purpose if step.rule else "",
+        "origin": answer.origin_of(step),
+        "outcome": step.outcome,
+        "holds": step.holds,
+        "packets": step.rule.packets if step.rule else None,
+    }

@@ -1,0 +1,217 @@
+"""Answers to "what happens to this connection, and why": a sentence, the path, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from netinit.options import CLASSIC, NONE, REDIRECT, Options
+from netinit.rules.foreign import Dnat, Goto
+from netinit.rules.layouts import plan
+from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
+from netinit.rules.network import Network
+from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.simulate.engine import simulate
+from netinit.simulate.packet import text_of
+from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
+from netinit.values import ALL
+
+DNS_LISTENER = 15053
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer. `sentence` begins with the verdict; `because` is the step that decided, where a rule did.
+
+    `changes` are options that would change the verdict, each as it would be given, with the verdict it would bring.
+    """
+
+    trace: Trace
+    sentence: str
+    because: Step | None
+    changes: tuple[tuple[str, str], ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)  # flag -> where it was given, for what is not a flag
+
+    @property
+    def verdict(self) -> str:
+        """captured, direct, dropped or unknown."""
+        return self.trace.verdict
+
+    @property
+    def original_destination(self) -> str:
+        """Where the packet was sent to, as `address:port`."""
+        first = self.trace.first
+        return text_of(first.family, first.destination, first.destination_port)
+
+    def origin_of(self, step: Step) -> str:
+        """The option, variable or annotation that made a step's rule; empty for rules of others."""
+        if step.rule is None or not step.rule.origin:
+            return ""
+        return self.origins.get(step.rule.origin, step.rule.origin)
+
+
+def explain(
+    packet: Packet,
+    ruleset: Ruleset,
+    surroundings: Surroundings,
+    *,
+    options: Options | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> Explanation:
+    """The answer for the first packet of a connection.
+
+    With `options`, those whose change would change the verdict are found by simulating it.
+    """
+    trace = simulate(packet, ruleset, surroundings)
+    because = find_cause(trace)
+    made = Explanation(trace, "", because, origins=origins or {})
+    changes = find_changes(options, packet, surroundings, trace.verdict) if options else ()
+    return Explanation(trace, _tell(made), because, changes, origins or {})
+
+
+def find_cause(trace: Trace) -> Step | None:
+    """The rule that decided: the one that led to the redirection, spared the packet, or ended its way.
+
+    A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
+    """
+    hits = trace.hits
+    if trace.fate in (DROPPED, REFUSED, UNKNOWN):
+        last = [step for step in trace.steps if step.rule is not None and step.holds is not False]
+        return last[-1] if last and trace.reason.startswith("rule") else None
+    if trace.verdict == CAPTURED:
+        kinds = (Tproxy,) if trace.transparent else (Redirect,)
+        places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]
+        return _leading_to(hits, places[-1]) if places else None
+    if trace.translated:
+        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, Dnat))
+    sparing = [
+        step
+        for step in hits
+        if step.rule and step.hook in (OUTPUT, PREROUTING) and step.table in (NAT, MANGLE)
+        and isinstance(step.rule.rule.target, Return | Accept)
+    ]  # fmt: skip
+    return sparing[-1] if sparing else None
+
+
+def _leading_to(hits: tuple[Step, ...], place: int) -> Step:
+    """The jump that led to the chain of a hit, unless the chain is a built-in one."""
+    step = hits[place]
+    for before in reversed(hits[:place]):
+        target = before.rule.rule.target if before.rule else None
+        if isinstance(target, Jump | Goto) and target.chain == step.chain and before.table == step.table:
+            only = step.rule is not None and len([hit for hit in hits if hit.chain == step.chain]) == 1
+            return before if only and before.chain not in (OUTPUT, PREROUTING) else step
+    return step
+
+
+def _tell(made: Explanation) -> str:
+    trace = made.trace
+    if trace.verdict == UNKNOWN:
+        return f"unknown: {trace.reason}"
+    if trace.verdict == DROPPED:
+        how = "refused, and its sender is told" if trace.fate == REFUSED else "dropped"
+        return f"dropped: it is {how}, because {trace.reason}" + _told_purpose(made)
+    if trace.verdict == CAPTURED:
+        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
+        how = "both addresses kept, " if trace.transparent else ""
+        return f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}" + _told_cause(made)
+    return _tell_direct(made)
+
+
+def _tell_direct(made: Explanation) -> str:
+    trace, last = made.trace, made.trace.last
+    target = text_of(last.family, last.destination, last.destination_port)
+    if trace.translated:
+        where = f"a rule that is not netinit's sends it to {target} instead"
+    elif trace.fate == DELIVERED:
+        port = f"port {last.destination_port}" if last.destination_port else "this pod"
+        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
+    elif trace.fate == FORWARDED:
+        where = f"is forwarded to {target} through {last.out_interface}"
+    else:
+        where = f"goes out to {target} through {last.out_interface}"
+    return f"direct: {where}" + _told_cause(made)
+
+
+def _told_cause(made: Explanation) -> str:
+    step = made.because
+    if step is None or step.rule is None:
+        return ", because no rule captures it"
+    if step.rule.purpose:
+        origin = made.origin_of(step)
+        return f", because {step.rule.purpose}" + (f" ({origin})" if origin and origin != "always" else "")
+    return f", because of a rule that is not netinit's: `{step.rule.text}` ({step.table} {step.chain}, rule {step.rule.number})"
+
+
+def _told_purpose(made: Explanation) -> str:
+    step = made.because
+    return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
+
+
+def find_changes(options: Options, packet: Packet, surroundings: Surroundings, verdict: str) -> tuple[tuple[str, str], ...]:
+    """Options that would change the verdict, each proven by simulating it: (as it would be given, the new verdict)."""
+    found: dict[str, str] = {}
+    for label, changed in _candidates(options, packet):
+        if changed == options:
+            continue
+        ruleset = load_plan(plan(changed), surroundings.family)
+        after = simulate(packet, ruleset, surroundings).verdict
+        if after not in (verdict, UNKNOWN):
+            found.setdefault(label, after)
+    return tuple(found.items())
+
+
+def _candidates(options: Options, packet: Packet) -> list[tuple[str, Options]]:
+    """One change an option, most specific first; those that make no valid options are left out."""
+    port, address = packet.destination_port, packet.destination
+    made: list[tuple[str, Callable[[], Options]]] = []
+
+    def offer(label: str, **changes: object) -> None:
+        made.append((label, lambda: options.replace(**changes)))
+
+    if not packet.in_interface:
+        host = Network((packet.family.version, address or 0, packet.family.bits))
+        _offer_networks(offer, options, host)
+        if options.layout != CLASSIC and port:
+            _offer_port(offer, "--istio-local-outbound-ports-exclude", "exclude_outbound_ports", options.exclude_outbound_ports, port)
+            _offer_port(offer, "--istio-outbound-ports", "outbound_ports", options.outbound_ports, port)
+            offer("without ISTIO_OUTBOUND_OWNER_GROUPS", owner_groups=ALL)
+            offer("without ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", exclude_owner_groups=())
+            offer("--redirect-dns --capture-all-dns", redirect_dns=True, capture_all_dns=True)
+            offer("--redirect-dns=false", redirect_dns=False)
+    elif port:
+        _offer_port(offer, "--istio-local-exclude-ports", "exclude_inbound_ports", options.exclude_inbound_ports, port)
+        if isinstance(options.inbound_ports, tuple):
+            _offer_port(offer, "--istio-inbound-ports", "inbound_ports", options.inbound_ports, port)
+        offer("--istio-inbound-ports '*'", inbound_ports=ALL)
+    if options.inbound_mode == NONE:
+        offer(f"--istio-inbound-interception-mode {REDIRECT}", inbound_mode=REDIRECT)
+    if options.layout != CLASSIC:
+        offer("without --istio-exclude-interfaces", exclude_interfaces=())
+        offer("--drop-invalid=false", drop_invalid=False)
+    offer("--ipv6 on", ipv6="on")
+    return [(label, change()) for label, change in made]
+
+
+def _offer_networks(offer: Callable[..., None], options: Options, host: Network) -> None:
+    """Taking out the excluded networks that the host is in, including or excluding the host."""
+    inside = [network for network in options.exclude_outbound_cidrs if network.family is host.family and network.first <= host.first <= network.last]
+    if inside:
+        kept = tuple(network for network in options.exclude_outbound_cidrs if network not in inside)
+        offer(f"remove {', '.join(map(str, inside))} from --istio-service-exclude-cidr", exclude_outbound_cidrs=kept)
+    offer(f"add {host} to --istio-service-exclude-cidr", exclude_outbound_cidrs=(*options.exclude_outbound_cidrs, host))
+    if isinstance(options.outbound_cidrs, tuple):
+        offer(f"add {host} to --istio-service-cidr", outbound_cidrs=(*options.outbound_cidrs, host))
+        offer("--istio-service-cidr '*'", outbound_cidrs=ALL)
+
+
+def _offer_port(offer: Callable[..., None], flag: str, name: str, ports: tuple[int, ...], port: int) -> None:
+    """Taking the port out of a list, or putting it in."""
+    if port in ports:
+        offer(f"remove {port} from {flag}", **{name: tuple(one for one in ports if one != port)})
+    else:
+        offer(f"add {port} to {flag}", **{name: (*ports, port)})
+
+
