@@ -70,7 +70,8 @@ system:
 
 $(PACKAGE): pyproject.toml | system
 	@$(call at_least_3_11,$(PYTHON)) || { echo "netinit wants Python 3.11 or newer; PYTHON=/path/to/python3 names one"; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1; } \
+	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install python3-venv"; exit 1; }
 	@echo "installing netinit and its tools into $(VENV)"
 	@log=$$(mktemp); \
 	if ! $(PIP) install -e '.[dev]' >"$$log" 2>&1; then \
