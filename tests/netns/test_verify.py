@@ -1,0 +1,159 @@
+"""Verify on the kernel: every way in which a pod can drift is named as what it is, and the exit code is 3."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from programming import FOLDERS, SIDECAR, TOOL, VARIANTS, apply_in, differences_in, load, needs, remove_in, run_tool, state
+
+from netinit.host.lab import Pod
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.network import IPV4
+from netinit.rules.xtables import render_restore, write_plan
+
+variants = pytest.mark.parametrize("variant", VARIANTS)
+OPTIONS = Options.from_argv([*SIDECAR, "-m", "TPROXY", "-c", "eth1", "--ipv6", "on"])
+
+# What somebody does -> how each line of the report begins.
+DRIFTS = {
+    "a rule deleted": ("-t nat -D ISTIO_OUTPUT -d 127.0.0.1/32 -j RETURN", ["missing: IPv4 nat ISTIO_OUTPUT rule 8: -d 127.0.0.1/32 -j RETURN"]),
+    "a rule added inside a chain": ("-t nat -I ISTIO_OUTPUT 3 -p tcp --dport 9 -j RETURN", ["extra: IPv4 nat ISTIO_OUTPUT rule 3: -p tcp -m tcp --dport 9 -j RETURN"]),
+    "the jump removed": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", ["missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT"]),
+    "a foreign rule before ours": ("-t nat -I OUTPUT -p tcp --dport 9 -j ACCEPT", ["shadowed: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"]),
+    "a chain emptied": ("-t nat -F ISTIO_IN_REDIRECT", ["missing: IPv4 nat ISTIO_IN_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15006"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def programmed(request):
+    """A pod with the rules of OPTIONS in one variant, for tests that put back what they change."""
+    from conftest import insist_on_namespaces
+
+    insist_on_namespaces(request.config)
+    needs(request.param)
+    with Pod() as pod:
+        apply_in(pod, OPTIONS.replace(backend=request.param))
+        yield pod, request.param
+
+
+@pytest.mark.parametrize("what", DRIFTS)
+def test_drift_is_named(programmed, what):
+    pod, variant = programmed
+    command, wanted = DRIFTS[what]
+    assert differences_in(pod, OPTIONS) == []
+    try:
+        pod.run([variant, *command.split()], check=True)
+        found = differences_in(pod, OPTIONS)
+        assert len(found) == len(wanted), found
+        for line, beginning in zip(found, wanted, strict=True):
+            assert line.startswith(beginning)
+    finally:
+        remove_in(pod, OPTIONS)
+        pod.run([variant, "-t", "nat", "-F", "OUTPUT"], check=True)
+        apply_in(pod, OPTIONS.replace(backend=variant))
+
+
+def test_a_moved_rule_is_named_with_its_place(programmed):
+    pod, variant = programmed
+    pod.run([variant, "-t", "nat", "-D", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
+    pod.run([variant, "-t", "nat", "-I", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
+
+    found = differences_in(pod, OPTIONS)
+
+    assert len(found) == 1
+    assert found[0].startswith("moved: IPv4 nat ISTIO_OUTPUT rule 1: -d 127.0.0.1/32 -j RETURN")
+    apply_in(pod, OPTIONS.replace(backend=variant, reconcile=True))
+    assert differences_in(pod, OPTIONS) == []
+
+
+def test_a_missing_policy_rule_or_route_or_address_is_named(programmed):
+    pod, variant = programmed
+    for command, wanted in (
+        ("ip rule del fwmark 1337 lookup 133", "missing: IPv4 routing: -4 rule fwmark 0x539 lookup 133"),
+        ("ip -6 route flush table 133", "missing: IPv6 routing: -6 route local default dev lo table 133"),
+        ("ip -6 addr del ::6/128 dev lo", "missing: IPv6 routing: address ::6/128 dev lo"),
+    ):
+        if pod.run(["sh", "-c", "command -v ip"]).returncode:
+            pytest.skip("ip is not installed: apt-get install iproute2")
+        pod.run(command.split(), check=True)
+        found = differences_in(pod, OPTIONS)
+        assert [line.startswith(wanted) for line in found] == [True], found
+        assert apply_in(pod, OPTIONS.replace(backend=variant)).changed
+        assert differences_in(pod, OPTIONS) == []
+
+
+@variants
+def test_leftovers_in_the_other_variant_are_named(pod, variant):
+    other = next(name for name in VARIANTS if name != variant)
+    for name in VARIANTS:
+        needs(name)
+    apply_in(pod, OPTIONS.replace(backend=variant))
+    load(pod, other, IPV4, render_restore(write_plan(plan(OPTIONS), IPV4)))
+
+    found = differences_in(pod, OPTIONS.replace(backend=variant))
+
+    assert [line.partition(": rules")[0] for line in found] == [f"leftover: {other}"]
+
+
+def test_an_operator_verifies_from_outside_by_pid(pod):
+    needs("iptables-nft")
+    arguments = [*SIDECAR, "--pid", str(pod.pid)]
+    assert outside("apply", *arguments).returncode == 0
+    listing = subprocess.run(
+        ["nsenter", "-t", str(pod.pid), "-n", "iptables-nft-save", "-t", "nat"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n" in listing
+    assert outside("verify", *arguments).returncode == 0
+
+    pod.run(["iptables-nft", "-t", "nat", "-F", "ISTIO_REDIRECT"], check=True)
+    drift = outside("verify", *arguments)
+
+    assert drift.returncode == 3, drift.stderr
+    assert "missing: IPv4 nat ISTIO_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15001" in drift.stdout + drift.stderr
+    assert outside("verify", "--netns", pod.path, *SIDECAR).returncode == 3
+    gone = outside("verify", *SIDECAR, "--pid", "4194304")
+    assert gone.returncode == 1
+    assert "/proc/4194304/ns/net: No such file or directory" in gone.stderr
+    assert "Traceback" not in gone.stderr
+
+
+def outside(*arguments):
+    """The tool run in the machine's own namespace."""
+    return subprocess.run([*TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(require_netns):
+    variant = "iptables-nft"
+    needs(variant)
+    with Pod(user_namespace=True) as pod:
+        before = state(pod)
+        arguments = [*SIDECAR, "--pid", str(pod.pid)]
+        applied = outside("apply", *arguments, "--backend", variant)
+        assert applied.returncode == 0, applied.stderr
+        verified = outside("verify", *arguments)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert "--uid-owner 1337 " in entered_by_nsenter(pod, f"{variant}-save"), "1337 of the pod, not of the node"
+
+        pod_rules = ["nsenter", "-t", str(pod.pid), "-U", "-n", variant, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"]
+        subprocess.run(pod_rules, check=True, env={"PATH": FOLDERS, "XTABLES_LOCKFILE": "/dev/null"})
+        assert outside("verify", *arguments).returncode == 3
+        assert outside("remove", "--pid", str(pod.pid)).returncode == 0
+        assert state(pod) == before
+
+
+def entered_by_nsenter(pod, *argv):
+    return subprocess.run(
+        ["nsenter", "-t", str(pod.pid), "-U", "-n", *argv], capture_output=True, text=True, check=True, env={"PATH": FOLDERS}
+    ).stdout
+
+
+def test_a_clean_pod_exits_0_and_an_empty_one_3(pod):
+    needs("iptables-nft")
+    empty = run_tool(pod, "verify", *SIDECAR)
+    assert empty.returncode == 3
+    assert "missing: IPv4 nat ISTIO_OUTPUT" in empty.stdout + empty.stderr
+
+    assert run_tool(pod, "apply", *SIDECAR).returncode == 0
+    assert run_tool(pod, "verify", *SIDECAR).returncode == 0
