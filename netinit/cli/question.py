@@ -92,7 +92,7 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
     if pod:
         from netinit.podfile import read_pod
 
-        facts = read_pod(_read_file(pod), pod)
+        facts = read_pod(read_file(pod), pod)
         options, origins, warnings = facts.options, facts.origins, (f"{facts.name}: {'; '.join(facts.notes)}",)
         addresses = addresses or facts.addresses
     if options.ipv6 == "auto":  # without a pod its addresses say, and without these both families count
@@ -145,7 +145,8 @@ def _read(text: str, read: Callable[[str], Any], label: str) -> Any:
         raise OptionError(f"{label}: {quote_value(text)} {error}") from None
 
 
-def _read_file(name: str) -> str:
+def read_file(name: str) -> str:
+    """The text of a file, or of stdin for -. OptionError, ParseError."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as error:
@@ -154,4 +155,4 @@ def _read_file(name: str) -> str:
         raise ParseError(f"--pod: {name} is not text in UTF-8") from None
 
 
-__all__ = ["DIRECTIONS", "Ground", "Question", "find_ground", "ground_options", "make_packet", "question_options"]
+__all__ = ["DIRECTIONS", "Ground", "Question", "find_ground", "ground_options", "make_packet", "question_options", "read_file"]
