@@ -142,7 +142,7 @@ class NftablesBackend(Backend):
 
 
 def _pick_ours(text: str) -> str:
-    """The owned tables of a listing."""
+    """The owned tables of a listing, as nft 1.0.6 prints them."""
     kept = []
     ours = False
     for line in text.splitlines(keepends=True):
@@ -150,7 +150,7 @@ def _pick_ours(text: str) -> str:
             ours = line.split()[2] in TABLE_NAMES
         if ours:
             kept.append(line)
-    return "".join(kept)
+    return "".join(kept).replace(" hook output priority dstnat;", " hook output priority -100;")  # nft 1.1
 
 
 def _make_change(script: str, plan: Plan, state: State) -> Change:
@@ -191,7 +191,7 @@ def _explain(result: Finished, path: str) -> NetinitError:
     if "Message too long" in said:
         return BackendUnavailableError(
             f"{cause}; the rules are too many for one transaction in a pod with a user namespace of its own:"
-            " list fewer networks, or raise net.core.wmem_default on the node",
+            " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node",
         )
     if any(words in said for words in WITHOUT_SUPPORT):
         kernel = _read_numbers(posix.uname().release)
