@@ -16,7 +16,9 @@ NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing 
 LOCKED_STATUS = 4
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
+CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
 WITHOUT_SUPPORT = (
+    CANNOT_OPEN,
     "do you need to insmod",
     "Table does not exist",
     "Protocol not supported",
@@ -81,7 +83,7 @@ class RestoreBackend(XtablesBackend):
         cause = f"{result.program}: {said}"
         if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
             return self._explain_lock(cause)
-        if any(words in said for words in WITHOUT_PRIVILEGE) and not detect.has_capability(detect.CAP_NET_ADMIN):
+        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(detect.CAP_NET_ADMIN):
             return BackendUnavailableError(
                 f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
             )
