@@ -1,0 +1,428 @@
+"""When things go wrong on the kernel: killed, raced, half refused, locked out, without programs or privileges."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import threading
+import time
+
+import pytest
+from programming import (
+    FOLDERS,
+    SIDECAR,
+    TOOL,
+    VARIANTS,
+    apply_in,
+    check_same,
+    differences_in,
+    listing,
+    load,
+    needs,
+    remove_in,
+    run_tool,
+    state,
+)
+
+from netinit import apply as applying
+from netinit.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.host.lab import APP_ID, PROXY_ID, Pod, drop_empty_tables, furnish, take_snapshot
+from netinit.options import Options
+from netinit.rules.network import IPV4, IPV6
+
+variants = pytest.mark.parametrize("variant", VARIANTS)
+KILLS = 200
+KILLS_OF_PYTHON = 20
+REDIRECT = (*SIDECAR, "--ipv6", "on")
+TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
+POD = {4: "10.77.0.2", 6: "fd77::2"}
+OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
+
+
+def start_tool(pod, *arguments, env=None):
+    """The tool, started inside as the leader of a process group of its own."""
+    with pod.entered():
+        return subprocess.Popen(
+            [*TOOL, *arguments],
+            env={"PATH": FOLDERS, **(env or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
+        )  # fmt: skip
+
+
+def end(process):
+    """What it said; it is gone."""
+    with process:
+        return process.communicate(timeout=30)[1]
+
+
+# Killed
+
+
+def test_after_a_kill_at_any_moment_the_next_run_ends_right(pod):
+    """Every moment of the first run, from before the interpreter is up to after the last commit."""
+    cases = []
+    for variant in VARIANTS:
+        for arguments in (REDIRECT, TPROXY):
+            needs(variant)
+            options = Options.from_argv([*arguments, "--backend", variant])
+            apply_in(pod, options)
+            wanted = forget_legacy_tables(state(pod))
+            remove_in(pod)
+            began = time.monotonic()
+            end(start_tool(pod, *arguments, "--backend", variant))
+            cases.append((variant, arguments, options, wanted, time.monotonic() - began))
+            remove_in(pod)
+    clean = forget_legacy_tables(state(pod))
+    chance = random.Random(7)
+    interrupted = {"nothing yet": 0, "half": 0, "all": 0}
+    for number in range(KILLS):
+        variant, arguments, options, wanted, duration = cases[number % len(cases)]
+        process = start_tool(pod, *arguments, "--backend", variant)
+        time.sleep(chance.uniform(0.2, 1.05) * duration)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+        left = forget_legacy_tables(state(pod))
+        interrupted["nothing yet" if left == clean else "all" if left == wanted else "half"] += 1
+
+        apply_in(pod, options)
+        check_same(forget_legacy_tables(state(pod)), wanted, f"kill {number} of {variant} {arguments}")
+        remove_in(pod)
+    check_same(forget_legacy_tables(state(pod)), clean, "not as before")
+    assert all(interrupted.values()), f"the kills missed a phase: {interrupted}"
+
+
+def forget_legacy_tables(text):
+    """Empty tables once used stay, and iptables-nft-save mentions those of the other variant in a comment."""
+    return drop_empty_tables(text)
+
+
+def test_when_python_alone_is_killed_its_programs_finish_before_the_next_run_looks(pod):
+    needs("iptables-nft")
+    options = Options.from_argv(TPROXY)
+    chance = random.Random(8)
+    apply_in(pod, options)
+    wanted = state(pod)
+    remove_in(pod)
+    began = time.monotonic()
+    end(start_tool(pod, *TPROXY))
+    duration = time.monotonic() - began
+    for number in range(KILLS_OF_PYTHON):
+        remove_in(pod)
+        process = start_tool(pod, *TPROXY)
+        time.sleep(chance.uniform(0.4, 1.0) * duration)
+        process.kill()
+        apply_in(pod, options)  # at once: the children may still be at work
+        end(process)
+        check_same(state(pod), wanted, f"kill {number}")
+
+
+# At the same time
+
+
+@variants
+@pytest.mark.parametrize("runs", [2, 5])
+def test_runs_at_the_same_time_end_as_one(pod, variant, runs):
+    needs(variant)
+    options = Options.from_argv([*TPROXY, "--backend", variant])
+    apply_in(pod, options)
+    wanted = state(pod)
+    remove_in(pod)
+
+    processes = [start_tool(pod, *TPROXY, "--backend", variant) for _ in range(runs)]
+    said = [end(process) for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * runs, said
+    assert sum("nothing to do" in text for text in said) == runs - 1, said
+    check_same(state(pod), wanted, "not as one run")
+
+
+def test_the_lock_of_the_namespace_is_waited_for_and_its_holder_named(pod):
+    needs("iptables-nft")
+    with pod.entered():
+        holder = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        refused = run_tool(pod, *REDIRECT, "--lock-timeout", "100ms")
+        assert refused.returncode == 1
+        assert f"the network namespace is being programmed by process {os.getpid()} (" in refused.stderr
+        assert "ISTIO" not in state(pod)
+
+        waiting = start_tool(pod, *REDIRECT, "--lock-timeout", "20s")
+        time.sleep(0.2)
+        assert waiting.poll() is None, "it did not wait"
+        fcntl.flock(holder, fcntl.LOCK_UN)
+        end(waiting)
+        assert waiting.returncode == 0
+    finally:
+        os.close(holder)
+    assert differences_in(pod, Options.from_argv(REDIRECT)) == []
+
+
+def test_the_lock_of_legacy_iptables_is_waited_for_and_its_holder_named(pod, tmp_path):
+    needs("iptables-legacy")
+    path = tmp_path / "xtables.lock"
+    path.touch()
+    more = {"env": {"XTABLES_LOCKFILE": str(path)}}
+    arguments = (*REDIRECT, "--backend", "iptables-legacy")
+    with path.open() as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        refused = run_tool(pod, *arguments, "--lock-timeout", "1s", **more)
+        assert refused.returncode == 1
+        assert f"{path} is held by process {os.getpid()} (" in refused.stderr
+        assert "wait for it, or raise --lock-timeout" in refused.stderr
+        assert "kernel lacks" not in refused.stderr
+        assert "ISTIO" not in state(pod)
+
+        waiting = start_tool(pod, *arguments, "--lock-timeout", "20s", **more)
+        time.sleep(0.3)
+        assert waiting.poll() is None, "it did not wait"
+        fcntl.flock(holder, fcntl.LOCK_UN)
+        end(waiting)
+        assert waiting.returncode == 0
+
+
+def test_a_locked_namespace_raises_a_locked_error(pod):
+    with pod.entered():
+        holder = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(holder, fcntl.LOCK_EX)
+            with pytest.raises(LockedError):
+                applying.apply(Options(lock_timeout=10**7))
+        finally:
+            os.close(holder)
+
+
+# Under traffic
+
+
+@variants
+def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
+    needs(variant)
+    furnish(pod, transparent=(15006,))
+    lives = [
+        Options.from_argv([*SIDECAR, "--ipv6", "on", "--reconcile", "--backend", variant, *more])
+        for more in (["-o", "9000"], ["-m", "TPROXY", "--drop-invalid"], ["-x", "10.9.0.0/16", "-c", "eth7"])
+    ]
+    apply_in(pod, lives[-1])
+    stop = threading.Event()
+    arrivals = []
+    callers = [
+        threading.Thread(target=call_on, args=(namespace, target, user, stop, arrivals))
+        for namespace, target, user in (
+            (pod.client, POD[4], 0), (pod.client, POD[6], 0), (pod, OUTSIDE[4], APP_ID), (pod, OUTSIDE[6], APP_ID)
+        )
+    ]  # fmt: skip
+    for caller in callers:
+        caller.start()
+    try:
+        began = time.monotonic()
+        rounds = 0
+        while time.monotonic() - began < 2.5:
+            apply_in(pod, lives[rounds % len(lives)])
+            rounds += 1
+    finally:
+        stop.set()
+        for caller in callers:
+            caller.join()
+
+    assert rounds > 10
+    assert len(arrivals) > 200
+    strays = {text for text in arrivals if text not in ("proxy 15001", "proxy 15006")}
+    assert strays == set(), f"of {len(arrivals)} connections in {rounds} changes"
+
+
+def call_on(namespace, host, user, stop, arrivals):
+    """Connects to port 80 again and again; says who answered, or what went wrong."""
+    import json
+
+    from netinit.host.lab.processes import creating_as
+
+    with namespace.entered():
+        while not stop.is_set():
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with creating_as(user, user):
+                connection = socket.socket(family, socket.SOCK_STREAM)
+            with connection:
+                connection.settimeout(3)
+                try:
+                    connection.connect((host, 80))
+                    answer = json.loads(connection.recv(4096))
+                    arrivals.append(f"{answer['name']} {answer['port']}")
+                except (OSError, ValueError) as error:
+                    arrivals.append(f"{host}: {error!r}")
+
+
+# Refused by one family
+
+
+@variants
+@pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
+def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there):
+    needs(variant)
+    load(pod, variant, IPV4, "*nat\n-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT\nCOMMIT\n")
+    if there:
+        apply_in(pod, Options.from_argv([*TPROXY, "--backend", variant, "-t", "99", "-r", "98"]))
+    before = state(pod)
+    break_program(tmp_path, variant.replace("iptables", "ip6tables") + "-restore", "out of luck")
+
+    failed = run_tool(
+        pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"}
+    )
+
+    assert failed.returncode == 1
+    assert "IPv6: " in failed.stderr
+    assert "out of luck" in failed.stderr
+    check_same(state(pod), before, "not as before")
+
+
+def break_program(folder, name, complaint, status=1):
+    """A program of this name that only fails, to stand first in PATH."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{complaint}' >&2\nexit {status}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_a_variant_without_kernel_support_makes_room_for_the_next(pod, tmp_path):
+    for variant in VARIANTS:
+        needs(variant)
+    for program in ("iptables", "ip6tables"):
+        break_program(tmp_path, f"{program}-nft-restore", "Failed to initialize nft: Protocol not supported")
+
+    done = run_tool(pod, *REDIRECT, env={"PATH": f"{tmp_path}:{FOLDERS}"})
+
+    assert done.returncode == 0, done.stderr
+    assert "programmed by iptables-legacy" in done.stderr
+    assert "ISTIO" not in listing(pod, "iptables-nft")
+    assert "ISTIO_OUTPUT" in listing(pod, "iptables-legacy")
+
+
+# Without programs or privileges
+
+
+def test_without_programs_the_error_names_each_candidate(pod):
+    hide = "for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec \"$@\""
+    failed = run_tool(pod, *REDIRECT, "--ipv6", "off", prefix=["unshare", "-m", "sh", "-c", hide, "sh"])
+
+    assert failed.returncode == 1
+    for name in VARIANTS:
+        assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_without_privileges_one_line_says_so(pod):
+    for prefix in (
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"],
+    ):
+        for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
+            failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
+            assert failed.returncode == 1
+            assert "neither root nor NET_ADMIN" in failed.stderr, failed.stderr
+            assert len(failed.stderr.splitlines()) == 1, failed.stderr
+
+
+def test_root_without_net_admin_learns_what_is_missing(pod):
+    prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"]
+    failed = run_tool(pod, *REDIRECT, prefix=prefix)
+
+    assert failed.returncode == 1
+    assert "NET_ADMIN is missing" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+# Choosing
+
+
+def test_choosing_leaves_no_trace_in_an_ipv4_pod(pod_v4only):
+    needs("iptables-nft")
+    apply_in(pod_v4only, Options.from_argv(SIDECAR))
+
+    assert names_of_legacy_tables(pod_v4only) == ["", ""]
+    tables = pod_v4only.run(["sh", "-c", "command -v nft >/dev/null && nft list tables || echo 'table ip nat'"]).stdout
+    assert tables == "table ip nat\n"
+    assert "KUBE" not in take_snapshot(pod_v4only)
+
+
+def names_of_legacy_tables(pod):
+    return [pod.run(["cat", f"/proc/net/{name}_tables_names"]).stdout for name in ("ip", "ip6")]
+
+
+def test_auto_follows_rules_of_ours_then_of_others_then_prefers_nft():
+    for variant in VARIANTS:
+        needs(variant)
+    foreign = "*filter\n-A INPUT -p tcp -m tcp --dport 9 -j ACCEPT\nCOMMIT\n"
+    options = Options.from_argv(SIDECAR)
+    with Pod() as pod:
+        load(pod, "iptables-legacy", IPV6, "*nat\nCOMMIT\n")
+        assert apply_in(pod, options).backend == "iptables-nft", "an empty legacy table is nobody's"
+        load(pod, "iptables-legacy", IPV4, foreign)
+        assert apply_in(pod, options).backend == "iptables-nft", "ours are there"
+        remove_in(pod)
+        assert apply_in(pod, options).backend == "iptables-legacy", "others use legacy"
+    with Pod() as pod:
+        load(pod, "iptables-nft", IPV4, foreign)
+        assert apply_in(pod, options).backend == "iptables-nft"
+
+
+# Hostile values
+
+HOSTILE = (
+    ("-p", "15001; touch /tmp/x"),
+    ("-p", "0"),
+    ("-p", "0x10"),
+    ("-p", "٨٠"),
+    ("-p", "99999999999999999999"),
+    ("-b", "1-65535"),
+    ("-b", "80,-1"),
+    ("-b", "80\n-A OUTPUT -j DROP"),
+    ("-d", "$(reboot)"),
+    ("-i", "::ffff:1.2.3.4/97/1"),
+    ("-i", "10.0.0.0/33"),
+    ("-i", "10.0.0.1"),
+    ("-x", "*"),
+    ("-u", "root'; -j ACCEPT"),
+    ("-u", "-1"),
+    ("-g", "4294967295"),
+    ("-c", "eth0 -j ACCEPT"),
+    ("-c", "abcdefghijklmnop"),
+    ("-k", "eth0\nCOMMIT"),
+    ("-m", "tproxy\n"),
+    ("-t", "0"),
+    ("-r", "255"),
+    ("-i", "-b"),
+    ("--dns-servers", "1.1.1.1 --redirect-dns"),
+    ("--layout", "classic\x00"),
+    ("--probe-timeout", "-5s"),
+    ("--no-such-flag", "1"),
+)
+
+
+def test_hostile_values_end_in_one_line_and_change_nothing(pod):
+    needs("iptables-nft")
+    apply_in(pod, Options.from_argv(REDIRECT))
+    before = take_snapshot(pod)
+    for arguments in HOSTILE:
+        if "\x00" in arguments[1]:
+            continue  # no argument can hold a NUL: the kernel ends it there
+        failed = run_tool(pod, *REDIRECT, "--reconcile", *arguments)
+        assert failed.returncode in (1, 2), (arguments, failed.stderr)
+        assert failed.stdout == ""
+        lines = [line for line in failed.stderr.splitlines() if not line.startswith("Usage:")]
+        assert len(lines) in (1, 2), (arguments, lines)
+        assert "Traceback" not in failed.stderr
+    check_same(take_snapshot(pod), before, "a hostile value changed something")
+
+
+def test_every_wrong_value_is_named_at_once(pod):
+    failed = run_tool(pod, "istio-iptables", "-p", "0", "-u", "nobody-here", "-i", "10.0.0.0/40")
+
+    assert failed.returncode == 1
+    assert all(flag in failed.stderr for flag in ("-p: '0'", "-u: 'nobody-here'", "-i: '10.0.0.0/40'")), failed.stderr
