@@ -33,6 +33,12 @@ class _NamedProtocol(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("number", ctypes.c_uint8))
 
 
+class _Protocol(ctypes.Structure):
+    """The C library's (getprotoent(3))."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("aliases", ctypes.c_void_p), ("number", ctypes.c_int))
+
+
 class _Flags:
     """Where a family's entry differs: the name of its part, and its flags."""
 
@@ -56,7 +62,10 @@ class Tables:
         self._entry_type: Any = ip4tc.ipt_entry if four else ip6tc.ip6t_entry
         for table in (ip4tc.Table, ip6tc.Table6):  # else a new target opens, and so creates, every table
             table.existing_table_names = dict.fromkeys(table.ALL, False)
-        self._fail: Any = xtables._EXIT_FN(lambda _, text: fail(text.decode("utf-8", "replace").strip()))  # noqa: SLF001
+        self._at = "libiptc"  # the line at hand, for what libxtables says; its values (%s) are out of reach
+        self._fail: Any = xtables._EXIT_FN(  # noqa: SLF001
+            lambda _, text: fail(f"{self._at}: {text.decode('utf-8', 'replace').strip().replace('%s', '...')}")
+        )
         xtables._xt_globals.exit_err = self._fail  # noqa: SLF001 - the library's own jumps over Python's frames
         self._extensions: Any = xtables.xtables(xtables.NFPROTO_IPV4 if four else xtables.NFPROTO_IPV6)
         self._printed = 0  # bytes that extensions have printed so far
@@ -79,14 +88,18 @@ class Tables:
     def execute(self, script: str) -> str:
         """Runs restore input, one commit a table. ApplyError names the line; tables before it are changed then."""
         handle: Any = None
+        table = ""
         for number, line in enumerate(script.splitlines(), 1):
-            where = f"libiptc: line {number}: {line!r}"
+            where = self._at = f"libiptc: line {number}: {line!r}"
             if line.startswith("*"):
+                table = line[1:]
                 handle = self._open(line[1:])
             elif handle is None:
                 raise ApplyError(f"{where} belongs to no table")
             elif line == "COMMIT":
-                self._check(self._api.iptc_commit(handle), "libiptc: the kernel refused the table's new rules")
+                self._check(
+                    self._api.iptc_commit(handle), f"libiptc: the kernel refused the new rules of table {table}"
+                )
                 self._api.iptc_free(handle)
                 handle = None
             else:
@@ -253,6 +266,8 @@ class Tables:
             extension: Any = None  # the match or target that the options at hand belong to
             for negated, option, values in _split_options(split_words(text)):
                 if option.startswith("--"):
+                    if extension is None:
+                        raise ValueError(f"unknown option {option}")  # noqa: TRY301
                     extension.parse(option[2:], ["!", *values] if negated else values)
                 elif option in ("-m", "-j", "-g"):
                     _finish(extension)
@@ -296,7 +311,7 @@ class Tables:
             setattr(packet, side, name)
             setattr(packet, f"{side}_mask", b"\xff" * (len(name) + (value[-1:] != "+")))
         elif option == "-p":
-            packet.proto = self._numbers[value] if value in self._numbers else int(value)
+            packet.proto = self._numbers.get(value) or _protocol_number(value)
             packet.flags |= self._flags.protocol
             bit = PROTOCOL
         elif option == "-f" and self._flags.fragment:
@@ -359,9 +374,19 @@ def _read_protocols() -> tuple[dict[int, str], dict[str, int]]:
     return names, numbers
 
 
+def _protocol_number(text: str) -> int:
+    """The number of a protocol by its name in /etc/protocols, or by itself."""
+    search = ip4tc._libc.getprotobyname  # noqa: SLF001
+    search.restype = ctypes.POINTER(_Protocol)
+    found = search(text.encode())
+    if not found and not text.isdecimal():
+        raise ValueError(f"unknown protocol {text}")
+    return int(found[0].number) if found else int(text)
+
+
 def _protocol_name(number: int) -> str:
     """The name that /etc/protocols gives, where there is one."""
     search = ip4tc._libc.getprotobynumber  # noqa: SLF001
-    search.restype = ctypes.POINTER(ctypes.c_char_p)  # the name is the structure's first field
+    search.restype = ctypes.POINTER(_Protocol)
     found = search(number)
-    return found[0].decode() if found else ""
+    return found[0].name.decode() if found else ""

@@ -138,7 +138,7 @@ def _load(family: Family, end: Callable[[str, str], None]) -> Tables:
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
-        return Tables(family, lambda text: end("ApplyError", f"libxtables: {text}"))
+        return Tables(family, lambda text: end("ApplyError", text))
     except ModuleNotFoundError as error:
         cause = MISSING_PACKAGE if error.name == "iptc" else f"cannot be imported: {error}; {OTHERWISE}"
     except FileNotFoundError as error:

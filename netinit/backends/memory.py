@@ -120,7 +120,8 @@ class MemoryKernel:
                     name, table = line[1:], _copy(self._find(line[1:], family))
                 elif line == "COMMIT" and table is not None:
                     _check_hooks(name, table)
-                    self.tables[family][name], table = table, None
+                    self._keep(name, table, family)
+                    table = None
                 else:
                     _change(line, name, table, family)
             except (ApplyError, ParseError) as error:
@@ -131,8 +132,12 @@ class MemoryKernel:
     def _find(self, name: str, family: Family) -> Table:
         if name not in HOOKS:
             raise ApplyError(f"table name {name!r} invalid")
-        policies = dict.fromkeys(HOOKS[name], "ACCEPT")
-        return self.tables[family].get(name) or Table(policies=policies, rules={hook: [] for hook in policies})
+        return self.tables[family].get(name) or _new_table(name)
+
+    def _keep(self, name: str, table: Table, family: Family) -> None:
+        """A table that nobody has put anything into is not listed; one that was emptied is."""
+        if name in self.tables[family] or table != _new_table(name):
+            self.tables[family][name] = table
 
 
 KERNEL = MemoryKernel()  # this process's, for those who bring none of their own
@@ -168,6 +173,10 @@ class MemoryBackend(XtablesBackend):
             except NetinitError as error:
                 failed[family] = error
         return failed
+
+
+def _new_table(name: str) -> Table:
+    return Table(policies=dict.fromkeys(HOOKS[name], "ACCEPT"), rules={hook: [] for hook in HOOKS[name]})
 
 
 def _copy(table: Table) -> Table:

@@ -1,0 +1,207 @@
+"""The backend libiptc on the kernel: what iptables-legacy programs and lists is the measure."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from legacy import (
+    DEFAULT,
+    FOREIGN_IPV4,
+    FOREIGN_IPV6,
+    LEGACY,
+    OTHER,
+    add_foreign_rules,
+    change_to,
+    feed_by_program,
+    filled,
+    fresh,
+    listing,
+    listings,
+    tables_of,
+)
+from netinit.apply import apply, remove
+from netinit.backends import libiptc
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.backends.restore import LegacyVariant
+from netinit.errors import NetinitError
+from netinit.host.lab import Pod, drop_empty_tables, take_snapshot
+from netinit.options import CLASSIC, Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.network import FAMILIES, IPV4, IPV6
+from programming import load, needs
+
+pytestmark = pytest.mark.netns
+
+GROUPS = {"java": "4001", "ftp": "4002"}  # machines do not have these groups: numbers stand for them
+
+
+@pytest.fixture(autouse=True)
+def libraries():
+    needs(LEGACY)
+    if importlib.util.find_spec("iptc") is None:
+        pytest.skip("python-iptables is not installed: pip install python-iptables")
+
+
+def read_cases(folder):
+    for path in sorted((folder / "rules").glob("*.json")):
+        text = path.read_text()
+        for name, number in GROUPS.items():
+            text = text.replace(name, number)
+        case = json.loads(text)
+        options = Options.from_argv(case["argv"], case["env"])
+        yield path.stem, options.replace(ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"]))
+
+
+# Equal to iptables-legacy
+
+
+def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
+    """Programmed among rules of others, then changed to other options, then removed; each step beside the program's."""
+    cases = list(read_cases(conformance))
+    assert cases
+    for name, options in cases:
+        with fresh() as namespace:
+            add_foreign_rules(namespace)
+            wanted = []
+            for step in (options, OTHER):
+                feed_by_program(change_to(LegacyVariant(), step).scripts)
+                wanted.append(listings())
+        with fresh() as namespace:
+            add_foreign_rules(namespace)
+            before = filled()
+            backend = LibiptcBackend()
+            state = backend.observe()
+            for step, want in zip((options, OTHER), wanted, strict=True):
+                backend.commit(backend.change(plan(step), state))
+                assert listings() == want, name
+                state = backend.observe()
+                assert state.seen.texts == want, name
+                assert backend.compare(plan(step), state) == (), name
+                assert backend.change(plan(step), state).scripts == {}, name
+            backend.commit(backend.removal(EMPTY_PLAN, state))
+            assert filled() == before, name
+
+
+def test_the_classic_layout_and_comments_in_the_kernel_come_out_the_same():
+    options = DEFAULT.replace(layout=CLASSIC, ipv6="off", rule_comments=True)
+    wanted = []
+    for backend in (LegacyVariant(comments=True), LibiptcBackend(comments=True)):
+        with fresh():
+            backend.commit(change_to(backend, options))
+            wanted.append(listings())
+    assert wanted[0] == wanted[1]
+    assert '-m comment --comment "' in wanted[1][IPV4]
+
+
+@pytest.mark.parametrize("programs", [(LibiptcBackend, LegacyVariant), (LegacyVariant, LibiptcBackend)])
+def test_one_removes_what_the_other_programmed(programs):
+    """iptables-legacy deletes a rule by comparing the kernel's bytes, so those are the same too."""
+    with fresh() as namespace:
+        add_foreign_rules(namespace)
+        before = filled()
+        programming, removing = programs[0](), programs[1]()
+        for options in (DEFAULT, OTHER):
+            programming.commit(change_to(programming, options))
+        assert filled() != before
+        removing.commit(removing.removal(EMPTY_PLAN, removing.observe()))
+        assert filled() == before
+
+
+def test_rules_of_others_are_listed_as_iptables_legacy_save_lists_them():
+    with fresh() as namespace:
+        load(namespace, LEGACY, IPV4, FOREIGN_IPV4)
+        load(namespace, LEGACY, IPV6, FOREIGN_IPV6)
+        want = listings()
+        assert LibiptcBackend().read(FAMILIES) == want
+        assert sum(text.count("\n-A ") for text in want.values()) == sum(
+            text.count("\n-A ") for text in (FOREIGN_IPV4, FOREIGN_IPV6)
+        )
+
+
+def test_a_match_that_this_host_does_not_have_is_named_and_marked():
+    """Another image's iptables may know more than ours: here ours has lost an extension."""
+    rules = "*filter\n-A INPUT -m statistic --mode nth --every 3 --packet 0 -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n"
+    with fresh() as namespace:
+        load(namespace, LEGACY, IPV4, rules)
+        answers = libiptc._ask({IPV4: lambda tables: list_without(tables, "statistic")})
+    assert "-A INPUT -m statistic [unknown to this host] -m mark --mark 0x1 -j ACCEPT\n" in answers[IPV4]
+
+
+def list_without(tables, missing):
+    find = tables._find_match
+    tables._find_match = lambda name, revision: (None, False) if name == missing.encode() else find(name, revision)
+    return tables.list_tables(("filter",))
+
+
+def test_a_revision_that_this_host_does_not_have_is_marked():
+    with fresh() as namespace:
+        load(namespace, LEGACY, IPV4, "*filter\n-A INPUT -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n")
+        answers = libiptc._ask({IPV4: list_newer})
+    assert "-A INPUT -m mark [unsupported revision] -j ACCEPT\n" in answers[IPV4]
+
+
+def list_newer(tables):
+    find = tables._find_match
+    tables._find_match = lambda name, revision: find(name, revision + 7)
+    return tables.list_tables(("filter",))
+
+
+# No traces
+
+
+def test_looking_creates_no_table_and_a_change_only_those_it_names():
+    with fresh():
+        assert LibiptcBackend().read(FAMILIES) == {IPV4: "", IPV6: ""}
+        assert tables_of(IPV4) == tables_of(IPV6) == []
+
+        errors = LibiptcBackend().feed({IPV4: "*nat\n-A OUTPUT -p tcp -j RETURN\nCOMMIT\n"})
+
+        assert errors == {}
+        assert (tables_of(IPV4), tables_of(IPV6)) == (["nat"], [])
+        LibiptcBackend().read(FAMILIES)
+        assert (tables_of(IPV4), tables_of(IPV6)) == (["nat"], [])
+
+
+def test_this_process_imports_nothing_and_keeps_no_child_and_no_descriptor():
+    with fresh():
+        before = descriptors()
+        backend = LibiptcBackend()
+        backend.commit(change_to(backend, DEFAULT))
+        backend.observe()
+        assert not {"iptc", "netinit.backends.iptc_tables"} & set(sys.modules)
+        assert sys.modules.get("distutils", "not touched") is not None
+        assert Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text() == ""
+        assert descriptors() == before
+
+
+def descriptors():
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())[:-1]
+
+
+# As the user meets it
+
+
+def test_a_pod_is_programmed_found_right_and_cleaned_up():
+    options = DEFAULT.replace(backend="libiptc")
+    with Pod() as pod, pod.entered():
+        before = drop_empty_tables(take_snapshot(pod))
+        first = apply(options)
+        assert (first.backend, first.changed) == ("libiptc", True)
+        assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001" in first.rules["IPv6"]
+        programmed = take_snapshot(pod)
+        assert not apply(options).changed
+        assert take_snapshot(pod) == programmed
+        with pytest.raises(NetinitError, match="reconcile"):
+            apply(options.replace(inbound_port=15016))
+        assert take_snapshot(pod) == programmed
+        assert apply(options.replace(inbound_port=15016, reconcile=True)).changed
+        assert "--to-ports 15016" in listing(IPV4)
+        remove(options)
+        assert drop_empty_tables(take_snapshot(pod)) == before

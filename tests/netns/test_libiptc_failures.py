@@ -1,0 +1,265 @@
+"""The backend libiptc where it cannot do its work: refusals, missing libraries, locks that others hold."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import posix
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from legacy import (
+    DEFAULT,
+    LEGACY,
+    OTHER,
+    add_foreign_rules,
+    change_to,
+    filled,
+    fresh,
+    listing,
+    listings,
+    tables_of,
+)
+from netinit.backends import libiptc
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.host.lab import Namespace
+from netinit.rules.network import FAMILIES, IPV4, IPV6
+from programming import needs
+
+pytestmark = pytest.mark.netns
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def libraries():
+    needs(LEGACY)
+    if importlib.util.find_spec("iptc") is None:
+        pytest.skip("python-iptables is not installed: pip install python-iptables")
+
+
+# Refusals
+
+
+def test_what_the_kernel_refuses_is_an_error_and_changes_nothing():
+    with fresh():
+        good = "*nat\n:A1 - [0:0]\n-A OUTPUT -j A1\nCOMMIT\n"
+        assert LibiptcBackend().feed(dict.fromkeys(FAMILIES, good)) == {}
+        before = listings()
+        for line, says in {
+            "-A PREROUTING -m owner --uid-owner 1337 -j RETURN": "the kernel refused the new rules of table nat: Invalid argument",
+            "-A OUTPUT -j NOWHERE": "can't find target NOWHERE",
+            "-A OUTPUT -m nonesuch -j RETURN": "can't find match nonesuch",
+            "-A OUTPUT -p tcp -m tcp --dport 65536 -j RETURN": "invalid port/service `...' specified",
+            "-A OUTPUT -j REDIRECT --to-ports 15001": "Need TCP, UDP, SCTP or DCCP with port specification",
+            "-A OUTPUT -m owner -j RETURN": "At least one of --uid-owner",
+            "-A OUTPUT --dport 80 -j RETURN": "unknown option --dport",
+            "-A OUTPUT -p nonesuch -j RETURN": "unknown protocol nonesuch",
+            "-A NOWHERE -j RETURN": "No chain/target/match by that name",
+            "-D OUTPUT -p tcp -j RETURN": "there is no such rule in the chain",
+            "-D OUTPUT 7": "Index of deletion too big",
+            "-I OUTPUT 7 -j RETURN": "Index of insertion too big",
+            "-X A1": "Too many links",
+            "-A OUTPUT -d 10.0.0.0/255.0.255.0 -j RETURN": "has a prefix length that is not a number",
+            "-E A1 A2": "is not understood",
+        }.items():
+            errors = LibiptcBackend().feed({IPV4: f"*nat\n-A OUTPUT -j ACCEPT\n{line}\nCOMMIT\n"})
+            assert list(errors) == [IPV4], line
+            assert isinstance(errors[IPV4], ApplyError), line
+            assert says in str(errors[IPV4]), line
+            assert f"line 3: {line!r}" in str(errors[IPV4]) or "new rules of table nat" in says, line
+            assert listings() == before, line
+        assert LibiptcBackend().feed({IPV6: "*nat\n-A OUTPUT -d 10.0.0.0/8 -j RETURN\nCOMMIT\n"})
+
+
+def test_a_rule_that_python_iptables_would_make_different_is_refused():
+    """Its NOTRACK has lost the flag that makes it one: the kernel would track what shall not be tracked."""
+    with fresh():
+        errors = LibiptcBackend().feed({IPV4: "*raw\n-A PREROUTING -j NOTRACK\nCOMMIT\n"})
+        assert "python-iptables would make it '-j CT'" in str(errors[IPV4])
+        assert "-A" not in listing(IPV4)
+
+
+def test_when_one_family_fails_the_other_is_put_back():
+    with fresh() as namespace:
+        add_foreign_rules(namespace)
+        backend = LibiptcBackend()
+        backend.commit(change_to(backend, DEFAULT))
+        before = filled()
+        change = change_to(backend, OTHER)
+        broken = change.replace(scripts={**change.scripts, "IPv6": change.scripts["IPv6"] + "*raw\n-X NONE\nCOMMIT\n"})
+        with pytest.raises(ApplyError, match=r"^IPv6: libiptc: line \d+: '-X NONE': No chain/target/match"):
+            backend.commit(broken)
+        assert filled() == before
+
+
+def test_a_child_that_crashes_is_an_error_of_its_family():
+    answers = libiptc._ask({IPV4: lambda _: os.kill(os.getpid(), signal.SIGKILL), IPV6: lambda _: "well"})
+    assert str(answers[IPV4]) == ("libiptc: the process for IPv4 was killed by signal 9; use --backend iptables-legacy")
+    assert isinstance(answers[IPV4], ApplyError)
+    assert answers[IPV6] == "well"
+
+
+def test_an_unforeseen_error_of_a_child_is_told():
+    answers = libiptc._ask({IPV4: lambda _: 1 / 0})
+    assert str(answers[IPV4]) == "libiptc: ZeroDivisionError: division by zero"
+
+
+# What is missing
+
+
+def test_without_privileges_the_error_names_them():
+    with Namespace("unprivileged") as namespace:
+        said = namespace.call(feed_and_tell, uid=1000, gid=1000)
+    assert said == (
+        "BackendUnavailableError: libiptc: table nat of IPv4 cannot be opened: Permission denied (you must be root); "
+        "legacy tables want NET_ADMIN and NET_RAW: securityContext.capabilities.add"
+    )
+
+
+def feed_and_tell():
+    errors = LibiptcBackend(own_files=False).feed({IPV4: "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n"})
+    return "".join(f"{type(error).__name__}: {error}" for error in errors.values())
+
+
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "iptc", None)
+    with fresh():
+        backend = LibiptcBackend()
+        with pytest.raises(
+            BackendUnavailableError, match="python-iptables: not installed: pip install python-iptables"
+        ):
+            backend.commit(change_to(backend, DEFAULT))
+
+
+@pytest.mark.parametrize(
+    ("hide", "says"),
+    [
+        ("mount -t tmpfs none /usr/sbin", "python-iptables: cannot be imported: /sbin/ldconfig is missing; install it"),
+        ("mount --bind /dev/null {libip4tc}", "python-iptables: finds no libxtables, libip4tc or libip6tc"),
+        ("mount --bind /dev/null {libxtables}", "python-iptables: finds no libxtables, libip4tc or libip6tc"),
+    ],
+)
+def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_remedy(hide, says):
+    """In a mount namespace from which they are gone."""
+    found = {name: next(Path("/usr/lib").rglob(f"{name}.so.*.*"), None) for name in ("libip4tc", "libxtables")}
+    unshare, python = shutil.which("unshare"), sys.executable
+    script = f"{hide.format_map(found)} && exec {python} -c '{PROGRAM}'"
+    done = subprocess.run(
+        [unshare, "--net", "--mount", "sh", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.startswith(says), done
+    assert "--backend" in done.stdout
+
+
+PROGRAM = """
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.rules.network import IPV4
+print(*LibiptcBackend().feed({IPV4: "*nat"}).values())
+"""
+
+
+# The lock
+
+
+@pytest.fixture
+def lock(tmp_path, monkeypatch):
+    """A lock file of this test's own in the place of /run/xtables.lock, which all the machine shares."""
+    path = tmp_path / "xtables.lock"
+    path.touch()
+    monkeypatch.setattr(libiptc, "XTABLES_LOCK", str(path))
+    return path
+
+
+@contextlib.contextmanager
+def held(path):
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+SCRIPT = "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n"
+
+
+def test_a_lock_held_by_another_is_waited_for_and_then_names_the_holder(lock):
+    with fresh(), held(lock):
+        started = time.monotonic()
+        with pytest.raises(LockedError, match=rf"libiptc: {lock} is held by process {os.getpid()} \(.*\): wait for it"):
+            LibiptcBackend(lock_timeout=2 * 10**8).feed({IPV4: SCRIPT})
+        assert 0.2 <= time.monotonic() - started < 5
+        assert tables_of(IPV4) == []
+
+
+def test_a_lock_that_becomes_free_is_taken(lock):
+    with fresh():
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            releasing = threading.Timer(0.2, fcntl.flock, (file, fcntl.LOCK_UN))
+            releasing.start()
+            descriptor = LibiptcBackend()._lock()
+            releasing.join()
+            assert descriptor is not None
+        with held_already(lock):
+            posix.close(descriptor)
+        assert LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT}) == {}
+
+
+@contextlib.contextmanager
+def held_already(path):
+    """Nobody else gets the lock when the block begins."""
+    with path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    yield
+
+
+def test_the_lock_is_held_while_the_rules_change(lock):
+    with fresh():
+        free = libiptc._ask
+        seen = []
+
+        def ask(jobs):
+            with held_already(lock):
+                seen.append(len(jobs))
+            return free(jobs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(libiptc, "_ask", ask)
+            assert LibiptcBackend().feed(dict.fromkeys(FAMILIES, SCRIPT)) == {}
+        assert seen == [2]
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_the_file_that_xtables_lockfile_names_is_the_lock(lock, tmp_path, monkeypatch):
+    named = tmp_path / "named.lock"
+    monkeypatch.setitem(posix.environ, b"XTABLES_LOCKFILE", str(named).encode())
+    with fresh(), held(lock):
+        assert LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT}) == {}
+        with held(named), pytest.raises(LockedError, match=str(named)):
+            LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT})
+
+
+def test_a_named_lock_that_cannot_be_opened_is_an_error(monkeypatch):
+    monkeypatch.setitem(posix.environ, b"XTABLES_LOCKFILE", b"/nonesuch/lock")
+    with pytest.raises(
+        BackendUnavailableError, match="XTABLES_LOCKFILE: '/nonesuch/lock' cannot be opened: No such file"
+    ):
+        LibiptcBackend().feed({IPV4: SCRIPT})
+
+
+def test_no_lock_is_needed_where_the_root_is_read_only_or_the_files_are_the_host_s(lock, monkeypatch):
+    with fresh(), held(lock):
+        assert LibiptcBackend(lock_timeout=0, own_files=False).feed({IPV4: SCRIPT}) == {}
+        monkeypatch.setattr(libiptc, "XTABLES_LOCK", "/proc/xtables.lock")
+        assert LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT}) == {}
+        assert listing(IPV4).count("-A OUTPUT -j RETURN") == 2

@@ -1,0 +1,94 @@
+"""The backend in memory against the real kernel: the same listings, and the same inputs refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from netinit.backends.memory import MemoryBackend, MemoryKernel
+from netinit.backends.restore import NftVariant
+from netinit.errors import ApplyError
+from netinit.host.lab import Namespace
+from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.network import FAMILIES, IPV4
+from programming import VARIANTS, needs
+from strategies import made_options
+
+pytestmark = pytest.mark.netns
+
+INPUTS = json.loads((Path(__file__).parents[1] / "unit" / "backends" / "memory_inputs.json").read_text())
+FOREIGN = """*nat
+:THEIRS - [0:0]
+-A PREROUTING -i eth9 -j RETURN
+-A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
+COMMIT
+"""
+SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def run_restore(variant, text):
+    """How iptables-restore ended and what it said, in the namespace that the test is in."""
+    done = subprocess.run([f"{variant}-restore", "--noflush"], input=text, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def list_rules(texts):
+    """The listings without the comments of iptables-save."""
+    return {family: [line for line in text.splitlines() if not line.startswith("#")] for family, text in texts.items()}
+
+
+@SOME
+@given(first=made_options(), second=made_options())
+def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
+    needs("iptables-nft")
+    with Namespace("memory") as namespace, namespace.entered():
+        real, fake = NftVariant(), MemoryBackend(kernel=MemoryKernel())
+        for backend in (real, fake):
+            assert backend.feed(dict.fromkeys(FAMILIES, FOREIGN)) == {}
+        for step in (first, second, None):
+            scripts = []
+            for backend in (real, fake):
+                state = backend.observe()
+                change = backend.change(plan(step), state) if step else backend.removal(EMPTY_PLAN, state)
+                backend.commit(change)
+                scripts.append(change.scripts)
+            assert scripts[0] == scripts[1]
+            assert list_rules(fake.read(FAMILIES)) == list_rules(real.read(FAMILIES))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_refusal_is_the_kernel_s_and_each_oddity_is_accepted_by_it(require_netns, variant):
+    needs(variant)
+    with Namespace("refusals") as namespace, namespace.entered():
+        ended = {name: run_restore(variant, join(case["input"]))[0] for name, case in INPUTS["refused"].items()}
+        accepted = [name for name, status in ended.items() if status == 0]
+    assert accepted == []
+    for name, case in INPUTS["accepted"].items():
+        with Namespace("oddities") as namespace, namespace.entered():
+            assert run_restore(variant, join(case["input"])) == (0, ""), name
+            if variant == "iptables-nft":
+                fake = MemoryKernel()
+                fake.execute(IPV4, join(case["input"]))
+                assert list_rules({IPV4: fake.list_tables(IPV4)}) == list_rules(NftVariant().read((IPV4,))), name
+
+
+def join(lines):
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_a_refused_table_leaves_both_kernels_as_they_were(require_netns):
+    needs("iptables-nft")
+    with Namespace("refusals") as namespace, namespace.entered():
+        real, fake = NftVariant(), MemoryKernel()
+        assert run_restore("iptables-nft", FOREIGN)[0] == 0
+        fake.execute(IPV4, FOREIGN)
+        for name, case in INPUTS["refused"].items():
+            assert run_restore("iptables-nft", join(case["input"]))[0] != 0, name
+            with pytest.raises(ApplyError):
+                fake.execute(IPV4, join(case["input"]))
+            assert list_rules({IPV4: fake.list_tables(IPV4)}) == list_rules(real.read((IPV4,))), name
