@@ -52,6 +52,7 @@ system:
 	command -v iptables-nft-restore >/dev/null || missing+=(iptables); \
 	command -v nft >/dev/null || missing+=(nftables); \
 	command -v ipset >/dev/null || missing+=(ipset); \
+	command -v ip >/dev/null || missing+=(iproute2); \
 	command -v gcc >/dev/null || missing+=(gcc); \
 	command -v $(PYTHON) >/dev/null || missing+=(python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \

@@ -30,7 +30,7 @@ def children():
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
-@pytest.mark.parametrize("backend", ["auto", "iptables-nft", "iptables-legacy"])
+@pytest.mark.parametrize("backend", ["auto", "iptables-nft", "iptables-legacy", "nftables"])
 def test_every_connection_arrives_where_it_must_in_both_families(backend):
     told = list(demo.play(backend))
     assert not texts(told, demo.BAD)
@@ -120,6 +120,7 @@ def test_without_root_the_remedy_stands_on_one_line():
     ("backend", "message"),
     [
         ("auto", "neither iptables nor nft is installed: apt-get install iptables"),
+        ("nftables", "--backend nftables finds none of its programs: apt-get install nftables"),
         ("iptables-legacy", "--backend iptables-legacy finds none of its programs: apt-get install iptables"),
     ],
 )
