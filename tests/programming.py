@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -47,8 +48,16 @@ COMMIT
 """
 
 
-def needs(variant: str) -> None:
-    """Skips where the variant's programs are missing."""
+def variant_of(backend: str) -> str:
+    """The variant of iptables whose programs see what the backend writes."""
+    return "iptables-legacy" if backend == "libiptc" else backend
+
+
+def needs(backend: str) -> None:
+    """Skips where the backend's programs, or those that show what it wrote, are missing."""
+    if backend == "libiptc" and importlib.util.find_spec("iptc") is None:
+        pytest.skip("python-iptables is not installed: pip install python-iptables")
+    variant = variant_of(backend)
     if shutil.which(f"{variant}-restore", path=FOLDERS) is None:
         pytest.skip(f"{variant}-restore is not installed: apt-get install iptables")
 

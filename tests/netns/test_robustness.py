@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import random
-import shutil
 import signal
 import socket
 import stat
@@ -15,6 +14,12 @@ import threading
 import time
 
 import pytest
+
+from netinit import apply as applying
+from netinit.errors import LockedError
+from netinit.host.lab import APP_ID, Pod, drop_empty_tables, furnish, take_snapshot
+from netinit.options import Options
+from netinit.rules.network import IPV4, IPV6
 from programming import (
     FOLDERS,
     SIDECAR,
@@ -30,12 +35,6 @@ from programming import (
     run_tool,
     state,
 )
-
-from netinit import apply as applying
-from netinit.errors import ApplyError, BackendUnavailableError, LockedError
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, drop_empty_tables, furnish, take_snapshot
-from netinit.options import Options
-from netinit.rules.network import IPV4, IPV6
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 KILLS = 200
@@ -308,7 +307,7 @@ def test_a_variant_without_kernel_support_makes_room_for_the_next(pod, tmp_path)
 
 
 def test_without_programs_the_error_names_each_candidate(pod):
-    hide = "for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec \"$@\""
+    hide = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
     failed = run_tool(pod, *REDIRECT, "--ipv6", "off", prefix=["unshare", "-m", "sh", "-c", hide, "sh"])
 
     assert failed.returncode == 1

@@ -6,10 +6,10 @@ import socket
 import struct
 
 import pytest
-from programming import SIDECAR, apply_in, needs
 
 from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
+from programming import SIDECAR, apply_in, needs
 
 OUTSIDE = {4: ("198.51.100.7", "203.0.113.7", "203.0.113.8"), 6: ("2001:db8::7", "2001:db8::8")}
 POD = {4: "10.77.0.2", 6: "fd77::2"}

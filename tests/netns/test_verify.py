@@ -5,13 +5,25 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from programming import FOLDERS, SIDECAR, TOOL, VARIANTS, apply_in, differences_in, load, needs, remove_in, run_tool, state
 
 from netinit.host.lab import Pod
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.network import IPV4
 from netinit.rules.xtables import render_restore, write_plan
+from programming import (
+    FOLDERS,
+    SIDECAR,
+    TOOL,
+    VARIANTS,
+    apply_in,
+    differences_in,
+    load,
+    needs,
+    remove_in,
+    run_tool,
+    state,
+)
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 OPTIONS = Options.from_argv([*SIDECAR, "-m", "TPROXY", "-c", "eth1", "--ipv6", "on"])
