@@ -159,19 +159,7 @@ def _make_change(script: str, plan: Plan, state: State) -> Change:
 
 def _miss_everything(written: Written) -> tuple[Difference, ...]:
     """The differences of a namespace in which none of the tables exists."""
-    found = []
-    for table, chains in written.items():
-        found.append(Difference(kind=MISSING, where=DIALECT, table=table, rule="the table itself"))
-        for name, chain in chains.items():
-            found.append(Difference(kind=MISSING, where=DIALECT, table=table, chain=name))
-            found += [
-                Difference(
-                    kind=MISSING, where=DIALECT, table=table, chain=name, number=number, rule=rule.text,
-                    purpose=rule.rule.comment, origin=rule.rule.origin,
-                )
-                for number, rule in enumerate(chain.rules, 1)
-            ]  # fmt: skip
-    return tuple(found)
+    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in written])
 
 
 def _explain(result: Finished, path: str) -> NetinitError:

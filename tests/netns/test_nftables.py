@@ -139,9 +139,9 @@ def handles_of(pod: Namespace) -> dict[str, str]:
         ("flush chain inet istio-proxy-nat istio-redirect", "missing: nft istio-proxy-nat istio-redirect rule 1: meta l4proto tcp counter redirect to :15001"),
         ("add chain inet istio-proxy-nat mine", "extra: nft istio-proxy-nat mine: the chain itself"),
         ("add set inet istio-proxy-nat mine { type ipv4_addr; }", "extra: nft istio-proxy-nat: set mine"),
-        ("add table inet istio-proxy-raw { chain x { accept; }; }", "extra: nft istio-proxy-raw: the table itself"),
+        ("add table inet istio-proxy-raw { chain x { accept; }; }", "extra: nft istio-proxy-raw: the whole table"),
         ("chain inet istio-proxy-nat output { policy drop; }", "missing: nft istio-proxy-nat output: type nat hook output priority -100; policy accept;"),
-        ("delete table inet istio-proxy-nat", "missing: nft istio-proxy-nat: the table itself"),
+        ("delete table inet istio-proxy-nat", "missing: nft istio-proxy-nat: the whole table"),
     ],
 )  # fmt: skip
 def test_whatever_somebody_changes_is_found_and_mended(inside, command, expected):

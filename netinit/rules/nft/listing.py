@@ -202,13 +202,12 @@ def compare_listing(written: Written, listing: Listing) -> tuple[Difference, ...
     """Every difference, in the order of tables, chains and rules; empty when the kernel is as planned."""
     found: list[Difference] = []
     for name in [*written, *[name for name in listing if name not in written]]:
-        planned = written.get(name)
-        listed = listing.get(name)
-        if listed is None:
-            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the table itself"))
-        elif planned is None:
-            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the table itself"))
-        found += _compare_table(name, planned or {}, listed or ListedTable(chains={}))
+        if name not in listing:
+            found.append(Difference(kind=MISSING, where=DIALECT, table=name, rule="the whole table"))
+        elif name not in written:
+            found.append(Difference(kind=EXTRA, where=DIALECT, table=name, rule="the whole table"))
+        else:
+            found += _compare_table(name, written[name], listing[name])
     return tuple(found)
 
 
