@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DIALECT = "nft"
+LONG_LIST = 10  # elements of a set that are shown
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
@@ -240,6 +241,8 @@ def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedCha
         if tag != "equal":
             missing += range(i1, i2)
             extra += range(j1, j2)
+    lists = {_skeleton(live.rules[place]): live.rules[place] for place in extra}
+    planned_lists = {_skeleton(texts[index]): texts[index] for index in missing}
     for index in missing:
         twin = next((place for place in extra if live.rules[place] == texts[index]), None)
         if twin is not None:
@@ -250,9 +253,28 @@ def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedCha
             table=table,
             chain=chain,
             number=(index if twin is None else twin) + 1,
-            rule=texts[index],
+            rule=_abridge(texts[index], lists),
             purpose=wanted.rules[index].rule.comment,
             origin=wanted.rules[index].rule.origin,
         )
     for place in extra:
-        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=live.rules[place])
+        rule = _abridge(live.rules[place], planned_lists)
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=rule)
+
+
+def _skeleton(text: str) -> str:
+    """The rule without the elements of its list."""
+    head, _, rest = text.partition("{ ")
+    return head + rest.partition(" }")[2]
+
+
+def _abridge(text: str, others: dict[str, str]) -> str:
+    """The rule for people: of a long list what the other side's rule of the same form does not have, and how many more."""
+    head, _, rest = text.partition("{ ")
+    body, _, tail = rest.partition(" }")
+    elements = body.split(", ")
+    if len(elements) <= LONG_LIST:
+        return text
+    known = set(others.get(_skeleton(text), "").replace("{ ", ", ").replace(" }", ", ").split(", "))
+    shown = ([element for element in elements if element not in known] or elements)[:LONG_LIST]
+    return f"{head}{{ {', '.join(shown)} and {len(elements) - len(shown)} more }}{tail}"

@@ -108,3 +108,15 @@ def test_a_rule_at_another_place_has_moved():
     rules = [{"rule": {"family": "inet", "table": "istio-proxy-mangle", "chain": "istio-divert", "handle": n, "expr": expr}} for n, expr in enumerate(([COUNTER, {"accept": None}], mark))]
     found = compare_listing(wanted, parse_listing(json.dumps({"nftables": [table, chain, *rules]})))
     assert [d.kind for d in found if d.chain == "istio-divert"] == ["moved"], [d.describe() for d in found]
+
+
+def test_of_long_lists_only_what_differs_is_shown():
+    networks = [f"10.{number}.0.0/17" for number in range(200)]
+    wanted = write_plan(plan(Options.from_argv(["-x", ",".join(networks)]).replace(ipv6="off")))
+    live = {"set": [{"prefix": {"addr": text.partition("/")[0], "len": 17}} for text in [*networks[1:], "172.16.0.0/17"]]}
+    rule = [{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": live}}, COUNTER, {"return": None}]
+    found = [d for d in compare_listing(wanted, parse_listing(listing_of(rule, chain="istio-output"))) if " more " in d.rule]
+    assert [(d.kind, d.rule) for d in found] == [
+        ("missing", "ip daddr { 10.0.0.0/17 and 199 more } counter return"),
+        ("extra", "ip daddr { 172.16.0.0/17 and 199 more } counter return"),
+    ]
