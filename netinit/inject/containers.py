@@ -129,9 +129,7 @@ class Overrides:
 
     def text(self) -> str:
         """The annotation's value."""
-        return gojson.encode(
-            {key: [gojson.ordered_container(item) for item in items] for key, items in self.saved.items() if items}
-        )
+        return gojson.encode({key: items for key, items in self.saved.items() if items})
 
     def reinsert(self, spec: Tree) -> None:
         """Add the saved containers that the spec lacks."""
@@ -142,26 +140,30 @@ class Overrides:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
     def apply(self, spec: Tree, original: Tree, template: Tree, injected: dict[str, list[str]]) -> bool:
-        """Lay the user's containers over the merged ones of the same name; whether there were any.
+        """Lay the user's containers over the merged ones of the same name; whether there are any to be saved.
 
         The saved ones come first; else those of the original, unless the injection of before had added them
         (`injected`, by list). An image `auto` means the template's.
         """
+        listed = {name for names_of_list in injected.values() for name in names_of_list}
         found: dict[str, list[Tree]] = {key: [] for key in LISTS}
+        fresh = False
         for key in LISTS:
             for name in names(template.get(key)):
                 match = find(self.saved[key], name)
                 if match is None and name not in injected.get(key, ()):
                     match = find(original.get(key), name)
+                    fresh = fresh or (match is not None and name not in listed)
                 if match is None:
                     continue
-                overlay = clone(match)
+                overlay = gojson.ordered_container(match)
                 if overlay.get("image") == AUTO_IMAGE:
                     del overlay["image"]
                 found[key].append(overlay)
                 spec.update(merge({key: sequence(spec.get(key))}, {key: [overlay]}))
+            found[key] += [item for item in self.saved[key] if find(found[key], string(item.get("name"))) is None]
         self.saved = found
-        return any(found.values())
+        return fresh
 
 
 def move_to_init(spec: Tree) -> None:

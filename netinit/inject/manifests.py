@@ -146,7 +146,7 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     if not isinstance(tree, dict):
         return None
     kind, version = tree.get("kind"), string(tree.get("apiVersion"))
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         return None
     groups, _, spec_path = _KINDS[kind]
     group = version.rpartition("/")[0]

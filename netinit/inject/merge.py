@@ -44,6 +44,20 @@ def merge(original: Tree, patch: Tree) -> Tree:
 
     Raises InjectionError when an item of a merged list lacks its key or a directive is unknown.
     """
+    for key in patch:
+        if key.startswith("$"):
+            return _merge_directed(original, patch)
+    result = dict(original)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(key, result.get(key), value, None)
+    return result
+
+
+def _merge_directed(original: Tree, patch: Tree) -> Tree:
+    """`merge` of a patch with directives."""
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
         replacement: Tree = _without_directives(patch)

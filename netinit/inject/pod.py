@@ -202,7 +202,7 @@ class _Injection:
         for overlay in overlays:
             self.template = merge(self.template, overlay)
             merged = merge(merged, overlay)
-        self.pod = clone(merged)
+        self.pod = merged
 
     def _native(self) -> bool:
         asked = self.annotations.get(NATIVE_SIDECAR)
@@ -213,7 +213,7 @@ class _Injection:
         _, spec = _parts(self.pod)
         original = self.original["spec"]
         injected = self.status.lists() if self.status else {}
-        if overrides.apply(spec, original, mapping(self.template.get("spec")), injected) and self.status is None:
+        if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
         self._follow_user(spec, security(find_proxy(overrides.saved)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.inject import gojson
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
-from netinit.inject.containers import PROXY, all_containers, find_proxy, named
+from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
 from netinit.inject.tree import Tree, clone, mapping, sequence
 
 __all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
@@ -73,9 +73,9 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
     port = action.get("port")
     if kind == "grpc" or not isinstance(port, str):
         return clone(action)  # type: ignore[no-any-return]
-    declared = {item.get("name"): item.get("containerPort") for item in named(container.get("ports"))}
-    if port in declared:
-        return {**clone(action), "port": declared[port]}
+    declared = find(container.get("ports"), port)
+    if declared is not None:
+        return {**clone(action), "port": declared.get("containerPort")}
     return {**clone(action), "port": int(port)} if port.isascii() and port.isdigit() else None
 
 

@@ -26,7 +26,7 @@ from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
 from netinit.inject.tree import Tree, clone, mapping, strings
 
-__all__ = ["Subject", "render"]
+__all__ = ["Subject", "render", "render_text"]
 
 DEFAULT_ID = 1337
 
@@ -52,7 +52,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     Raises InjectionError when the template fails, its output is no YAML mapping, or a value of the pod breaks out of
     its place.
     """
-    text = _text(name, config, pod, subject)
+    text = render_text(name, config, pod, subject)
     doubtful = _doubtful(config.sources[name], pod, subject)
     try:
         tree = goyaml.load(text)
@@ -70,11 +70,14 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     return tree
 
 
-def _text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
+def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
+    """The text that the template of that name gives for the pod. Raises InjectionError."""
     try:
         return config.templates[name].render(_data(config, pod, subject))
     except TemplateError as error:
         raise InjectionError(f"template {name!r}: {error}") from error
+    except UnicodeError as error:
+        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode: {error}") from error
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
@@ -251,7 +254,7 @@ def _defused_shape(
     for doubt in doubts:
         subject = doubt.defuse(changed, subject)
     try:
-        return goyaml.shape(_text(name, config, changed, subject))
+        return goyaml.shape(render_text(name, config, changed, subject))
     except (ParseError, InjectionError):
         return None
 

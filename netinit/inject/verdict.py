@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from netinit.errors import InjectionError, OptionError
 from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, find, find_proxy, named, security
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, security
 from netinit.inject.decision import INJECT, Decision, Step, decide
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
@@ -256,7 +256,7 @@ def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
     """Probes that stay as they are although they lead to a named port that is not declared."""
     if find_proxy(spec) is None:
         return []
-    after = {item.get("name"): item for key in ("containers", "initContainers") for item in named(spec.get(key))}
+    after = all_containers(spec)
     found = []
     for container in named(mapping(pod.get("spec")).get("containers")):
         for key in ("readinessProbe", "livenessProbe", "startupProbe"):
@@ -265,7 +265,7 @@ def _probe_findings(pod: Tree, spec: Tree) -> list[str]:
             if kind is None or container.get("name") == PROXY:
                 continue
             port = mapping(probe[kind]).get("port")
-            changed = mapping(mapping(after.get(container.get("name"))).get(key)) != probe
+            changed = mapping(mapping(find(after, string(container.get("name")))).get(key)) != probe
             what = f"{key} of {container.get('name')}: {kind} on port {port}"
             declared = [item.get("name") for item in sequence(container.get("ports")) if isinstance(item, dict)]
             if changed:

@@ -1,0 +1,127 @@
+"""How long injection takes: documents a second through the command, one pod through the library, and where time goes.
+
+    python tests/bench/inject.py [--documents 1000]
+
+The template is Istio's current one where the conformance data is at hand (NETINIT_CONFORMANCE), else our own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from netinit.inject import InjectionConfig, goyaml, inject_pod, load_config, rendering
+from netinit.inject import pod as injection
+from netinit.inject.defaults import default_config
+from netinit.inject.manifests import workloads
+
+ROOT = Path(__file__).parents[2]
+CONFORMANCE = Path(os.environ.get("NETINIT_CONFORMANCE") or ROOT.parent / "shared" / "conformance")
+SETTINGS = CONFORMANCE / "inject" / "current" / "settings" / "default"
+DEPLOYMENT = """apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: service-{number}
+  namespace: bench
+spec:
+  replicas: 3
+  selector:
+    matchLabels: {{app: service-{number}}}
+  template:
+    metadata:
+      labels: {{app: service-{number}, version: v1}}
+      annotations:
+        prometheus.io/port: "9102"
+    spec:
+      containers:
+      - name: server
+        image: registry.example.com/service-{number}:v1
+        ports:
+        - {{name: http, containerPort: 8080}}
+        - {{name: metrics, containerPort: 9102}}
+        env:
+        - {{name: NUMBER, value: "{number}"}}
+        readinessProbe:
+          httpGet: {{path: /ready, port: http}}
+        livenessProbe:
+          tcpSocket: {{port: 8080}}
+        resources:
+          requests: {{cpu: 100m, memory: 64Mi}}
+"""
+
+
+def read_config() -> tuple[InjectionConfig, list[str], str]:
+    """The configuration, the command's arguments for it, and what it is called."""
+    if not SETTINGS.is_dir():
+        return default_config(), [], "our own template"
+    files = {name: SETTINGS / name for name in ("config.yaml", "values.json", "mesh.yaml")}
+    arguments = ["--injectConfigFile", "--valuesFile", "--meshConfigFile"]
+    pairs = [word for pair in zip(arguments, map(str, files.values()), strict=True) for word in pair]
+    texts = [path.read_text() for path in files.values()]
+    return load_config(texts[0], values=texts[1], mesh=texts[2]), pairs, "Istio's current template"
+
+
+def percentile(times: list[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))] * 1000
+
+
+def measure(work: Callable[[], Any], times: int) -> list[float]:
+    found = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - started)
+    return found
+
+
+def bench_command(arguments: list[str], documents: int, repeat: int) -> float:
+    """The best time of the command on a stream of so many Deployments, process start included."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.yaml", Path(folder) / "out.yaml"
+        source.write_text("---\n".join(DEPLOYMENT.format(number=number) for number in range(documents)))
+        command = [sys.executable, "-m", "netinit", "inject", "-f", str(source), "-o", str(target), *arguments]
+        best = min(measure(lambda: subprocess.run(command, check=True, cwd=ROOT), repeat))
+        assert target.read_text().count("name: istio-proxy") == documents
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=1000)
+    given = parser.parse_args()
+    config, arguments, title = read_config()
+    print(f"injection with {title}")
+    small = bench_command(arguments, 1, 5)
+    print(f"  one Deployment as a process     {small * 1000:8.1f} ms")
+    large = bench_command(arguments, given.documents, 1)
+    print(f"  {given.documents} Deployments as a process  {large:8.2f} s   {given.documents / large:.0f} documents/s")
+    (workload,) = workloads(goyaml.load(DEPLOYMENT.format(number=1)))
+    pod = workload.pod()
+    inject_pod(pod, config, owner=workload.owner)
+    times = measure(lambda: inject_pod(pod, config, owner=workload.owner), given.pods)
+    print(f"  inject_pod                      p50 {percentile(times, 0.5):.2f} ms, p99 {percentile(times, 0.99):.2f} ms")
+    subject = rendering.Subject(owner=workload.owner, proxy=config.mesh.proxy)
+    (name,) = injection.select_templates({}, config)
+    text = rendering.render_text(name, config, pod, subject)
+    parts = {
+        "rendering": lambda: rendering.render_text(name, config, pod, subject),
+        f"reading its {len(text)} characters": lambda: goyaml.load(text),
+        "writing the result": lambda: goyaml.dump(inject),
+        "reading a Deployment": lambda: goyaml.load(DEPLOYMENT.format(number=1)),
+    }
+    inject = workload.with_pod(inject_pod(pod, config, owner=workload.owner))
+    for part, work in parts.items():
+        print(f"    {part:30} {percentile(measure(work, 200), 0.5):.2f} ms")
+    print(f"    {'loading the configuration':30} {percentile(measure(read_config, 5), 0.5):.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
