@@ -94,8 +94,16 @@ def converse(host: Host, packet: Packet, players: Players) -> Conversation:
     if server is None:
         return Conversation(REFUSED_BY_PORT if came_back else TIMEOUT, tuple(traces))
     if packet.protocol == "tcp" and came_back:
-        more = (packet.replace(flags=("ACK",), socket=inside), _answer(first, server).replace(flags=("ACK",)))
+        # Rules before NAT ask for a socket with the addresses that the packet has there; NAT has moved the real one.
+        moved = (first.last.destination, first.last.destination_port) != (packet.destination, packet.destination_port)
+        more = (
+            packet.replace(flags=("ACK",), socket=inside and not moved),
+            _answer(first, server).replace(flags=("ACK",)),
+        )
         traces += [host.process(one) for one in more]
+        if moved and traces[2].transparent:
+            # TPROXY finds no connection under these addresses and hands the packet to the listener, which resets it.
+            return Conversation(REFUSED_BY_PORT, tuple(traces), server)
         late = tuple(host.process(one.replace(has_socket=False, uid=None, gid=None)) for one in more)
         return Conversation(ANSWERED, tuple(traces), server, late)
     return Conversation(ANSWERED if came_back else TIMEOUT, tuple(traces), server)

@@ -1,0 +1,60 @@
+"""`netinit draw`: the chains as a picture."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from netinit.cli.explain import answer_question
+from netinit.cli.flags import FlagCommand
+from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
+from netinit.errors import OptionError
+from netinit.logs import Log
+from netinit.options import Options
+from netinit.rules.model import TABLES
+from netinit.rules.network import IPV4, IPV6
+from netinit.simulate.draw import FORMATS, make_picture
+
+FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
+
+
+@click.command("draw", cls=FlagCommand)
+@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
+@click.option("--format", "form", type=click.Choice(tuple(FORMATS)), default="text", show_default=True, help="In which form.")
+@click.option("--family", type=click.Choice(tuple(FAMILIES)), help="Which family (default: that of --to or --from, else ipv4).")
+@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Only this table; may be repeated.")
+@question_options
+@ground_options
+def command(
+    options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
+    pod_ip: tuple[str, ...], live: bool, **asked: Any,
+) -> int:  # fmt: skip
+    """Draw the way of packets through the chains: of the options' plan, of --pod, or live (--pid, --netns, --live).
+
+    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it.
+
+      netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
+    """
+    ground = find_ground(options, pod, pod_ip, live)
+    question = Question(direction=direction or "", **asked)
+    log = Log(options.log_level, as_json=options.log_as_json)
+    warnings = ground.warnings
+    side, trace, caption = next(iter(ground.sides)), None, ""
+    chosen = FAMILIES[family or "ipv4"]
+    if question.to or question.source:
+        packet = make_packet(question, ground.surroundings)
+        if family and packet.family is not chosen:
+            raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
+        chosen = packet.family
+        side, answer, doubts = answer_question(ground, packet)
+        trace, caption, warnings = answer.trace, answer.sentence, warnings + doubts
+    for warning in warnings:
+        log.warn(warning)
+    rulesets = ground.sides[side]
+    if chosen not in rulesets:
+        raise OptionError(f"--family: {chosen.name} is off in this namespace")
+    title = f"{chosen.name} rules, {'as planned' if side == 'plan' else f'live ({side})'}"
+    sys.stdout.write(FORMATS[form](make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)))
+    return 0
