@@ -78,7 +78,9 @@ def _read_here(options: Options) -> LiveRules:
 def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
     path = detect.programs(_VARIANTS[name], family).save
     if not path:
-        raise BackendUnavailableError(f"{family.program}-{_VARIANTS[name]}-save is not installed, so its rules cannot be read")
+        raise BackendUnavailableError(
+            f"{family.program}-{_VARIANTS[name]}-save is not installed, so its rules cannot be read"
+        )
     result = run.finish(run.start(path, ["-c"]))
     if result.status:
         raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
@@ -110,7 +112,11 @@ def _local_marks(family: Family) -> tuple[frozenset[int], int]:
     """The marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
     full = 0xFFFFFFFF
-    rules = [rule for rule in netlink.list_mark_rules(family.number) if rule.plain and rule.mask == full and rule.table in tables]
+    rules = [
+        rule
+        for rule in netlink.list_mark_rules(family.number)
+        if rule.plain and rule.mask == full and rule.table in tables
+    ]
     return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
 
 

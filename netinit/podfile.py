@@ -49,7 +49,9 @@ def read_pod(text: str, label: str) -> PodFacts:
     """The facts of the first pod, or pod template, in YAML or JSON (also a List). ParseError names `label`."""
     found = [one for document in goyaml.load_all(text) for one in workloads(document)]
     if not found:
-        raise ParseError(f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`")
+        raise ParseError(
+            f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
+        )
     notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
     return _facts(found[0], notes)
 
@@ -64,7 +66,9 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         notes += (f"options of its init container {string(container.get('name'))}",)
     else:
         options = _options_of_annotations(annotations)
-        notes += ("it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",)
+        notes += (
+            "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
+        )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     return PodFacts(one.title, options, origins, tuple(address for address in listed if address), notes)

@@ -31,7 +31,9 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         "outbound_cidrs": draw(st.one_of(st.just("*"), _networks)),
         "exclude_outbound_cidrs": draw(_networks),
         "ipv6": draw(st.sampled_from(("on", "on", "off"))),
-        "virtual_interfaces": draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple)) if interfaces else (),
+        "virtual_interfaces": draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple))
+        if interfaces
+        else (),
     }
     if draw(st.integers(0, 3)) == 0:
         return Options(layout=CLASSIC, keep_local_loopback=draw(st.booleans()), **common)
@@ -49,5 +51,3 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         exclude_owner_groups=draw(st.one_of(st.just(()), _groups)),
         **common,
     )
-
-

@@ -22,12 +22,16 @@ FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 
 @click.command("draw", cls=FlagCommand)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option("--format", "form", type=click.Choice(tuple(FORMATS)), default="text", show_default=True, help="In which form.")
-@click.option("--family", type=click.Choice(tuple(FAMILIES)), help="Which family (default: that of --to or --from, else ipv4).")
+@click.option(
+    "--format", "form", type=click.Choice(tuple(FORMATS)), default="text", show_default=True, help="In which form."
+)
+@click.option(
+    "--family", type=click.Choice(tuple(FAMILIES)), help="Which family (default: that of --to or --from, else ipv4)."
+)
 @click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Only this table; may be repeated.")
 @question_options
 @ground_options
-def command(
+def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
     pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
@@ -56,5 +60,7 @@ def command(
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     title = f"{chosen.name} rules, {'as planned' if side == 'plan' else f'live ({side})'}"
-    sys.stdout.write(FORMATS[form](make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)))
+    sys.stdout.write(
+        FORMATS[form](make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables))
+    )
     return 0

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from netinit.cli.flags import FlagCommand
-from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, ground_options, make_packet, question_options
+from netinit.cli.question import (
+    DIRECTIONS,
+    Ground,
+    Question,
+    find_ground,
+    ground_options,
+    make_packet,
+    question_options,
+)
 from netinit.logs import Log
 from netinit.options import Options
 from netinit.rules.packet import Packet
@@ -24,8 +32,15 @@ from netinit.simulate.trace import UNKNOWN, Step
 @ground_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
 @click.option("--all", "everything", is_flag=True, help="Show also the rules that were looked at and do not hold.")
-def command(
-    options: Options, direction: str | None, pod: str, pod_ip: tuple[str, ...], live: bool, as_json: bool, everything: bool, **asked: Any
+def command(  # noqa: PLR0917
+    options: Options,
+    direction: str | None,
+    pod: str,
+    pod_ip: tuple[str, ...],
+    live: bool,
+    as_json: bool,
+    everything: bool,
+    **asked: Any,
 ) -> int:
     """Tell what happens to one connection, and why.
 
@@ -60,7 +75,13 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     nobody can read; the answer counts only when the other place's rules do nothing to the packet.
     """
     found = {
-        side: explain(packet, rulesets[packet.family], ground.surroundings[packet.family], options=ground.options, origins=ground.origins)
+        side: explain(
+            packet,
+            rulesets[packet.family],
+            ground.surroundings[packet.family],
+            options=ground.options,
+            origins=ground.origins,
+        )
         for side, rulesets in ground.sides.items()
         if packet.family in rulesets
     }
@@ -68,7 +89,11 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     if len(acting) > 1:
         names = " and ".join(acting)
         side = next(iter(acting))
-        return side, acting[side], (f"{names} both have rules for this connection and the kernel walks both: remove one (netinit remove)",)
+        return (
+            side,
+            acting[side],
+            (f"{names} both have rules for this connection and the kernel walks both: remove one (netinit remove)",),
+        )
     side, answer = next(iter((acting or found).items()))
     return side, answer, ()
 

@@ -16,9 +16,13 @@ CLEAN, FOUND = 0, 1
 
 
 @click.command("lint", cls=FlagCommand)
-@click.option("--pod", default="", metavar="FILE|-", help="Look at the options of this pod's init container (YAML or JSON).")
+@click.option(
+    "--pod", default="", metavar="FILE|-", help="Look at the options of this pod's init container (YAML or JSON)."
+)
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option and message.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option and message."
+)
 def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
     """Find options that contradict each other, lose traffic or have no effect; touches nothing.
 
@@ -48,5 +52,7 @@ def _count(number: int, word: str) -> str:
 
 def render_json(found: tuple[Finding, ...]) -> str:
     """The findings as objects with severity (error, warning), kind, option and message."""
-    objects = [{"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message} for one in found]
+    objects = [
+        {"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message} for one in found
+    ]
     return json.dumps(objects, indent=2, ensure_ascii=False) + "\n"

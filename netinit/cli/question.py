@@ -54,13 +54,13 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that name a connection."""
     for decorate in reversed((
         click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
-        click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from; makes it inbound unless --uid is given."),
+        click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="A datagram instead of a TCP connection."),
-        click.option("--uid", default="", metavar="USER", help=f"Who connects: a number or a name (default: {APPLICATION}, an application)."),
+        click.option("--uid", default="", metavar="USER", help=f"Who connects: number or name (default: {APPLICATION})."),
         click.option("--gid", default="", metavar="GROUP", help="The group of who connects (default: the number of --uid)."),
-        click.option("--interface", default="", metavar="NAME", help="Where an inbound connection comes in (default: the default route's)."),
-        click.option("--mark", default=0, metavar="MARK", help="The firewall mark that its socket sets.", type=click.IntRange(0, 2**32 - 1)),
+        click.option("--interface", default="", metavar="NAME", help="Where it comes in (default: the default route's)."),
+        click.option("--mark", default=0, metavar="MARK", help="The mark that its socket sets.", type=click.IntRange(0, 2**32 - 1)),
     )):  # fmt: skip
         function = decorate(function)
     return function
@@ -70,7 +70,7 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
         click.option("--pod", default="", metavar="FILE|-", help="The rules that this pod's init container programs (YAML or JSON)."),
-        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="An address of the pod (default: of the live pod, of --pod, or a stand-in)."),
+        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="An address of the pod (default: that of --pod, or a stand-in)."),
         click.option("--live", is_flag=True, help="The live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
         function = decorate(function)
@@ -96,7 +96,9 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
         options, origins, warnings = facts.options, facts.origins, (f"{facts.name}: {'; '.join(facts.notes)}",)
         addresses = addresses or facts.addresses
     if options.ipv6 == "auto":  # without a pod its addresses say, and without these both families count
-        options = options.replace(ipv6="off" if addresses and all(family_of(one) is IPV4 for one in addresses) else "on")
+        options = options.replace(
+            ipv6="off" if addresses and all(family_of(one) is IPV4 for one in addresses) else "on"
+        )
     made = plan(options)
     return Ground(
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
@@ -127,12 +129,18 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     protocol = "udp" if question.udp else "tcp"
     if inbound:
         interface = _read(question.interface, read_interface, "--interface") if question.interface else ""
-        packet = make_inbound(around, source or SOMEBODY[family.version], host, port, protocol=protocol, interface=interface)
+        packet = make_inbound(
+            around, source or SOMEBODY[family.version], host, port, protocol=protocol, interface=interface
+        )
         if packet.destination is None:
-            raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
+            raise OptionError(
+                f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip"
+            )
         return packet.replace(mark=question.mark)
     if not host:
-        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
+        raise OptionError(
+            "--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection"
+        )
     uid = _read(question.uid, read_uid, "--uid") if question.uid else APPLICATION
     gid = _read(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
@@ -155,4 +163,13 @@ def read_file(name: str) -> str:
         raise ParseError(f"--pod: {name} is not text in UTF-8") from None
 
 
-__all__ = ["DIRECTIONS", "Ground", "Question", "find_ground", "ground_options", "make_packet", "question_options", "read_file"]
+__all__ = [
+    "DIRECTIONS",
+    "Ground",
+    "Question",
+    "find_ground",
+    "ground_options",
+    "make_packet",
+    "question_options",
+    "read_file",
+]

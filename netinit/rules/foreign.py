@@ -37,7 +37,7 @@ class OtherProtocol(Match):
     def nft(self) -> str:
         return f"meta l4proto != {self.name}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         return packet.protocol != self.name
 
     def describe(self) -> str:
@@ -66,7 +66,7 @@ class PortRange(Match):
         texts = [str(low) if low == high else f"{low}-{high}" for low, high in self.ranges]
         return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         if packet.protocol != self.protocol:
             return False
         port = packet.source_port if self.source else packet.destination_port
@@ -94,7 +94,7 @@ class TcpFlags(Match):
         mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
         return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         if packet.protocol != "tcp":
             return False
         if packet.flags is None:
@@ -120,7 +120,7 @@ class OwnerRange(Match):
     def nft(self) -> str:
         return spell_one_of(f"meta sk{self.kind}", (f"{self.first}-{self.last}",), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         if not packet.has_socket:
             return self.negated
         owner = packet.uid if self.kind == "uid" else packet.gid
@@ -147,7 +147,7 @@ class MaskedMark(Match):
         whose = "ct" if self.connection else "meta"
         return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
             return False  # xt_connmark says no, negated or not
         mark = packet.connection_mark if self.connection else packet.mark
@@ -197,7 +197,7 @@ class OtherState(Match):
     def nft(self) -> str:
         return f"ct state != {','.join([state.lower() for state in self.states])}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002
         if packet.state in self.states:
             return False
         return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else True
@@ -209,7 +209,7 @@ class OtherState(Match):
 class ForeignTarget(Target):
     """A target whose two spellings are the same in both families."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002 - see above
+    def xt(self, family: Family) -> str:  # noqa: ARG002
         return self._xt()
 
     def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002

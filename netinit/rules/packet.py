@@ -51,9 +51,11 @@ class Surroundings(Record):
         """Whether the host itself has the address."""
         if address is None:
             return None
-        return Network.parse(self.family.loopback).last == address or (
-            self.family.version == 4 and address >> 24 == 127  # noqa: PLR2004 - 127/8 of IPv4
-        ) or any(own == address for _, own in self.addresses)
+        return (
+            Network.parse(self.family.loopback).last == address
+            or (self.family.version == 4 and address >> 24 == 127)  # noqa: PLR2004
+            or any(own == address for _, own in self.addresses)
+        )
 
     def primary_address(self, interface: str) -> int | None:
         """The first address of an interface, which REDIRECT sends incoming packets to."""

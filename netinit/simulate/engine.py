@@ -100,7 +100,9 @@ class _Journey:
             return
         self._note("it comes in again through lo")
         # On lo the packet loses its socket, keeps its mark and its connection.
-        self._packet = self._packet.replace(in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None)
+        self._packet = self._packet.replace(
+            in_interface=LOOPBACK_DEVICE, out_interface="", has_socket=False, uid=None, gid=None
+        )
         self.come_in(looped=True)
 
     def come_in(self, *, looped: bool = False) -> None:
@@ -260,36 +262,44 @@ class _Journey:
     def _apply(self, target: Target, table: str, chain: LoadedChain, loaded: LoadedRule) -> str:
         """Does what a target that is no jump does."""
         place = self._place(table, chain, loaded)
-        if isinstance(target, Accept):
-            return _ACCEPTED
         if isinstance(target, Drop):
             return self._end(DROPPED, place)
         if isinstance(target, Reject | foreign.RejectWith):
             return self._end(REFUSED, place)
-        if isinstance(target, foreign.Nothing | foreign.Observe):
+        if (
+            isinstance(target, foreign.Nothing | foreign.Observe)
+            or self._change_mark(target)
+            or self._track_apart(target, table)
+        ):
             return _GO_ON
-        if self._change_mark(target):
-            return _GO_ON
-        if isinstance(target, TrackZone | foreign.Untrack) and table == RAW:
-            if self._connection is None and isinstance(target, TrackZone):
-                self._zone = target.zone
-            elif self._connection is None:
-                self._packet = self._packet.replace(state="UNTRACKED")
-            return _GO_ON
+        if isinstance(target, Accept) or self._send_elsewhere(target, table):
+            return _ACCEPTED
+        return self._end(UNKNOWN, f"{place}: netinit does not know the target")
+
+    def _track_apart(self, target: Target, table: str) -> bool:
+        """Gives the connection a zone, or none; a packet that has a connection already keeps it."""
+        if not isinstance(target, TrackZone | foreign.Untrack) or table != RAW:
+            return False
+        if self._connection is None and isinstance(target, TrackZone):
+            self._zone = target.zone
+        elif self._connection is None:
+            self._packet = self._packet.replace(state="UNTRACKED")
+        return True
+
+    def _send_elsewhere(self, target: Target, table: str) -> bool:
+        """Hands the packet to a socket or changes an address, where that is what the target does."""
         if isinstance(target, Tproxy):
             self._packet = self._packet.replace(mark=target.mark)
             self._port, self._transparent = target.port, True
-            return _ACCEPTED
-        if isinstance(target, Redirect) and table == NAT:
+        elif isinstance(target, Redirect) and table == NAT:
             self._redirect(target)
-            return _ACCEPTED
-        if isinstance(target, foreign.Dnat) and table == NAT and self._connection is not None:
+        elif isinstance(target, foreign.Dnat) and table == NAT and self._connection is not None:
             self._send_to(target)
-            return _ACCEPTED
-        if isinstance(target, foreign.SourceNat) and table == NAT:
+        elif isinstance(target, foreign.SourceNat) and table == NAT:
             self._packet = self._packet.replace(source=None)
-            return _ACCEPTED
-        return self._end(UNKNOWN, f"{place}: netinit does not know the target")
+        else:
+            return False
+        return True
 
     def _change_mark(self, target: Target) -> bool:
         """Marks the packet or its connection, where that is what the target does."""

@@ -116,7 +116,10 @@ def _tell(made: Explanation) -> str:
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
-        return f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}" + _told_cause(made)
+        return (
+            f"captured: goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
+            + _told_cause(made)
+        )
     return _tell_direct(made)
 
 
@@ -127,7 +130,9 @@ def _tell_direct(made: Explanation) -> str:
         where = f"a rule that is not netinit's sends it to {target} instead"
     elif trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
-        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
+        where = (
+            f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
+        )
     elif trace.fate == FORWARDED:
         where = f"is forwarded to {target} through {last.out_interface}"
     else:
@@ -150,7 +155,9 @@ def _told_purpose(made: Explanation) -> str:
     return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
 
 
-def find_changes(options: Options, packet: Packet, surroundings: Surroundings, verdict: str) -> tuple[tuple[str, str], ...]:
+def find_changes(
+    options: Options, packet: Packet, surroundings: Surroundings, verdict: str
+) -> tuple[tuple[str, str], ...]:
     """Options that would change the verdict, each proven by simulating it: (as it would be given, the new verdict)."""
     found: dict[str, str] = {}
     for label, changed in _candidates(options, packet):
@@ -175,7 +182,13 @@ def _candidates(options: Options, packet: Packet) -> list[tuple[str, Options]]:
         host = Network((packet.family.version, address or 0, packet.family.bits))
         _offer_networks(offer, options, host)
         if options.layout != CLASSIC and port:
-            _offer_port(offer, "--istio-local-outbound-ports-exclude", "exclude_outbound_ports", options.exclude_outbound_ports, port)
+            _offer_port(
+                offer,
+                "--istio-local-outbound-ports-exclude",
+                "exclude_outbound_ports",
+                options.exclude_outbound_ports,
+                port,
+            )
             _offer_port(offer, "--istio-outbound-ports", "outbound_ports", options.outbound_ports, port)
             offer("without ISTIO_OUTBOUND_OWNER_GROUPS", owner_groups=ALL)
             offer("without ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", exclude_owner_groups=())
@@ -197,7 +210,11 @@ def _candidates(options: Options, packet: Packet) -> list[tuple[str, Options]]:
 
 def _offer_networks(offer: Callable[..., None], options: Options, host: Network) -> None:
     """Taking out the excluded networks that the host is in, including or excluding the host."""
-    inside = [network for network in options.exclude_outbound_cidrs if network.family is host.family and network.first <= host.first <= network.last]
+    inside = [
+        network
+        for network in options.exclude_outbound_cidrs
+        if network.family is host.family and network.first <= host.first <= network.last
+    ]
     if inside:
         kept = tuple(network for network in options.exclude_outbound_cidrs if network not in inside)
         offer(f"remove {', '.join(map(str, inside))} from --istio-service-exclude-cidr", exclude_outbound_cidrs=kept)
@@ -213,5 +230,3 @@ def _offer_port(offer: Callable[..., None], flag: str, name: str, ports: tuple[i
         offer(f"remove {port} from {flag}", **{name: tuple(one for one in ports if one != port)})
     else:
         offer(f"add {port} to {flag}", **{name: (*ports, port)})
-
-

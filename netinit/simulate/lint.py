@@ -18,7 +18,7 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
 from netinit.values import ALL
 
 ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems
-DNS_LISTENER = 15053
+DNS_PORT, DNS_LISTENER = 53, 15053
 _FINAL = Accept | Drop | Reject | Return | Redirect | Tproxy
 _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
@@ -70,7 +70,10 @@ def _ignored_by_mode(options: Options) -> Iterator[Finding]:
             ("--istio-local-exclude-ports", options.exclude_inbound_ports),
         ):
             if value:
-                yield _idle(option, "--istio-inbound-interception-mode NONE programs nothing inbound; leave it out, or use REDIRECT")
+                yield _idle(
+                    option,
+                    "--istio-inbound-interception-mode NONE programs nothing inbound; leave it out, or use REDIRECT",
+                )
     if options.inbound_mode != TPROXY:
         for option, number, default in (
             ("--istio-inbound-tproxy-mark", options.tproxy_mark, 1337),
@@ -79,7 +82,10 @@ def _ignored_by_mode(options: Options) -> Iterator[Finding]:
             if number != default:
                 yield _idle(option, "only --istio-inbound-interception-mode TPROXY uses it")
     elif not options.inbound_ports:
-        yield _idle("--istio-inbound-interception-mode", "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports")
+        yield _idle(
+            "--istio-inbound-interception-mode",
+            "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports",
+        )
 
 
 def _ignored_lists(options: Options) -> Iterator[Finding]:
@@ -97,7 +103,10 @@ def _ignored_lists(options: Options) -> Iterator[Finding]:
         if value and not captures and not options.redirect_dns:
             yield _idle(option, "nothing outbound is captured; add -i '*', networks, or --istio-outbound-ports")
     if options.exclude_owner_groups and options.owner_groups != ALL:
-        yield _idle("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "ISTIO_OUTBOUND_OWNER_GROUPS names the groups already, so exceptions do not count")
+        yield _idle(
+            "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+            "ISTIO_OUTBOUND_OWNER_GROUPS names the groups already, so exceptions do not count",
+        )
     if options.outbound_ports and options.outbound_cidrs == ALL:
         yield _idle("--istio-outbound-ports", "--istio-service-cidr '*' captures every port already")
     if options.capture_all_dns and not options.redirect_dns:
@@ -110,22 +119,36 @@ def _shadowed_includes(options: Options) -> Iterator[Finding]:
     for network in included:
         cover = next((other for other in options.exclude_outbound_cidrs if _covers(other, network)), None)
         if cover is not None:
-            yield _shadowed("--istio-service-cidr", f"{network} is never captured, since --istio-service-exclude-cidr {cover} stands before it")
+            yield _shadowed(
+                "--istio-service-cidr",
+                f"{network} is never captured, since --istio-service-exclude-cidr {cover} stands before it",
+            )
         wider = next((other for other in included if other != network and _covers(other, network)), None)
         if wider is not None and cover is None:
-            yield Finding(WARNING, "redundant", "--istio-service-cidr", f"{network} lies in {wider}, which is listed too; one of them is enough")
+            yield Finding(
+                WARNING,
+                "redundant",
+                "--istio-service-cidr",
+                f"{network} lies in {wider}, which is listed too; one of them is enough",
+            )
     for port in options.outbound_ports:
         if port in options.exclude_outbound_ports:
-            yield _shadowed("--istio-outbound-ports", f"{port} is never captured, since --istio-local-outbound-ports-exclude lists it too")
+            yield _shadowed(
+                "--istio-outbound-ports",
+                f"{port} is never captured, since --istio-local-outbound-ports-exclude lists it too",
+            )
     wide = [network for network in options.exclude_outbound_cidrs if network.length == 0]
     for network in wide:
         if options.outbound_cidrs == ALL:
-            yield _shadowed("--istio-service-cidr", f"'*' captures no {network.family.name}, since --istio-service-exclude-cidr {network} excludes all of it")
+            yield _shadowed(
+                "--istio-service-cidr",
+                f"'*' captures no {network.family.name}, since --istio-service-exclude-cidr {network} excludes all of it",
+            )
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
             yield Finding(
                 WARNING, "contradiction", "--istio-exclude-interfaces",
-                f"{name} is among --kube-virt-interfaces too, whose rules stand first: its traffic is captured; name it in one of them",
+                f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them",
             )  # fmt: skip
 
 
@@ -143,7 +166,10 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
         for option, value in lists:
             sixes = [network for network in value if isinstance(network, Network) and network.family is IPV6]
             if sixes:
-                yield _idle(option, f"{', '.join(map(str, sixes))} has no effect, since IPv6 is off; use --ipv6 on, or leave it out")
+                yield _idle(
+                    option,
+                    f"{', '.join(map(str, sixes))} has no effect, since IPv6 is off; use --ipv6 on, or leave it out",
+                )
         if any(":" in server for server in options.dns_servers):
             yield _idle("--dns-servers", "IPv6 servers have no effect, since IPv6 is off")
         return
@@ -168,33 +194,56 @@ def _own_ports(options: Options) -> Iterator[Finding]:
                 f"{port} is the proxy's own ({own[port]}): connections to it would be handed to the proxy a second time; leave it out",
             )  # fmt: skip
     if options.layout != CLASSIC and options.tunnel_port in own:
-        yield Finding(ERROR, "own-port", "--inbound-tunnel-port", f"{options.tunnel_port} is also {own[options.tunnel_port]}; each wants a port of its own")
+        yield Finding(
+            ERROR,
+            "own-port",
+            "--inbound-tunnel-port",
+            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each wants a port of its own",
+        )
     if options.redirect_dns and DNS_LISTENER in own:
-        yield Finding(ERROR, "own-port", own[DNS_LISTENER], f"{DNS_LISTENER} is where captured DNS queries go; use another port")
-    if options.layout != CLASSIC and options.outbound_port == options.inbound_port and options.inbound_ports and options.inbound_mode != NONE:
+        yield Finding(
+            ERROR, "own-port", own[DNS_LISTENER], f"{DNS_LISTENER} is where captured DNS queries go; use another port"
+        )
+    if (
+        options.layout != CLASSIC
+        and options.outbound_port == options.inbound_port
+        and options.inbound_ports
+        and options.inbound_mode != NONE
+    ):
         yield Finding(
             WARNING, "own-port", "--inbound-capture-port",
             f"{options.inbound_port} is --envoy-port too: the proxy cannot tell inbound from outbound connections",
         )  # fmt: skip
     for port in options.outbound_ports:
         if port in own:
-            yield Finding(ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({own[port]}); leave it out")
+            yield Finding(
+                ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({own[port]}); leave it out"
+            )
 
 
 def _escaping_proxy(options: Options) -> Iterator[Finding]:
     """Applications that the rules take for the proxy."""
     if 0 in options.proxy_uids and options.layout != CLASSIC:
-        yield Finding(WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured")
+        yield Finding(
+            WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured"
+        )
     if 0 in options.proxy_gids and options.layout != CLASSIC:
-        yield Finding(WARNING, "proxy-owner", "--proxy-gid", "0 is root's group, the usual one of containers: what they send is not captured")
+        yield Finding(
+            WARNING,
+            "proxy-owner",
+            "--proxy-gid",
+            "0 is root's group, the usual one of containers: what they send is not captured",
+        )
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Captured DNS that goes round in circles: the proxy's own queries must go out."""
     if not options.redirect_dns:
         return
-    if 53 in options.exclude_outbound_ports:  # noqa: PLR2004 - the port of DNS
-        yield _shadowed("--redirect-dns", "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured")
+    if DNS_PORT in options.exclude_outbound_ports:
+        yield _shadowed(
+            "--redirect-dns", "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
+        )
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
             yield Finding(
@@ -202,15 +251,19 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
                 f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns",
             )  # fmt: skip
     for family, ruleset in rulesets.items():
-        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
+        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [
+            _ELSEWHERE[family]
+        ]
         for server in servers:
             for protocol in ("udp", "tcp"):
                 for uid in options.proxy_uids:
-                    port = _redirected(ruleset, family, server, 53, protocol, uid, options.proxy_gids[0])
+                    port = _redirected(
+                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0]
+                    )
                     if port == DNS_LISTENER:
                         yield Finding(
                             ERROR, "dns-loop", "--redirect-dns",
-                            f"the proxy's own queries ({protocol} to {server}, uid {uid}) come back to it: they would go round for ever",
+                            f"the proxy's own queries ({protocol} to {server}, uid {uid}) come back to it and go round for ever",
                         )  # fmt: skip
 
 
@@ -219,15 +272,15 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
     for family, ruleset in rulesets.items():
         for uid in options.proxy_uids:
             for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
-                port = _redirected(ruleset, family, host, 80, "tcp", uid, options.proxy_gids[0])
+                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0])
                 if port == options.outbound_port and options.outbound_port != options.inbound_port:
                     yield Finding(
                         ERROR, "loop", "--proxy-uid",
-                        f"what the proxy (uid {uid}) sends to {host} comes back to its own port {port}: connections would go round for ever",
+                        f"what the proxy (uid {uid}) sends to {host} comes back to its own port {port} and goes round for ever",
                     )  # fmt: skip
 
 
-def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, protocol: str, uid: int, gid: int) -> int:
+def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int) -> int:
     around = Surroundings(family=family, addresses=(("eth0", number_of(_POD[family])),))
     packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid)
     return Host(ruleset, around).process(packet).redirect_port
@@ -242,12 +295,19 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
                 if name not in reached:
                     origin = chain.rules[0].origin if chain.rules else table
                     if name not in _SPARE_CHAINS:
-                        yield Finding(WARNING, "unreachable", origin, f"the chain {name} of {table} ({family.name}) has rules, but no rule leads there")
+                        yield Finding(
+                            WARNING,
+                            "unreachable",
+                            origin,
+                            f"the chain {name} of {table} ({family.name}) has rules, but no rule leads there",
+                        )
                     continue
                 yield from _hidden_rules(chain, table, family)
 
 
-_SPARE_CHAINS = frozenset(("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND"))  # Istio makes them whether they are used or not
+_SPARE_CHAINS = frozenset(
+    ("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND")
+)  # Istio makes them whether they are used or not
 
 
 def _reached(chains: dict[str, LoadedChain]) -> set[str]:
@@ -336,4 +396,3 @@ def _shadowed(option: str, message: str) -> Finding:
 
 def _ports(ports: list[int]) -> str:
     return ", ".join(str(port) for port in ports)
-

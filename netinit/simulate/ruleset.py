@@ -50,7 +50,9 @@ def load_plan(plan: Plan, family: Family) -> Ruleset:
         tables[table] = {}
         for name, chain in chains.items():
             rules = tuple(
-                LoadedRule(number, written.text, parse_rule(written.text, family), written.rule.comment, written.rule.origin)
+                LoadedRule(
+                    number, written.text, parse_rule(written.text, family), written.rule.comment, written.rule.origin
+                )
                 for number, written in enumerate(chain.rules, 1)
             )
             tables[table][name] = LoadedChain(name, rules, ACCEPT if name in BUILTIN_CHAINS else "")

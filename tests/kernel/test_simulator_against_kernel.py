@@ -57,7 +57,9 @@ APP_PORTS = [port for port in PORTS if port not in (15001, 15006, 15008, 15053, 
 PROXY_PORTS = (15001, 15006, 15008, 15053)
 
 
-def _listen(server: str, tcp: tuple[int, ...], udp: tuple[int, ...], owner: int, transparent: bool = False) -> tuple[Listener, ...]:
+def _listen(
+    server: str, tcp: tuple[int, ...], udp: tuple[int, ...], owner: int, transparent: bool = False
+) -> tuple[Listener, ...]:
     return tuple(
         Listener(server, protocol, port, owner, owner, transparent and protocol == "tcp")
         for protocol, ports in (("tcp", tcp), ("udp", udp))
@@ -65,7 +67,9 @@ def _listen(server: str, tcp: tuple[int, ...], udp: tuple[int, ...], owner: int,
     )
 
 
-INSIDE = _listen("app", tuple(APP_PORTS), UDP_PORTS, APP) + _listen("proxy", PROXY_PORTS, (15053,), PROXY, transparent=True)
+INSIDE = _listen("app", tuple(APP_PORTS), UDP_PORTS, APP) + _listen(
+    "proxy", PROXY_PORTS, (15053,), PROXY, transparent=True
+)
 BEYOND = _listen("outside", tuple(port for port in PORTS if port != CLOSED), UDP_PORTS, 0)
 CLIENT = {IPV4: "10.77.0.1", IPV6: "fd77::1"}
 OTHERS = frozenset(number_of(host) for host in (*OUTSIDE, *CLIENT.values()))
@@ -102,7 +106,9 @@ class Attempt:
     @property
     def probe(self) -> Probe:
         ids = {"uid": self.uid, "gid": self.gid} if self.start == "pod" else {}
-        return Probe(self.host, self.port, udp=self.protocol == "udp", source=self.source or None, timeout=SILENCE, **ids)
+        return Probe(
+            self.host, self.port, udp=self.protocol == "udp", source=self.source or None, timeout=SILENCE, **ids
+        )
 
     def packet(self, around: Surroundings, number: int) -> Packet:
         port = 40000 + number
@@ -111,11 +117,15 @@ class Attempt:
                 around, self.host, self.port, protocol=self.protocol, uid=self.uid, gid=self.gid, source=self.source, source_port=port,
             )  # fmt: skip
         interface, host = ("eth0", CLIENT[self.family]) if self.start == "client" else (NEIGHBOUR, _beyond(self.family))
-        return make_inbound(around, host, self.host, self.port, protocol=self.protocol, interface=interface, source_port=port)
+        return make_inbound(
+            around, host, self.host, self.port, protocol=self.protocol, interface=interface, source_port=port
+        )
 
     def __repr__(self) -> str:
         who = f"uid {self.uid} gid {self.gid} in the pod" if self.start == "pod" else f"from {self.start}"
-        return f"{who} -> {self.protocol} {self.host} port {self.port}" + (f", bound to {self.source}" if self.source else "")
+        return f"{who} -> {self.protocol} {self.host} port {self.port}" + (
+            f", bound to {self.source}" if self.source else ""
+        )
 
 
 def _beyond(family: Family) -> str:
@@ -181,9 +191,15 @@ def _settle_neighbours(pod: Pod) -> None:
     for namespace in (pod, pod.client, *pod.neighbours.values()):
         with namespace.entered():
             ends[namespace.name] = IPRoute()
-    pairs = (("pod", "eth0", "client", "eth0", "fd77::2", "fd77::1"), ("pod", NEIGHBOUR, NEIGHBOUR, "eth0", "fd78::2", "fd78::1"))
+    pairs = (
+        ("pod", "eth0", "client", "eth0", "fd77::2", "fd77::1"),
+        ("pod", NEIGHBOUR, NEIGHBOUR, "eth0", "fd78::2", "fd78::1"),
+    )
     for one, device, other, its_device, address, its_address in pairs:
-        for near, card, far, its_card, host in ((one, device, other, its_device, its_address), (other, its_device, one, device, address)):
+        for near, card, far, its_card, host in (
+            (one, device, other, its_device, its_address),
+            (other, its_device, one, device, address),
+        ):
             index = ends[near].link_lookup(ifname=card)[0]
             hardware = ends[far].get_links(ends[far].link_lookup(ifname=its_card)[0])[0].get_attr("IFLA_ADDRESS")
             ends[near].neigh("replace", dst=host, lladdr=hardware, ifindex=index, state=0x80)
@@ -243,7 +259,10 @@ def surroundings(wanted: Plan, family: Family) -> Surroundings:
 def predict(wanted: Plan, attempts: list[Attempt]) -> list[Conversation]:
     players = Players(INSIDE, BEYOND, OTHERS)
     hosts = {family: Host(load_plan(wanted, family), surroundings(wanted, family)) for family in FAMILIES}
-    return [converse(hosts[one.family], one.packet(hosts[one.family].surroundings, number), players) for number, one in enumerate(attempts)]
+    return [
+        converse(hosts[one.family], one.packet(hosts[one.family].surroundings, number), players)
+        for number, one in enumerate(attempts)
+    ]
 
 
 def tell_expected(talk: Conversation, attempt: Attempt) -> str:
@@ -252,7 +271,10 @@ def tell_expected(talk: Conversation, attempt: Attempt) -> str:
         return talk.outcome
     came, family = talk.first.last, attempt.family
     before = ""
-    if attempt.protocol == "tcp" and (came.destination, came.destination_port) != (number_of(attempt.host), attempt.port):
+    if attempt.protocol == "tcp" and (came.destination, came.destination_port) != (
+        number_of(attempt.host),
+        attempt.port,
+    ):
         before = f", was to {text_of(family, number_of(attempt.host), attempt.port)}"
     here = text_of(family, came.destination, came.destination_port)
     return f"{talk.server.server}:{talk.server.port} at {here} from {text_of(family, came.source, None)}{before}"
@@ -262,7 +284,9 @@ def tell_actual(arrival: Arrival, family: Family) -> str:
     if arrival.outcome != "answered":
         return arrival.outcome
     peer = str(arrival.peer).rpartition(":")[0].strip("[]")
-    before = f", was to {arrival.original_destination}" if arrival.original_destination not in (None, arrival.local) else ""
+    before = (
+        f", was to {arrival.original_destination}" if arrival.original_destination not in (None, arrival.local) else ""
+    )
     return f"{arrival.server}:{arrival.port} at {arrival.local} from {peer}{before}"
 
 
@@ -273,8 +297,15 @@ def compare_fates(attempts: list[Attempt], talks: list[Conversation], arrivals: 
         # REJECT tells the sender by ICMP, which may meet the same rule, or a socket that is still busy connecting.
         unheard = talk.first.fate == REFUSED and actual == "timeout"
         if expected != actual and not unheard:
-            path = "\n".join(f"        {step.hook} {step.table} {step.chain}: {step.outcome}" for t in talk.traces for step in t.steps if step.holds is not False)
-            found.append(f"{attempt}\n    predicted: {expected} {talk.first.reason}\n    kernel:    {actual}{f' ({arrival.error})' if arrival.error else ''}\n{path}")
+            path = "\n".join(
+                f"        {step.hook} {step.table} {step.chain}: {step.outcome}"
+                for t in talk.traces
+                for step in t.steps
+                if step.holds is not False
+            )
+            found.append(
+                f"{attempt}\n    predicted: {expected} {talk.first.reason}\n    kernel:    {actual}{f' ({arrival.error})' if arrival.error else ''}\n{path}"
+            )
     return found
 
 
@@ -299,7 +330,9 @@ def compare_counters(live: dict[Family, Ruleset], attempts: list[Attempt], talks
                     else:
                         right = not wanted
                     if not right:
-                        found.append(f"{family} {table} {name} {loaded.number} `{loaded.text}`: predicted {wanted}, counted {packets}")
+                        found.append(
+                            f"{family} {table} {name} {loaded.number} `{loaded.text}`: predicted {wanted}, counted {packets}"
+                        )
     return found
 
 
@@ -313,7 +346,9 @@ def _is_noisy(rule) -> bool:
 def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt]) -> list[str]:
     """Every difference between prediction and kernel."""
     talks = predict(wanted, attempts)
-    unknown = [f"{one}: {talk.first.reason}" for one, talk in zip(attempts, talks, strict=True) if talk.outcome == UNKNOWN]
+    unknown = [
+        f"{one}: {talk.first.reason}" for one, talk in zip(attempts, talks, strict=True) if talk.outcome == UNKNOWN
+    ]
     assert not unknown, f"rules of our own are not understood: {unknown}"
     program(pod, dialect, wanted)
     forget_connections(pod)
@@ -354,7 +389,10 @@ def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
 def _report(pod: Pod, dialect: str, options: Options, wanted: Plan, attempts: list[Attempt]) -> str:
     """The connections that are at fault by themselves, made one at a time, and what would repeat them."""
     alone = [(one, disagree(pod, dialect, wanted, [one])) for one in attempts]
-    told = "\n".join(f"{one}\n  " + "\n  ".join(found) for one, found in alone if found) or "none alone: they disturb each other"
+    told = (
+        "\n".join(f"{one}\n  " + "\n  ".join(found) for one, found in alone if found)
+        or "none alone: they disturb each other"
+    )
     argv = " ".join(word or "''" for word in options.to_argv())
     variables = " ".join(f"{name}={value}" for name, value in options.to_environ().items())
     return f"{dialect}, seed {SEED}\noptions: {variables} {argv}\n{told}"

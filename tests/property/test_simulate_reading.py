@@ -22,7 +22,9 @@ def expand(rule: Rule) -> list[Rule]:
         if len(values) > 1 and not (field == "ports" and match.negated):
             singles = [match.replace(**{field: (value,)}) for value in values]
             rules = [
-                one.replace(matches=tuple(single if m == match else m for m in one.matches)) for one in rules for single in singles
+                one.replace(matches=tuple(single if m == match else m for m in one.matches))
+                for one in rules
+                for single in singles
             ]
     return rules
 
@@ -41,7 +43,9 @@ def test_a_written_rule_reads_as_itself(options: Options):
                     texts = write_rule(rule, family)
                     wanted = [read_as(one, family) for one in expand(rule)]
                     assert [parse_rule(text, family) for text in texts] == wanted
-                    assert all(same_rule(parse_rule(text, family), one) for text, one in zip(texts, wanted, strict=True))
+                    assert all(
+                        same_rule(parse_rule(text, family), one) for text, one in zip(texts, wanted, strict=True)
+                    )
 
 
 @given(made_options())

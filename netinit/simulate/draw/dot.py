@@ -27,8 +27,10 @@ def render_dot(picture: Picture) -> str:
                 if row.port or row.to in known
             ]
         lines.append("  }")
-    for port in dict.fromkeys(row.port for _, _, row in edges if row.port):
-        lines.append(f"  {_quote(f'proxy :{port}')} [shape=box, style=\"rounded,filled\", fillcolor=lightblue];")
+    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
+    lines += [
+        f'  {_quote(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];' for port in ports
+    ]
     for start, end, row in edges:
         lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
         lines.append(f"  {_quote(start)} -> {_quote(end)} [label={_quote(str(row.number))}{lit}];")
@@ -45,7 +47,9 @@ def _label(box: Box) -> str:
     lines = [box.name + (f" (policy {box.policy})" if box.policy else ""), ""]
     for row in box.rows:
         count = f" [{row.packets}]" if row.packets is not None else ""
-        lines.append(f"{'> ' if row.hit else ''}{row.number if not row.more else '...'} {row.condition or 'all'} -> {row.target}{count}")
+        lines.append(
+            f"{'> ' if row.hit else ''}{row.number if not row.more else '...'} {row.condition or 'all'} -> {row.target}{count}"
+        )
     return '"' + "".join([_escape(line) + "\\l" for line in lines]) + '"'
 
 

@@ -27,8 +27,8 @@ def render_mermaid(picture: Picture) -> str:
                 if row.port or row.to in known
             ]
         lines.append("  end")
-    for port in dict.fromkeys(row.port for _, _, row in edges if row.port):
-        lines.append(f'  proxy_{port}(["proxy :{port}"]):::proxy')
+    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
+    lines += [f'  proxy_{port}(["proxy :{port}"]):::proxy' for port in ports]
     for number, (start, end, row) in enumerate(edges):
         lines.append(f"  {start} {'==>' if row.hit else '-->'}|{row.number}| {end}")
         if row.hit:
@@ -39,7 +39,15 @@ def render_mermaid(picture: Picture) -> str:
 
 def _node(table: str, chain: str) -> str:
     """An identifier of letters, digits and underscores; different for different chains."""
-    return "_".join([table, *["".join(c if c.isalnum() and c.isascii() else f"x{ord(c):x}x" for c in part) for part in chain.split("_")]])
+    return "_".join(
+        [
+            table,
+            *[
+                "".join(c if c.isalnum() and c.isascii() else f"x{ord(c):x}x" for c in part)
+                for part in chain.split("_")
+            ],
+        ]
+    )
 
 
 def _style(box: Box) -> str:

@@ -68,14 +68,18 @@ class Picture:
     lit: bool = False
 
 
-def make_picture(ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()) -> Picture:
+def make_picture(
+    ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()
+) -> Picture:
     """The picture of a family's rules (of all tables, or those named); the rules that held in `trace` are lit."""
     hits = {(step.table, step.chain, step.rule.number) for step in trace.hits if step.rule} if trace else set()
     order = [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]
     panels = []
     for table in order:
         chains = ruleset.tables.get(table, {})
-        if (tables and table not in tables) or not any(chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()):
+        if (tables and table not in tables) or not any(
+            chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()
+        ):
             continue
         boxes = [_box(table, chains[name], hits) for name in _in_order(chains)]
         panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))

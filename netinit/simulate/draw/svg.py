@@ -43,7 +43,9 @@ class _Card:
 
     def exit(self, number: int) -> tuple[float, float]:
         """Where the arrow of a row begins."""
-        return self.x + self.width, self.y + self.row_tops[number] + _row_height(self.box.rows[number]) / 2 - _ROW_GAP / 2
+        return self.x + self.width, self.y + self.row_tops[number] + _row_height(
+            self.box.rows[number]
+        ) / 2 - _ROW_GAP / 2
 
     @property
     def entry(self) -> tuple[float, float]:
@@ -95,7 +97,9 @@ def _draw_panel(panel: Panel, top: float, *, lit: bool) -> tuple[list[str], floa
     """The parts of a table's panel, its width and its height."""
     cards = {box.name: _measure(box) for box in panel.boxes}
     ranks = _rank(panel)
-    columns = [[cards[box.name] for box in panel.boxes if ranks[box.name] == rank] for rank in range(max(ranks.values()) + 1)]
+    columns = [
+        [cards[box.name] for box in panel.boxes if ranks[box.name] == rank] for rank in range(max(ranks.values()) + 1)
+    ]
     x = _MARGIN + 20.0
     lowest = _place(columns, cards, top + 44)
     for column in columns:
@@ -126,8 +130,20 @@ def _measure(box: Box) -> _Card:
     for row in box.rows:
         tops.append(y)
         y += _row_height(row)
-        words = max(len(_purpose(row)) * _WORDS * _SANS, len(_cut(row.condition)) * _RULE * _MONO) if row.purpose else len(_condition(row)) * 10.5 * _MONO
-        width = max(width, 30 + words + 16 + _chip_width(row) + _PAD + (len(str(row.packets)) * 6.5 + 14 if row.packets is not None else 0))
+        words = (
+            max(len(_purpose(row)) * _WORDS * _SANS, len(_cut(row.condition)) * _RULE * _MONO)
+            if row.purpose
+            else len(_condition(row)) * 10.5 * _MONO
+        )
+        width = max(
+            width,
+            30
+            + words
+            + 16
+            + _chip_width(row)
+            + _PAD
+            + (len(str(row.packets)) * 6.5 + 14 if row.packets is not None else 0),
+        )
     return _Card(box, width, y + 4, row_tops=tops)
 
 
@@ -146,7 +162,9 @@ def _condition(row: Row) -> str:
 def _cut(text: str) -> str:
     """The condition without the names of modules, which its options imply, and not too long."""
     words = text.split(" ")
-    text = " ".join(word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word) or before == word)
+    text = " ".join(
+        word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word) or before == word
+    )
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
@@ -226,7 +244,9 @@ def _proxy_ports(panel: Panel, cards: dict[str, _Card]) -> dict[int, tuple[float
     return dict(sorted(found.items(), key=lambda item: item[1][0]))
 
 
-def _place_ports(ports: dict[int, tuple[float, bool]], x: float, top: float, bottom: float) -> dict[int, tuple[float, float]]:
+def _place_ports(
+    ports: dict[int, tuple[float, bool]], x: float, top: float, bottom: float
+) -> dict[int, tuple[float, float]]:
     """Where each port's pill stands: at the height of its rule, as far as the others leave room."""
     places: dict[int, tuple[float, float]] = {}
     y = top
@@ -240,7 +260,9 @@ def _place_ports(ports: dict[int, tuple[float, bool]], x: float, top: float, bot
     return places
 
 
-def _edges(panel: Panel, cards: dict[str, _Card], places: dict[int, tuple[float, float]]) -> list[tuple[tuple[float, float], tuple[float, float], bool]]:
+def _edges(
+    panel: Panel, cards: dict[str, _Card], places: dict[int, tuple[float, float]]
+) -> list[tuple[tuple[float, float], tuple[float, float], bool]]:
     found = []
     for box in panel.boxes:
         for index, row in enumerate(box.rows):
@@ -253,7 +275,7 @@ def _edges(panel: Panel, cards: dict[str, _Card], places: dict[int, tuple[float,
     return found
 
 
-def _arrow(start: tuple[float, float], end: tuple[float, float], lit: bool) -> str:  # noqa: FBT001
+def _arrow(start: tuple[float, float], end: tuple[float, float], lit: bool) -> str:
     (x1, y1), (x2, y2) = start, end
     bend = max(36.0, (x2 - x1) / 2)
     colour, width, name = (_LIT, 2.6, "lit") if lit else ("#94a3b8", 1.2, "arrow")
@@ -272,7 +294,8 @@ def _draw_card(card: _Card, *, dim: bool) -> list[str]:
         f'{place} fill="{_PANEL}"/>',  # arrows that pass behind a faint card stay behind it
         f'<g opacity="{0.55 if dim else 1}">',
         f'{place} fill="{_PAPER}" stroke="{edge}" stroke-width="{stroke}"/>',
-        f'<path d="M{card.x:.1f} {card.y + _HEAD - 6:.1f} v-{_HEAD - 15} q0 -9 9 -9 h{card.width - 18:.1f} q9 0 9 9 v{_HEAD - 15} z" fill="{head}"/>',
+        f'<path d="M{card.x:.1f} {card.y + _HEAD - 6:.1f} v-{_HEAD - 15} q0 -9 9 -9 h{card.width - 18:.1f} '
+        f'q9 0 9 9 v{_HEAD - 15} z" fill="{head}"/>',
         _text(card.x + _PAD, card.y + 18.5, box.name, size=_NAME, weight=700, fill="#ffffff"),
     ]
     side = f"policy {box.policy}" if box.policy else f"{box.count} rule{'' if box.count == 1 else 's'}"
@@ -286,9 +309,14 @@ def _draw_row(card: _Card, row: Row, y: float) -> list[str]:
     height = _row_height(row) - _ROW_GAP
     parts = []
     if row.hit:
-        parts.append(f'<rect x="{card.x + 5:.1f}" y="{y - 3:.1f}" width="{card.width - 10:.1f}" height="{height + 6:.1f}" rx="5" fill="{_LIT_PAPER}"/>')
+        parts.append(
+            f'<rect x="{card.x + 5:.1f}" y="{y - 3:.1f}" width="{card.width - 10:.1f}" height="{height + 6:.1f}" '
+            f'rx="5" fill="{_LIT_PAPER}"/>'
+        )
     number = "…" if row.more else str(row.number)
-    parts.append(_text(card.x + 22, y + 12, number, size=10, fill=_LIT if row.hit else _FAINT, anchor="end", weight=600))
+    parts.append(
+        _text(card.x + 22, y + 12, number, size=10, fill=_LIT if row.hit else _FAINT, anchor="end", weight=600)
+    )
     left = card.x + 30
     if row.purpose:
         parts.append(_text(left, y + 12, _purpose(row), size=_WORDS, weight=600 if row.hit else 400))
@@ -300,10 +328,22 @@ def _draw_row(card: _Card, row: Row, y: float) -> list[str]:
     width = _chip_width(row)
     chip = card.x + card.width - _PAD - width + 4
     middle = y + height / 2
-    parts.append(f'<rect x="{chip:.1f}" y="{middle - 8.5:.1f}" width="{width:.1f}" height="17" rx="8.5" fill="{paper}"/>')
+    parts.append(
+        f'<rect x="{chip:.1f}" y="{middle - 8.5:.1f}" width="{width:.1f}" height="17" rx="8.5" fill="{paper}"/>'
+    )
     parts.append(_text(chip + width / 2, middle + 3.4, row.target, size=9.5, fill=ink, anchor="middle", weight=700))
     if row.packets is not None:
-        parts.append(_text(chip - 8, middle + 3.4, str(row.packets), size=10, fill=_LIT if row.packets else _FAINT, anchor="end", weight=600))
+        parts.append(
+            _text(
+                chip - 8,
+                middle + 3.4,
+                str(row.packets),
+                size=10,
+                fill=_LIT if row.packets else _FAINT,
+                anchor="end",
+                weight=600,
+            )
+        )
     return parts
 
 
@@ -312,16 +352,25 @@ def _draw_proxy(port: int, what: tuple[float, bool], place: tuple[float, float],
     edge, width = (_LIT, 2.6) if lit else ("#2563eb", 1.4)
     middle = x + _PROXY_WIDTH / 2
     return [
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{_PROXY_WIDTH}" height="{_PROXY_HEIGHT}" rx="23" fill="#eff6ff" stroke="{edge}" stroke-width="{width}"/>',
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{_PROXY_WIDTH}" height="{_PROXY_HEIGHT}" rx="23" fill="#eff6ff" '
+        f'stroke="{edge}" stroke-width="{width}"/>',
         _text(middle, y + 20, f"proxy :{port}", size=13, weight=700, fill="#1e3a8a", anchor="middle"),
         _text(middle, y + 35, "addresses kept" if what[1] else "redirected", size=10, fill="#3b82f6", anchor="middle"),
     ]
 
 
 def _text(
-    x: float, y: float, words: str, *, size: float, fill: str = _INK, weight: int = 400, anchor: str = "start", mono: bool = False
+    x: float,
+    y: float,
+    words: str,
+    *,
+    size: float,
+    fill: str = _INK,
+    weight: int = 400,
+    anchor: str = "start",
+    mono: bool = False,
 ) -> str:
     more = f' font-family="{_MONO_FAMILY}"' if mono else ""
-    more += f' font-weight="{weight}"' if weight != 400 else ""  # noqa: PLR2004 - the normal weight
+    more += f' font-weight="{weight}"' if weight != 400 else ""  # noqa: PLR2004
     more += f' text-anchor="{anchor}"' if anchor != "start" else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{fill}"{more} xml:space="preserve">{escape(words)}</text>'

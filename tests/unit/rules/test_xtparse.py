@@ -113,7 +113,9 @@ def test_ipv6_has_its_own_defaults():
     assert parse_rule("-j REJECT --reject-with icmp6-port-unreachable", IPV6).target == Reject()
     assert parse_rule("-j DNAT --to-destination [fd00::1]:80", IPV6).target == Dnat(address="fd00::1", port=80)
     assert parse_rule("-j DNAT --to-destination fd00::1", IPV6).target == Dnat(address="fd00::1", port=0)
-    assert parse_rule("-j TPROXY --on-port 1 --on-ip :: --tproxy-mark 0x2/0xffffffff", IPV6).target == Tproxy(port=1, mark=2)
+    assert parse_rule("-j TPROXY --on-port 1 --on-ip :: --tproxy-mark 0x2/0xffffffff", IPV6).target == Tproxy(
+        port=1, mark=2
+    )
 
 
 @pytest.mark.parametrize("text", ['-m comment --comment "open', "-p", "!", "tcp -j ACCEPT", "-g"])
