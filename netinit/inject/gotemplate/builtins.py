@@ -138,10 +138,13 @@ def negate(value: Any) -> bool:
     return not value
 
 
-def call(shown: str, target: Any, *args: Any) -> Any:
-    """The result of the function that is the argument behind `shown`, which is how the template names it."""
+def call(written: str | None, target: Any, *args: Any) -> Any:
+    """The result of the function `target`, which the template writes so; None where it comes from a pipeline."""
     if target is None or target is NO_VALUE:
         raise FunctionError("call of nil")
+    shown = written
+    if shown is None:
+        shown = target if isinstance(target, str) else f"<{type_name(target)} Value>"
     if not isinstance(target, Function):
         raise FunctionError(f"non-function {shown} of type {type_name(target)}")
     wanted = len(target.params)
@@ -211,7 +214,7 @@ def _function(call: Callable[..., Any], *params: str, variadic: str | None = Non
 
 BUILTINS: Final = {
     "and": _function(both, VALUE, variadic=VALUE),
-    "call": _function(functools.partial(call, "argument"), VALUE, variadic=VALUE),
+    "call": _function(functools.partial(call, None), VALUE, variadic=VALUE),
     "eq": _function(equal, VALUE, variadic=VALUE),
     "ge": _function(greater_or_equal, VALUE, VALUE),
     "gt": _function(greater, VALUE, VALUE),

@@ -94,7 +94,7 @@ def _call_one(
         try:
             result = call(value)
             if type(value) is str and len(value) > LARGE:
-                run.account(value)
+                run.account(value, read=True)
             if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
@@ -116,7 +116,7 @@ def _call_with_constant(
         try:
             result = call(value, constant)
             if type(value) is str and len(value) > LARGE:
-                run.account(value)
+                run.account(value, read=True)
             if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
@@ -149,9 +149,9 @@ def _call_two(
         try:
             result = call(value, other)
             if type(value) is str and len(value) > LARGE:
-                run.account(value)
+                run.account(value, read=True)
             if type(other) is str and len(other) > LARGE:
-                run.account(other)
+                run.account(other, read=True)
             if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:
@@ -185,7 +185,7 @@ def _call_many(
             result = call(*values)
             for value in values:
                 if type(value) is str and len(value) > LARGE:
-                    run.account(value)
+                    run.account(value, read=True)
             if type(result) in _SIZED and len(result) > LARGE:
                 run.account(result)
         except Exception as problem:

@@ -19,6 +19,9 @@ __all__ = ["MAX_NESTING", "Cursor", "Source"]
 
 MAX_NESTING: Final = 100
 
+_LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
+"""The kinds behind which no token follows: they are taken again and again."""
+
 
 class Source:
     """What the parsers of one text have in common: the tokens and how far they were read, the trees found."""
@@ -45,7 +48,7 @@ class Cursor:
     def peek(self) -> Token:
         """The token that comes next."""
         shared = self.shared
-        token = shared.tokens[min(shared.at, len(shared.tokens) - 1)]
+        token = shared.tokens[shared.at]
         if shared.at > shared.read:
             # errors are reported at the line of the last token that was looked at
             shared.read = shared.at
@@ -55,7 +58,8 @@ class Cursor:
     def next(self) -> Token:
         """The next token, which is taken."""
         token = self.peek()
-        self.shared.at += 1
+        if token.kind not in _LAST:
+            self.shared.at += 1
         return token
 
     def skip_space(self) -> Token:

@@ -287,7 +287,7 @@ def literal(node: Expression, go_type: str) -> Any:
     wanted = calls.CONSTANT_KINDS.get(go_type)
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
-    value = None
+    value: bool | str | float | None = None
     if (wanted == "bool" and isinstance(node, Bool)) or (wanted == "string" and isinstance(node, StringLiteral)):
         value = node.value
     elif isinstance(node, NumberLiteral):
@@ -321,7 +321,7 @@ def compile_call(
     fail = _failure(frame, blamed, name.name)
     called = function.call
     if name.name == "call" and "call" not in frame.own:
-        called = functools.partial(builtins.call, str(arguments[0]) if arguments else "the piped value")
+        called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
     elif called is builtins.equal and len(prepared) == 2:  # noqa: PLR2004 - no others to compare with
         called = builtins.equal_pair
     return calls.make_call(called, prepared, fail, piped=bool(piped))

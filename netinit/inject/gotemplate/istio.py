@@ -31,7 +31,7 @@ def functions(
     proto_changes: Callable[[Any], Mapping[str, Any]] | None = None,
     otel_resource_attributes: Callable[..., str] | None = None,
     include_udp: bool = False,
-) -> dict[str, Callable[..., Any] | Function]:
+) -> dict[str, Function]:
     """Istio's functions by name, with sprig's below them.
 
     `environment`: what `env` reads. `proto_changes`: for protoToJSON, the JSON fields of a ProxyConfig that differ
@@ -60,11 +60,11 @@ def functions(
     return {
         **sprig.FUNCTIONS,
         **_FUNCTIONS,
-        "applicationPorts": application_ports,
+        "applicationPorts": Function.of(application_ports),
         "env": Function(env, ("string", "string")),
-        "includeInboundPorts": inbound_ports,
-        "otelResourceAttributes": otel,
-        "protoToJSON": lambda value: proto_to_json(value, changes),
+        "includeInboundPorts": Function.of(inbound_ports),
+        "otelResourceAttributes": Function.of(otel),
+        "protoToJSON": Function.of(lambda value: proto_to_json(value, changes)),
     }
 
 
@@ -325,7 +325,7 @@ def _identity(text: str) -> str:
 _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 
-_FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+_CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "annotation": _typed(annotation, _ANY, _TEXT, _ANY),
     "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT),
     "directory": _typed(directory, _TEXT),
@@ -347,3 +347,4 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toYaml": to_yaml,
     "valueOrDefault": value_or_default,
 }
+_FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

@@ -67,12 +67,12 @@ class Run:
             raise TemplateError(f"template: {self.name}: the output is longer than {self.limits.output} characters")
         self.write(text)
 
-    def account(self, value: Any) -> None:
-        """Charge a function's large argument or result, which takes time in proportion to its length."""
+    def account(self, value: Any, *, read: bool = False) -> None:
+        """Charge a function's large result, or argument that it reads: both take time in proportion to the length."""
         size = len(value)
         if size > LARGE:
             check_size(size)
-            self.spend(size >> 3)
+            self.spend(size >> (8 if read else 3))
 
 
 def check_size(size: int) -> None:

@@ -28,8 +28,10 @@ _INT: Final = re.compile(
     r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
     r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
 )
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
+_DECIMAL: Final = "[0-9](?:_?[0-9])*"
+_HEX: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_FLOAT: Final = re.compile(rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?")
+_HEX_FLOAT: Final = re.compile(rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}")
 _BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
 
 
@@ -182,11 +184,13 @@ def parse_number(text: str) -> Number:
 
 
 def _parse_float(text: str) -> float | None:
-    # strconv.ParseFloat allows underscores only with a base prefix
-    if _FLOAT.fullmatch(text):
-        value = float(text)
-    elif _HEX_FLOAT.fullmatch(text):
-        value = float.fromhex(text)
-    else:
+    try:
+        if _FLOAT.fullmatch(text):
+            value = float(text)
+        elif _HEX_FLOAT.fullmatch(text):
+            value = float.fromhex(text.replace("_", ""))
+        else:
+            return None
+    except OverflowError:
         return None
     return None if value in (float("inf"), float("-inf")) else value

@@ -125,6 +125,7 @@ class _Parser(Cursor):
             self.fail(f"template: multiple definition of template {quote(tree.name)}")
 
     def item_list(self) -> tuple[list[Node], _End]:
+        self.skip_space()
         self.enter()
         nodes: list[Node] = []
         while True:

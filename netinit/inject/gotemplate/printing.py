@@ -193,10 +193,7 @@ def _print_list(paper: _Paper, value: Sequence[Any], verb: str, flags: Flags, de
     for index, item in enumerate(value):
         if index:
             paper.add(", " if flags.go else " ")
-        if flags.go and isinstance(value, bytes):
-            paper.add(hex(item))
-        else:
-            print_value(paper, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
+        print_value(paper, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
     paper.add("}" if flags.go else "]")
 
 
@@ -298,8 +295,9 @@ def _format_integer(value: int, verb: str, flags: Flags) -> str:
         return flags.pad(quote_rune(value, ascii_only=flags.plus))
     if verb == "U":
         return _format_code_point(value, flags)
+    sharp = flags.sharp
     if flags.go and kind_of(value) == UINT:
-        return flags.pad(f"{value:#x}", zeros=False)
+        verb, sharp = "x", True
     digits = _digits(abs(value), verb)
     negative = value < 0
     if flags.precision is not None:
@@ -310,7 +308,7 @@ def _format_integer(value: int, verb: str, flags: Flags) -> str:
     elif flags.zero and not flags.minus and flags.width:
         check_size(flags.width)
         digits = digits.rjust(flags.width - (negative or flags.plus or flags.space), "0")
-    if flags.sharp:
+    if sharp:
         if verb == "b":
             digits = "0b" + digits
         elif verb in "oO":

@@ -12,7 +12,7 @@ from .compiler import Body, compile_trees, enter
 from .limits import Limits, Run
 from .literals import quote
 from .parser import parse
-from .values import NO_VALUE, Function
+from .values import NO_VALUE, Function, from_bytes, to_bytes
 
 __all__ = ["Template"]
 
@@ -81,6 +81,6 @@ def _join(parts: list[str]) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            # halves of a character that came together again
-            text = text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+            # halves of a character may have come together again
+            text = from_bytes(to_bytes(text))
     return text

@@ -23,6 +23,7 @@ Python's truth of every one of these values is Go's truth of its counterpart.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
@@ -251,7 +252,8 @@ class Function:
         """The function with parameters typed by the callable's annotations.
 
         str, int, float and bool are Go's string, int, float64 and bool; `StringMap`, `dict[str, Any]` and
-        `list[Any]` the map and slice types; everything else, and no annotation, takes any value.
+        `list[Any]` the map and slice types; everything else, and no annotation, takes any value. Parameters with a
+        default value are not for templates: functions of Go have none.
         """
         if isinstance(call, Function):
             return call
@@ -261,12 +263,16 @@ class Function:
             go_type = _ANNOTATIONS.get(parameter.annotation, ANY)
             if parameter.kind is parameter.VAR_POSITIONAL:
                 variadic = go_type
+            elif parameter.default is not parameter.empty:
+                break
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 params.append(go_type)
-            elif parameter.default is parameter.empty:
+            elif parameter.kind is parameter.KEYWORD_ONLY:
                 raise TypeError(f"{call!r}: a template cannot give the keyword argument {parameter.name!r}")
         return cls(call, params, variadic)
 
+
+_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 _KINDS: Final[dict[type, str]] = {
     bool: BOOL,
@@ -329,8 +335,11 @@ def holds_interfaces(container: Any) -> bool:
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of Go's string."""
-    return text.encode("utf-8", "surrogateescape")
+    """The bytes of Go's string; what no string of Go can hold, a lone surrogate, becomes U+FFFD."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return _NO_TEXT.sub("\ufffd", text).encode("utf-8", "surrogateescape")
 
 
 def from_bytes(raw: bytes) -> str:

@@ -59,7 +59,7 @@ def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) 
 _TEXT: Final = "string"
 _MAP: Final = "map[string]interface {}"
 
-FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+_CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "add": numbers.add,
     "add1": numbers.add1,
     "all": all_given,
@@ -141,4 +141,5 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "values": _typed(collections.values_of, _MAP),
     "without": collections.without,
 }
+FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}
 """sprig's functions by name."""
