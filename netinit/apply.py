@@ -9,6 +9,7 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import routes
+from netinit.backends.base import Backend, State
 from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, netns
 from netinit.records import Record
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from netinit.options import Options
 
 NFT_DIALECT = "nft"
+INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -74,7 +76,7 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
-        survey = Survey(settled.options, settled.kernel_families)
+        survey = Survey(settled.options, settled.kernel_families, thorough=False)
         outcome = _apply_first_that_works(settled.options, plan, survey, settled.kernel_families, final=final)
         return outcome.replace(warnings=settled.warnings + plan.warnings + outcome.warnings)
     finally:
@@ -122,7 +124,7 @@ def _apply_with(
     others = survey.others(backend)
     leftovers = tuple([describe_leftover(other) for other in others])
     found = leftovers + backend.compare(plan, state)
-    steps = routes.steps_towards(plan, families)
+    steps = routes.steps_towards(plan, families) if backend.in_kernel else ()
     warnings = tuple([shadow.describe() for shadow in backend.shadows(plan, state)])
     if not found and not steps and not options.force_apply:
         return Outcome(
@@ -133,16 +135,38 @@ def _apply_with(
     additions = tuple([step for step in steps if step.add])
     warnings += routes.make(additions)
     try:
+        if others and plan.ip_rules:
+            state = _meet(others, backend, state, options, families)
         if found or options.force_apply:
             backend.commit(backend.change(plan, state, force=options.force_apply))
     except NetinitError:
         routes.undo(additions)
         raise
-    for other in others:
+    for other in () if plan.ip_rules else others:
         other.backend.commit(other.backend.removal(plan, other.state))
+    steps = routes.steps_towards(plan, families) if others else steps
     routes.make(tuple([step for step in steps if not step.add]))
     rules = backend.describe(backend.observe()) if final else {}
     return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+
+
+def _meet(others: tuple[Side, ...], backend: Backend, state: State, options: Options, families: tuple[Family, ...]) -> State:
+    """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
+
+    With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
+    connection, whose answers would then be delivered to this pod.
+    """
+    interim = plan_for(options.replace(tproxy_mark=options.tproxy_mark ^ INTERIM_BIT))
+    additions = tuple([step for step in routes.steps_towards(interim, families) if step.add])
+    routes.make(additions)
+    try:
+        backend.commit(backend.change(interim, state))
+    except NetinitError:
+        routes.undo(additions)
+        raise
+    for other in others:
+        other.backend.commit(other.backend.removal(interim, other.state))
+    return backend.observe()
 
 
 def _refuse(found: tuple[Difference, ...]) -> ApplyError:

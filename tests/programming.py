@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from netinit import apply as applying
 from netinit import verify as verifying
 from netinit.apply import Outcome
 from netinit.host.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
+from netinit.host.lab.processes import creating_as
 from netinit.options import Options
 from netinit.rules.network import FAMILIES, Family
 
@@ -115,3 +118,20 @@ def run_tool(
     """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
     environment = {"PATH": FOLDERS, **(env or {})}
     return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)  # type: ignore[arg-type]
+
+
+def call_on(namespace, host, user, stop, arrivals):
+    """Connects to port 80 again and again; says who answered, or what went wrong."""
+    with namespace.entered():
+        while not stop.is_set():
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with creating_as(user, user):
+                connection = socket.socket(family, socket.SOCK_STREAM)
+            with connection:
+                connection.settimeout(3)
+                try:
+                    connection.connect((host, 80))
+                    answer = json.loads(connection.recv(4096))
+                    arrivals.append(f"{answer['name']} {answer['port']}")
+                except (OSError, ValueError) as error:
+                    arrivals.append(f"{host}: {error!r}")

@@ -38,6 +38,7 @@ class Backend(ABC):
     """One way to program the kernel."""
 
     name: str
+    in_kernel: bool = True  # False: routes and addresses are not to be touched either
 
     @abstractmethod
     def observe(self) -> State:

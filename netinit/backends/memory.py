@@ -147,6 +147,7 @@ class MemoryBackend(XtablesBackend):
     """Rules in a MemoryKernel, forgotten when the process ends."""
 
     name = "memory"
+    in_kernel = False
 
     def __init__(
         self,

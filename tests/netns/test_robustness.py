@@ -26,6 +26,7 @@ from programming import (
     TOOL,
     VARIANTS,
     apply_in,
+    call_on,
     check_same,
     differences_in,
     listing,
@@ -238,27 +239,6 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
     assert strays == set(), f"of {len(arrivals)} connections in {rounds} changes"
 
 
-def call_on(namespace, host, user, stop, arrivals):
-    """Connects to port 80 again and again; says who answered, or what went wrong."""
-    import json
-
-    from netinit.host.lab.processes import creating_as
-
-    with namespace.entered():
-        while not stop.is_set():
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with creating_as(user, user):
-                connection = socket.socket(family, socket.SOCK_STREAM)
-            with connection:
-                connection.settimeout(3)
-                try:
-                    connection.connect((host, 80))
-                    answer = json.loads(connection.recv(4096))
-                    arrivals.append(f"{answer['name']} {answer['port']}")
-                except (OSError, ValueError) as error:
-                    arrivals.append(f"{host}: {error!r}")
-
-
 # Refused by one family
 
 
@@ -306,14 +286,33 @@ def test_a_variant_without_kernel_support_makes_room_for_the_next(pod, tmp_path)
 # Without programs or privileges
 
 
-def test_without_programs_the_error_names_each_candidate(pod):
-    hide = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
-    failed = run_tool(pod, *REDIRECT, "--ipv6", "off", prefix=["unshare", "-m", "sh", "-c", hide, "sh"])
+HIDE_PROGRAMS = (
+    "unshare", "-m", "sh", "-c",
+    "for f in /usr/sbin/*tables* /usr/local/sbin/*tables*; do [ -e $f ] && mount --bind /dev/null $(readlink -f $f); done; exec \"$@\"", "sh",
+)  # fmt: skip
 
+
+def test_without_programs_the_error_names_each_candidate(pod):
+    failed = run_tool(pod, *REDIRECT, "--backend", "iptables-nft", prefix=HIDE_PROGRAMS)
     assert failed.returncode == 1
-    for name in VARIANTS:
-        assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
+    assert "iptables-nft: iptables-nft-restore is not installed: add the package iptables to the image" in failed.stderr
+
+    failed = run_tool(pod, *REDIRECT, prefix=HIDE_PROGRAMS)
+    if failed.returncode:
+        for name in VARIANTS:
+            assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
+    else:  # python-iptables and nft do without these programs
+        assert "programmed by nftables" in failed.stderr or "programmed by libiptc" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_libiptc_removes_what_it_made_where_there_are_no_programs(pod):
+    needs("libiptc")
+    before = state(pod)
+    for arguments in (REDIRECT, ["--cleanup-only"]):
+        done = run_tool(pod, *arguments, "--backend", "libiptc", prefix=HIDE_PROGRAMS)
+        assert done.returncode == 0, done.stderr
+    check_same(state(pod), before, "not as before")
 
 
 def test_without_privileges_one_line_says_so(pod):

@@ -1,0 +1,77 @@
+"""Validation by real connections: what it proves, what it refuses to call proven, and what it exits with."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.host.lab import PROXY_ID, Pod, furnish
+from netinit.options import Options
+from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
+from netinit.rules.network import IPV4, IPV6
+
+ON = (*SIDECAR, "--ipv6", "on", "--probe-timeout", "1s")
+ALONE = (*ON, "--skip-rule-apply", "--run-validation")
+
+
+@pytest.mark.parametrize("backend", [*VARIANTS, "nftables"])
+@pytest.mark.parametrize("more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")])
+def test_good_rules_are_proven_in_both_families_and_directions(pod, backend, more):
+    needs(backend) if backend in VARIANTS else None
+    done = run_tool(pod, *ON, *more, "--backend", backend, "--run-validation")
+    assert done.returncode == 0, done.stderr
+    for family in ("IPv4", "IPv6"):
+        proven = [line for line in done.stderr.splitlines() if f"{family}: uid" in line and "captured on port" in line]
+        assert len(proven) == 2, done.stderr
+
+
+def test_validation_alone_programs_nothing_and_fails_without_rules(pod):
+    done = run_tool(pod, *ALONE)
+    assert done.returncode == 126
+    assert "uid 1337 to 127.0.0.6 port 15002: the connection failed" in done.stderr
+    assert "uid 1337 to ::6 port 15002" in done.stderr
+    assert pod.run(["iptables-nft-save"]).stdout == ""
+
+
+def test_as_in_the_validation_container_the_proxys_user_needs_no_privilege(pod):
+    apply_in(pod, Options.from_argv(ON))
+    done = pod_run_as(pod, PROXY_ID)
+    assert done.returncode == 0, done.stderr
+    assert "uid 1337 to 127.0.0.6 port 15002: captured on port 15006, original destination kept" in done.stderr
+    remove_in(pod)
+    assert pod_run_as(pod, PROXY_ID).returncode == 126
+
+
+@pytest.mark.parametrize(
+    ("family", "rules", "said"),
+    [
+        (IPV4, "-F ISTIO_IN_REDIRECT", "IPv4: uid 1337 to 127.0.0.6 port 15002: the connection failed"),
+        (IPV6, "-F ISTIO_REDIRECT", "IPv6: uid 65534 to 2001:db8::1 port 15002"),
+        (IPV4, "-I OUTPUT -p tcp --dport 15002 -j DNAT --to-destination 127.0.0.1:15006", "with the original destination"),
+    ],
+)
+def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rules, said):
+    apply_in(pod, Options.from_argv([*ON, "--backend", "iptables-nft"]))
+    load(pod, "iptables-nft", family, f"*nat\n{rules}\nCOMMIT\n")
+    done = run_tool(pod, *ALONE)
+    assert done.returncode == 126, done.stderr
+    if said != "with the original destination":
+        assert said in done.stderr
+
+
+def test_a_proxy_that_runs_already_is_left_alone(pod):
+    furnish(pod)
+    apply_in(pod, Options.from_argv(ON))
+    done = run_tool(pod, *ALONE)
+    assert done.returncode == 126
+    assert "port 15006 cannot be listened on (Address already in use): validate before the proxy runs" in done.stderr
+
+
+def test_a_pod_without_ipv6_is_validated_in_ipv4_alone():
+    with Pod(ipv6=False) as pod:
+        done = run_tool(pod, *SIDECAR, "--run-validation")
+        assert done.returncode == 0, done.stderr
+        assert "IPv6: uid" not in done.stderr
+
+
+def pod_run_as(pod, user):
+    return run_tool(pod, *ALONE, prefix=("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"))
