@@ -30,27 +30,30 @@ class Side(Record):
 class Survey:
     """Who holds rules here, and whom to try. Backends are loaded and looked through when they are needed."""
 
-    def __init__(self, options: Options, families: tuple[Family, ...]) -> None:
+    def __init__(self, options: Options, families: tuple[Family, ...], *, thorough: bool = True) -> None:
         self._options = options
         self._families = families
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
-        for name in backends.populated():
-            self._look(name)
+        for name in backends.populated(thorough=thorough):
+            if not self._look(name) and name == LEGACY:
+                self._look(LIBIPTC)  # which sees the same without a program
 
     @property
     def failures(self) -> tuple[str, ...]:
         """The backends that could not even look, and why."""
-        return tuple([f"{name}: {reason}" for name, reason in self._failures.items()])
+        blind = {name: reason for name, reason in self._failures.items() if name != LEGACY or LIBIPTC not in self._sides}
+        return tuple([f"{name}: {reason}" for name, reason in blind.items()])
 
     def holders(self) -> tuple[Side, ...]:
         """The sides of the kernel that hold rules of ours."""
-        return tuple([side for name, side in self._sides.items() if side.state.ours and name != LIBIPTC])
+        seen = [side for name, side in self._sides.items() if name != LIBIPTC or LEGACY not in self._sides]
+        return tuple([side for side in seen if side.state.ours])
 
     def others(self, chosen: Backend) -> tuple[Side, ...]:
         """The sides that hold rules of ours beside the chosen backend's."""
-        own = LEGACY if chosen.name == LIBIPTC else chosen.name  # both see the same tables
-        return tuple([side for side in self.holders() if side.backend.name != own])
+        own = (LEGACY, LIBIPTC) if chosen.name in (LEGACY, LIBIPTC) else (chosen.name,)  # the two see the same tables
+        return tuple([side for side in self.holders() if side.backend.name not in own])
 
     def candidates(self) -> Iterator[Side]:
         """The backends to try, in order.

@@ -41,13 +41,17 @@ def named(options: Options) -> str:
     return f"iptables-{options.force_iptables_binary}" if options.force_iptables_binary else options.backend
 
 
-def populated() -> tuple[str, ...]:
-    """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through."""
+def populated(*, thorough: bool = True) -> tuple[str, ...]:
+    """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through.
+
+    Where the kernel does not name its legacy tables, a look creates them: it is only taken when `thorough` is set.
+    """
     chains = detect.nft_chains()
     found = []
     if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains):
         found.append(NFT)
-    if any(detect.legacy_tables(family) for family in FAMILIES):
+    legacy = [detect.legacy_tables(family) for family in FAMILIES]
+    if any(legacy) or (thorough and None in legacy):
         found.append(LEGACY)
     if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
         found.append(NFTABLES)

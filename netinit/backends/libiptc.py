@@ -17,6 +17,7 @@ from netinit.backends.xtables import XtablesBackend
 from netinit.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
 from netinit.host import detect
 from netinit.host.netns import attempts, describe_holders
+from netinit.rules.model import TABLES
 from netinit.rules.network import Family
 
 TYPE_CHECKING = False
@@ -38,7 +39,8 @@ class LibiptcBackend(XtablesBackend):
     def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
         """The listings, as iptables-legacy-save prints them without its comments."""
         existing = {family: detect.legacy_tables(family) for family in families}
-        answers = _ask({family: _reading(tables) for family, tables in existing.items() if tables})
+        known = {family: TABLES if tables is None else tables for family, tables in existing.items()}
+        answers = _ask({family: _reading(tables) for family, tables in known.items() if tables})
         texts = dict.fromkeys(families, "")
         for family, answer in answers.items():
             if isinstance(answer, NetinitError):
@@ -135,6 +137,7 @@ def _serve(family: Family, job: Job, answer: int) -> None:
 def _load(family: Family, end: Callable[[str, str], None]) -> Tables:
     """The libraries, ready for one family. BackendUnavailableError tells what is missing."""
     try:
+        _find_packages()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
@@ -148,6 +151,16 @@ def _load(family: Family, end: Callable[[str, str], None]) -> Tables:
     except Exception as error:  # noqa: BLE001 - its own class, which cannot be named without the import
         cause = f"cannot be imported: {error}; {OTHERWISE}"
     raise BackendUnavailableError(f"python-iptables: {cause}")
+
+
+def _find_packages() -> None:
+    """Installed packages can be imported, also when the interpreter was started with -S, which leaves them out."""
+    import sys
+
+    if "site" not in sys.modules:
+        import site
+
+        site.main()
 
 
 def _shorten_import() -> None:

@@ -9,6 +9,7 @@ from netinit.errors import ApplyError, BackendUnavailableError, LockedError, Net
 from netinit.host import detect, run
 from netinit.host.netns import describe_holders
 from netinit.host.run import Finished
+from netinit.rules.model import TABLES
 from netinit.rules.network import IPV6, Family
 
 XTABLES_LOCK = "/run/xtables.lock"
@@ -37,19 +38,20 @@ class RestoreBackend(XtablesBackend):
 
     variant: str
 
-    def tables_exist(self, family: Family) -> bool:
-        """Whether there is anything to list; found out without starting a program where the kernel tells."""
+    def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
+        """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
         raise NotImplementedError
 
     def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        listed = [family for family in families if self.tables_exist(family)]
-        running = [(family, run.start(self._program(family, "save"))) for family in listed]
+        wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
+        running = [(family, run.start(self._program(family, "save"), arguments)) for family, arguments in wanted]
         finished = [(family, run.finish(started)) for family, started in running]
+        texts = dict.fromkeys(families, "")
         for family, result in finished:
             if result.status:
                 raise self._explain(result, family)
-        texts = {family: result.output for family, result in finished}
-        return {family: texts.get(family, "") for family in families}
+            texts[family] += result.output
+        return texts
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
@@ -128,8 +130,8 @@ class NftVariant(RestoreBackend):
         )
         return super().read(families)
 
-    def tables_exist(self, family: Family) -> bool:
-        return self._chains is None or family.nft in self._chains
+    def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
+        return ((),) if self._chains is None or family.nft in self._chains else ()
 
 
 class LegacyVariant(RestoreBackend):
@@ -138,8 +140,11 @@ class LegacyVariant(RestoreBackend):
     name = "iptables-legacy"
     variant = detect.LEGACY
 
-    def tables_exist(self, family: Family) -> bool:
-        return bool(detect.legacy_tables(family))
+    def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
+        tables = detect.legacy_tables(family)
+        if tables is None:  # what may not read the names must name the tables
+            return tuple([("-t", table) for table in TABLES])
+        return ((),) if tables else ()
 
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up

@@ -19,6 +19,7 @@ from netinit.values import read_address
 CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
 NFT, LEGACY = "nft", "legacy"
 RESOLV_CONF = "/etc/resolv.conf"
+WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
 
@@ -91,17 +92,25 @@ def programs(variant: str, family: Family) -> Programs:
     return Programs(save=_program(variant, family, "save"), restore=_program(variant, family, "restore"))
 
 
-def legacy_tables(family: Family) -> tuple[str, ...]:
-    """The legacy tables that exist in this namespace. Reading their names creates none."""
-    return tuple(read_text(f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names").split())
+def legacy_tables(family: Family) -> tuple[str, ...] | None:
+    """The legacy tables that exist in this namespace. Reading their names creates none.
+
+    None when the kernel does not tell: the names belong to the root of the user namespace, and to nobody in it when the
+    network namespace was made before its users were mapped.
+    """
+    path = f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names"
+    names = tuple(read_text(path).split())
+    if not names and posix.access(path, posix.F_OK) and not posix.access(path, posix.R_OK):
+        return None
+    return names
 
 
 def nft_chains() -> tuple[netlink.NftChain, ...] | None:
-    """The chains of nf_tables in this namespace; None when the kernel does not tell (no privilege, no support)."""
+    """The chains of nf_tables in this namespace, none without nf_tables; None when the kernel does not tell."""
     try:
         return netlink.list_nft_chains()
-    except OSError:
-        return None
+    except OSError as error:
+        return () if error.errno in WITHOUT_NF_TABLES else None
 
 
 def has_capability(number: int) -> bool:

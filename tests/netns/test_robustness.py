@@ -7,7 +7,6 @@ import fcntl
 import os
 import random
 import signal
-import socket
 import stat
 import subprocess
 import threading
@@ -16,6 +15,7 @@ import time
 import pytest
 
 from netinit import apply as applying
+from netinit.backends import AUTO_ORDER
 from netinit.errors import LockedError
 from netinit.host.lab import APP_ID, Pod, drop_empty_tables, furnish, take_snapshot
 from netinit.options import Options
@@ -288,22 +288,21 @@ def test_a_variant_without_kernel_support_makes_room_for_the_next(pod, tmp_path)
 
 HIDE_PROGRAMS = (
     "unshare", "-m", "sh", "-c",
-    "for f in /usr/sbin/*tables* /usr/local/sbin/*tables*; do [ -e $f ] && mount --bind /dev/null $(readlink -f $f); done; exec \"$@\"", "sh",
+    'for f in /usr/sbin/*tables* /usr/local/sbin/*tables*; do [ -e $f ] && mount --bind /dev/null $(readlink -f $f); done; exec "$@"', "sh",
 )  # fmt: skip
 
 
-def test_without_programs_the_error_names_each_candidate(pod):
-    failed = run_tool(pod, *REDIRECT, "--backend", "iptables-nft", prefix=HIDE_PROGRAMS)
-    assert failed.returncode == 1
-    assert "iptables-nft: iptables-nft-restore is not installed: add the package iptables to the image" in failed.stderr
+def test_without_programs_the_error_names_each_candidate_and_why(pod):
+    hide = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
+    failed = run_tool(pod, *REDIRECT, prefix=["unshare", "-m", "sh", "-c", hide, "sh"])
 
-    failed = run_tool(pod, *REDIRECT, prefix=HIDE_PROGRAMS)
-    if failed.returncode:
-        for name in VARIANTS:
-            assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
-    else:  # python-iptables and nft do without these programs
-        assert "programmed by nftables" in failed.stderr or "programmed by libiptc" in failed.stderr
+    assert failed.returncode == 1
+    for name in VARIANTS:
+        assert f"{name}: {name}-restore is not installed: add the package iptables to the image" in failed.stderr
+    for name in AUTO_ORDER:
+        assert f"  {name}: " in failed.stderr
     assert "Traceback" not in failed.stderr
+    assert "ISTIO" not in state(pod)
 
 
 def test_libiptc_removes_what_it_made_where_there_are_no_programs(pod):

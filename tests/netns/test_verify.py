@@ -136,8 +136,8 @@ def outside(*arguments):
     return subprocess.run([*TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(require_netns):
-    variant = "iptables-nft"
+@variants
+def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(require_netns, variant):
     needs(variant)
     with Pod(user_namespace=True) as pod:
         before = state(pod)
@@ -146,12 +146,33 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(req
         assert applied.returncode == 0, applied.stderr
         verified = outside("verify", *arguments)
         assert verified.returncode == 0, verified.stdout + verified.stderr
-        assert "--uid-owner 1337 " in entered_by_nsenter(pod, f"{variant}-save"), "1337 of the pod, not of the node"
+        again = outside("apply", *arguments, "--backend", variant)
+        assert "nothing to do" in again.stderr, again.stderr
+        listing = entered_by_nsenter(pod, f"{variant}-save", "-t", "nat")
+        assert "--uid-owner 1337 " in listing, "1337 of the pod, not of the node"
 
         pod_rules = ["nsenter", "-t", str(pod.pid), "-U", "-n", variant, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"]
         subprocess.run(pod_rules, check=True, env={"PATH": FOLDERS, "XTABLES_LOCKFILE": "/dev/null"})
         assert outside("verify", *arguments).returncode == 3
         assert outside("remove", "--pid", str(pod.pid)).returncode == 0
+        assert state(pod) == before
+
+
+@variants
+def test_the_init_container_of_such_a_pod_works_as_in_any_other(require_netns, variant):
+    needs(variant)
+    with Pod(user_namespace=True) as pod:
+        before = state(pod)
+        inside = ["nsenter", "-t", str(pod.pid), "-U", "-n", *TOOL]
+        for said in ("programmed by", "nothing to do"):
+            done = subprocess.run(
+                [*inside, *SIDECAR, "--backend", variant], env={"PATH": FOLDERS}, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            assert said in done.stderr
+        assert entered_by_nsenter(pod, f"{variant}-save", "-t", "nat").count("-j ISTIO_OUTPUT\n") == 1
+
+        subprocess.run([*inside, "--cleanup-only"], env={"PATH": FOLDERS}, check=True, capture_output=True)
         assert state(pod) == before
 
 
