@@ -70,7 +70,7 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
         click.option("--pod", default="", metavar="FILE|-", help="The rules that this pod's init container programs (YAML or JSON)."),
-        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="An address of the pod (default: that of --pod, or a stand-in)."),
+        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or a stand-in)."),
         click.option("--live", is_flag=True, help="The live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
         function = decorate(function)

@@ -6,6 +6,7 @@ from hypothesis import given
 
 from netinit.options import Options
 from netinit.rules.layouts import plan
+from netinit.rules.matches import Destination, Match, Source
 from netinit.rules.model import Rule
 from netinit.rules.network import FAMILIES, Family
 from netinit.rules.xtables import write_plan, write_rule
@@ -29,9 +30,14 @@ def expand(rule: Rule) -> list[Rule]:
     return rules
 
 
+def is_everything(match: Match) -> bool:
+    return isinstance(match, Source | Destination) and not match.negated and match.networks[0].length == 0
+
+
 def read_as(rule: Rule, family: Family) -> Rule:
-    """The rule with what a listing cannot tell left out."""
-    return rule.replace(comment="", origin="", families=(family,), paired=False)
+    """The rule with what a listing cannot tell left out: where it is from, and a match on every address."""
+    told = tuple(match for match in rule.matches if not is_everything(match))
+    return rule.replace(matches=told, comment="", origin="", families=(family,), paired=False)
 
 
 @given(made_options())

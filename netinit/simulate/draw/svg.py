@@ -294,8 +294,10 @@ def _draw_card(card: _Card, *, dim: bool) -> list[str]:
         f'{place} fill="{_PANEL}"/>',  # arrows that pass behind a faint card stay behind it
         f'<g opacity="{0.55 if dim else 1}">',
         f'{place} fill="{_PAPER}" stroke="{edge}" stroke-width="{stroke}"/>',
-        f'<path d="M{card.x:.1f} {card.y + _HEAD - 6:.1f} v-{_HEAD - 15} q0 -9 9 -9 h{card.width - 18:.1f} '
-        f'q9 0 9 9 v{_HEAD - 15} z" fill="{head}"/>',
+        (
+            f'<path d="M{card.x:.1f} {card.y + _HEAD - 6:.1f} v-{_HEAD - 15} q0 -9 9 -9 h{card.width - 18:.1f} '
+            f'q9 0 9 9 v{_HEAD - 15} z" fill="{head}"/>'
+        ),
         _text(card.x + _PAD, card.y + 18.5, box.name, size=_NAME, weight=700, fill="#ffffff"),
     ]
     side = f"policy {box.policy}" if box.policy else f"{box.count} rule{'' if box.count == 1 else 's'}"
@@ -352,8 +354,10 @@ def _draw_proxy(port: int, what: tuple[float, bool], place: tuple[float, float],
     edge, width = (_LIT, 2.6) if lit else ("#2563eb", 1.4)
     middle = x + _PROXY_WIDTH / 2
     return [
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{_PROXY_WIDTH}" height="{_PROXY_HEIGHT}" rx="23" fill="#eff6ff" '
-        f'stroke="{edge}" stroke-width="{width}"/>',
+        (
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{_PROXY_WIDTH}" height="{_PROXY_HEIGHT}" rx="23" fill="#eff6ff" '
+            f'stroke="{edge}" stroke-width="{width}"/>'
+        ),
         _text(middle, y + 20, f"proxy :{port}", size=13, weight=700, fill="#1e3a8a", anchor="middle"),
         _text(middle, y + 35, "addresses kept" if what[1] else "redirected", size=10, fill="#3b82f6", anchor="middle"),
     ]

@@ -1,0 +1,286 @@
+"""The kernel's way through rules, kind by kind; what a listing leaves open is never assumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.rules.network import IPV4, IPV6
+from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.xtables import parse_listing
+from netinit.simulate.engine import Host, simulate
+from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
+from netinit.simulate.ruleset import load_listing
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
+
+POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
+POD6 = Surroundings(family=IPV6, addresses=(("eth0", number_of("fd00::2")),))
+CHAINS = {
+    "raw": ("PREROUTING", "OUTPUT"),
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+}
+
+
+def rules(text, family=IPV4, policies=(), marks=()):
+    """A ruleset out of lines such as `nat OUTPUT -p tcp -j X`; chains exist where a line names them."""
+    tables = {}
+    for line in text.strip().splitlines():
+        table, chain, rule = (*line.strip().split(" ", 2), "")[:3]
+        tables.setdefault(table, {}).setdefault(chain, []).append(rule)
+    listing = ""
+    for table, chains in tables.items():
+        listing += f"*{table}\n"
+        for chain in dict.fromkeys((*CHAINS[table], *chains)):
+            policy = dict(policies).get(f"{table} {chain}", "ACCEPT") if chain in CHAINS[table] else "-"
+            listing += f":{chain} {policy} [0:0]\n"
+        listing += "".join(f"-A {chain} {rule}\n" for chain, found in chains.items() for rule in found if rule)
+        listing += "COMMIT\n"
+    return load_listing(parse_listing(listing), family, local_marks=frozenset(marks))
+
+
+def outbound(text, to="1.2.3.4", port=80, around=POD, uid=1000, policies=(), marks=(), **more):
+    ruleset = rules(text, around.family, policies, marks)
+    return simulate(make_outbound(around, to, port, uid=uid, gid=more.pop("gid", uid), **more), ruleset, around)
+
+
+def inbound(text, to="", port=80, source="9.9.9.9", around=POD, policies=(), marks=(), **more):
+    ruleset = rules(text, around.family, policies, marks)
+    return simulate(make_inbound(around, source, to, port, **more), ruleset, around)
+
+
+def hooks(trace):
+    return list(dict.fromkeys(f"{step.hook} {step.table}" for step in trace.steps if step.rule))
+
+
+def end(trace):
+    return text_of(trace.last.family, trace.last.destination, trace.last.destination_port)
+
+
+# --- chains -----------------------------------------------------------------------------------------------------------
+
+
+def test_return_in_a_called_chain_goes_on_behind_the_jump():
+    trace = outbound("nat OUTPUT -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 2\nnat A -j RETURN\nnat A -p tcp -j REDIRECT --to-ports 1")
+    assert trace.redirect_port == 2
+
+
+def test_return_in_a_built_in_chain_leaves_it_to_the_policy():
+    trace = outbound("filter OUTPUT -j RETURN\nfilter OUTPUT -j ACCEPT", policies=(("filter OUTPUT", "DROP"),))
+    assert (trace.fate, trace.reason) == (DROPPED, "the policy of filter OUTPUT is DROP")
+
+
+def test_accept_in_a_called_chain_ends_the_table_but_not_the_other_tables():
+    trace = outbound("mangle OUTPUT -j A\nmangle OUTPUT -j DROP\nmangle A -j ACCEPT\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert trace.redirect_port == 1
+
+
+def test_a_chain_that_ends_goes_back_to_its_caller():
+    trace = outbound("nat OUTPUT -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 2\nnat A -p udp -j RETURN")
+    assert trace.redirect_port == 2
+
+
+def test_goto_does_not_come_back_to_the_chain_that_went():
+    text = "nat OUTPUT -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 3\nnat A -g B\nnat A -p tcp -j REDIRECT --to-ports 1\nnat B -p udp -j RETURN"
+    assert outbound(text).redirect_port == 3
+
+
+def test_a_goto_out_of_a_built_in_chain_ends_at_its_policy():
+    trace = outbound("filter OUTPUT -g A\nfilter OUTPUT -j ACCEPT\nfilter A -j RETURN", policies=(("filter OUTPUT", "DROP"),))
+    assert trace.fate == DROPPED
+
+
+def test_a_rule_without_a_target_counts_and_goes_on():
+    trace = outbound("nat OUTPUT -p tcp\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert [step.rule.number for step in trace.hits] == [1, 2]
+
+
+# --- what is not known ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_match_makes_the_verdict_unknown_and_says_why():
+    trace = outbound("nat OUTPUT -m set --match-set banned dst -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert trace.fate == UNKNOWN
+    assert "rule 1 of nat OUTPUT" in trace.reason
+    assert "-m set --match-set banned dst" in trace.reason
+
+
+def test_an_unknown_match_beside_one_that_does_not_hold_changes_nothing():
+    trace = outbound("nat OUTPUT -p udp -m set --match-set banned dst -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert trace.redirect_port == 1
+
+
+def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
+    trace = outbound('nat OUTPUT -m limit --limit 5/min -j LOG --log-prefix "a b"\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1')
+    assert trace.redirect_port == 1
+
+
+@pytest.mark.parametrize("target", ["NFQUEUE --queue-num 0", "REDIRECT --to-ports 1-9", "SYNPROXY"])
+def test_an_unknown_target_makes_the_verdict_unknown(target):
+    assert outbound(f"nat OUTPUT -p tcp -j {target}").fate == UNKNOWN
+
+
+def test_a_jump_to_a_chain_that_is_not_listed_is_unknown():
+    assert outbound("nat OUTPUT -j ELSEWHERE").fate == UNKNOWN
+
+
+def test_the_owner_of_a_socket_that_nobody_named_is_unknown():
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=None, gid=None)
+    assert simulate(packet, rules("nat OUTPUT -m owner --uid-owner 1337 -j RETURN"), POD).fate == UNKNOWN
+
+
+def test_masquerading_leaves_the_source_unknown_but_not_the_verdict():
+    trace = outbound("nat POSTROUTING -j MASQUERADE")
+    assert (trace.fate, trace.last.source) == (SENT, None)
+
+
+# --- redirection and NAT ----------------------------------------------------------------------------------------------
+
+
+def test_an_outbound_redirect_ends_at_the_loopback_address():
+    trace = outbound("nat OUTPUT -p tcp -j REDIRECT --to-ports 15001")
+    assert (trace.fate, end(trace), trace.last.in_interface) == (DELIVERED, "127.0.0.1:15001", "lo")
+    assert outbound("nat OUTPUT -p tcp -j REDIRECT --to-ports 1", "2001:db8::1", around=POD6).last.destination == 1
+
+
+def test_an_inbound_redirect_ends_at_the_interface_s_own_address():
+    assert end(inbound("nat PREROUTING -p tcp -j REDIRECT --to-ports 15006")) == "10.0.0.2:15006"
+
+
+def test_a_packet_to_oneself_passes_output_then_prerouting_and_nat_once():
+    text = "raw OUTPUT -j ACCEPT\nraw PREROUTING -j ACCEPT\nmangle INPUT -j ACCEPT\nnat OUTPUT -j ACCEPT\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1"
+    trace = outbound(text, "10.0.0.2")
+    assert (trace.fate, trace.redirect_port) == (DELIVERED, 0)
+    assert hooks(trace) == ["OUTPUT raw", "OUTPUT nat", "PREROUTING raw", "INPUT mangle"]
+
+
+def test_the_output_rules_see_the_first_interface_and_postrouting_the_last():
+    text = "nat OUTPUT -p tcp -j REDIRECT --to-ports 1\nfilter OUTPUT -o lo -j DROP\nmangle POSTROUTING -o lo"
+    trace = outbound(text)
+    assert trace.fate == DELIVERED
+    assert [(step.hook, step.table) for step in trace.hits] == [("OUTPUT", "nat"), ("POSTROUTING", "mangle")]
+
+
+def test_nat_is_asked_once_a_connection_and_translates_its_answers_back():
+    host = Host(rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 15006"), POD)
+    first = host.process(make_inbound(POD, "9.9.9.9", "", 80))
+    answer = host.process(
+        Packet(family=IPV4, protocol="tcp", source=first.last.destination, source_port=15006, destination=first.last.source,
+               destination_port=first.last.source_port, has_socket=True, uid=1337, gid=1337)
+    )  # fmt: skip
+    assert text_of(IPV4, answer.last.source, answer.last.source_port) == "10.0.0.2:80"
+    again = host.process(make_inbound(POD, "9.9.9.9", "", 80))
+    assert (again.last.state, again.hits, end(again)) == ("ESTABLISHED", (), "10.0.0.2:15006")
+
+
+def test_a_connection_that_began_before_the_rules_is_not_translated():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(state="ESTABLISHED")
+    assert simulate(packet, rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 15006"), POD).redirect_port == 0
+
+
+def test_packets_that_belong_to_no_connection_pass_nat_by():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(state="INVALID")
+    text = "mangle PREROUTING -m conntrack --ctstate INVALID\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1"
+    trace = simulate(packet, rules(text), POD)
+    assert (trace.redirect_port, [step.table for step in trace.hits]) == (0, ["mangle"])
+    assert inbound("raw PREROUTING -j CT --notrack\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1").redirect_port == 0
+
+
+def test_a_foreign_dnat_takes_the_connection_elsewhere():
+    trace = outbound("nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert (trace.fate, end(trace), trace.translated, trace.verdict) == (SENT, "5.6.7.8:90", True, "direct")
+
+
+def test_zones_keep_two_queries_with_the_same_addresses_apart():
+    text = "raw OUTPUT -p udp -m owner --uid-owner 1337 -j CT --zone 1\nraw OUTPUT -p udp -m udp --dport 53 -j CT --zone 2"
+    host = Host(rules(text + "\nnat OUTPUT -m owner --uid-owner 1337 -j RETURN\nnat OUTPUT -p udp -j REDIRECT --to-ports 15053"), POD)
+    queries = [make_outbound(POD, "8.8.8.8", 53, protocol="udp", uid=uid, gid=uid) for uid in (1000, 1337)]
+    application, proxy = (host.process(query) for query in queries)
+    assert (application.zone, application.redirect_port) == (2, 15053)
+    assert (proxy.last.state, proxy.redirect_port) == ("NEW", 0)
+
+
+# --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
+
+
+def test_tproxy_keeps_both_addresses_and_ends_the_table():
+    text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337\nmangle PREROUTING -j DROP"
+    trace = inbound(text, marks=[1337])
+    assert (trace.redirect_port, trace.transparent, end(trace), trace.last.mark) == (15006, True, "10.0.0.2:80", 1337)
+
+
+def test_a_marked_packet_for_another_host_is_delivered_here_by_the_policy_route():
+    text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337"
+    trace = inbound(text, to="4.4.4.4", marks=[1337])
+    assert (trace.fate, trace.policy_routed) == (DELIVERED, True)
+    assert (inbound(text, to="4.4.4.4").fate, inbound(text, to="4.4.4.4").reason) == (DROPPED, "it is for another host, and this one does not forward")
+
+
+def test_a_mark_set_in_mangle_output_changes_the_route():
+    trace = outbound("mangle OUTPUT -p tcp -j MARK --set-mark 7", marks=[7])
+    assert (trace.fate, trace.last.in_interface, trace.policy_routed) == (DELIVERED, "lo", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "mark"),
+    [("--set-mark 6", 6), ("--set-mark 4/6", 5), ("--or-mark 2", 3), ("--and-mark 2", 0), ("--xor-mark 3", 2), ("--set-xmark 3/0", 2)],
+)
+def test_marks_are_changed_bit_by_bit(change, mark):
+    assert outbound(f"mangle OUTPUT -j MARK {change}", mark=1).last.mark == mark
+
+
+def test_a_mark_is_saved_to_the_connection_and_restored_from_it():
+    text = "mangle OUTPUT -m mark --mark 5 -j CONNMARK --save-mark\nmangle POSTROUTING -m connmark --mark 5 -j MARK --set-mark 0\nfilter OUTPUT -j ACCEPT"
+    trace = outbound(text + "\nmangle POSTROUTING -j CONNMARK --restore-mark", mark=5)
+    assert (trace.last.mark, trace.last.connection_mark) == (5, 5)
+
+
+def test_a_packet_for_another_host_is_forwarded_where_the_host_forwards():
+    around = POD.replace(forwards=True)
+    trace = inbound("mangle FORWARD -i eth1 -o eth0\nmangle POSTROUTING -o eth0", to="4.4.4.4", around=around, interface="eth1")
+    assert (trace.fate, [step.hook for step in trace.hits]) == (FORWARDED, ["FORWARD", "POSTROUTING"])
+
+
+# --- matches ----------------------------------------------------------------------------------------------------------
+
+HOLDING = [
+    "-p tcp", "! -p udp", "-p tcp --dport 80", "-p tcp ! --dport 81", "-p tcp --dport 79:81", "-p tcp -m multiport --dports 1,80",
+    "-p tcp -m multiport ! --dports 1,2", "-p tcp --sport 40000", "-d 1.2.3.4", "-d 1.2.0.0/16", "! -d 1.2.3.5", "-s 10.0.0.0/24",
+    "-o eth0", "-o eth+", "! -o lo", "-m owner --uid-owner 1000", "-m owner ! --uid-owner 1", "-m owner --uid-owner 999-1001",
+    "-m owner --gid-owner 1000 --uid-owner 1000", "-m mark --mark 0", "-m mark ! --mark 1", "-m mark --mark 0/0xff",
+    "-m conntrack --ctstate NEW", "-m conntrack ! --ctstate INVALID,ESTABLISHED", "-m state --state NEW,RELATED",
+    "-m addrtype ! --dst-type LOCAL", "-m addrtype --src-type LOCAL", "-m connmark --mark 0", "-p tcp --syn", "! -i eth0",
+]  # fmt: skip
+FAILING = [
+    "-p udp", "! -p tcp", "-p tcp --dport 81", "-p tcp ! --dport 80", "-p udp --dport 80", "-p tcp --dport 81:", "-d 1.2.3.5", "! -d 1.0.0.0/8",
+    "-s 1.1.1.1", "-o lo", "! -o eth+", "-i eth0", "-m owner --uid-owner 1", "-m owner ! --gid-owner 1000", "-m owner --uid-owner 1000 --gid-owner 1",
+    "-m mark --mark 1", "-m mark ! --mark 0/1", "-m conntrack --ctstate ESTABLISHED", "-m conntrack ! --ctstate NEW",
+    "-m addrtype --dst-type LOCAL", "-m connmark ! --mark 0", "-p tcp ! --syn", "-m socket",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("match", "holds"), [(match, True) for match in HOLDING] + [(match, False) for match in FAILING])
+def test_every_kind_of_match_in_the_outbound_direction(match, holds):
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000).replace(flags=("SYN",))
+    trace = simulate(packet, rules(f"mangle OUTPUT {match} -j DROP"), POD)
+    assert (trace.fate == DROPPED) is holds, trace.reason
+
+
+@pytest.mark.parametrize(
+    ("match", "holds"),
+    [("-i eth0", True), ("-i eth1", False), ("! -i lo", True), ("-s 9.0.0.0/8", True), ("-p tcp --dport 80", True), ("-p udp", False),
+     ("-m conntrack --ctstate NEW", True), ("-d 10.0.0.2", True), ("-m addrtype --dst-type LOCAL", True), ("-m mark --mark 1", False)],
+)  # fmt: skip
+def test_every_kind_of_match_in_the_inbound_direction(match, holds):
+    assert (inbound(f"mangle PREROUTING {match} -j DROP").fate == DROPPED) is holds
+
+
+def test_a_packet_without_a_socket_has_no_owner_which_a_negated_match_takes_for_a_yes():
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=None, gid=None).replace(has_socket=False)
+    assert simulate(packet, rules("mangle OUTPUT -m owner ! --uid-owner 5 -j DROP"), POD).fate == DROPPED
+    assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 5 -j DROP"), POD).fate == SENT
+
+
+def test_a_refusal_is_told_from_a_drop():
+    assert inbound("filter INPUT -p tcp -j REJECT --reject-with tcp-reset").fate == REFUSED
+    assert inbound("filter INPUT -j DROP").reason == "rule 1 of filter INPUT, `-j DROP`"
