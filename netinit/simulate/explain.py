@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
 from netinit.rules.foreign import Dnat, Goto
 from netinit.rules.layouts import plan
+from netinit.rules.matches import Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.network import Network
 from netinit.rules.packet import Packet, Surroundings
@@ -96,13 +97,14 @@ def find_cause(trace: Trace) -> Step | None:
 
 
 def _leading_to(hits: tuple[Step, ...], place: int) -> Step:
-    """The jump that led to the chain of a hit, unless the chain is a built-in one."""
+    """The jump that led to the chain of a hit, where the hit itself takes whatever comes."""
     step = hits[place]
+    if step.rule is None or any(isinstance(match, Port | Owner) for match in step.rule.rule.matches):
+        return step
     for before in reversed(hits[:place]):
         target = before.rule.rule.target if before.rule else None
         if isinstance(target, Jump | Goto) and target.chain == step.chain and before.table == step.table:
-            only = step.rule is not None and len([hit for hit in hits if hit.chain == step.chain]) == 1
-            return before if only and before.chain not in (OUTPUT, PREROUTING) else step
+            return before
     return step
 
 
@@ -143,7 +145,9 @@ def _tell_direct(made: Explanation) -> str:
 def _told_cause(made: Explanation) -> str:
     step = made.because
     if step is None or step.rule is None:
-        return ", because no rule captures it"
+        if not any(one.rule for one in made.trace.steps):
+            return f", because there is no {made.trace.first.family.name} rule that looks at it"
+        return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
         origin = made.origin_of(step)
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin and origin != "always" else "")
