@@ -24,23 +24,20 @@ _MARKS = {True: "✔", False: "✘"}
 
 @click.command("check-inject", context_settings={"help_option_names": ["-h", "--help"]})
 @inject_inputs.options
-@click.option("labels", "--namespace-labels", metavar="KEY=VALUE,…",
-              help="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
-@click.option("as_json", "--json", is_flag=True, help="Print JSON also on a terminal.")
-@click.option("as_table", "--table", is_flag=True, help="Print the table also into a pipe.")
+@inject_inputs.explain_options
 def command(labels: str | None, *, as_json: bool, as_table: bool, **shared: Any) -> int:
     """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
 
     Webhook selectors, host network, namespace, label, annotation, selectors of the injector and its policy are all
     looked at, and what would change the result. A table on a terminal, JSON else.
-    """  # fmt: skip
+    """
+    return check(inject_inputs.inputs_of(shared), labels, as_json=as_json, as_table=as_table)
+
+
+def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) -> int:
+    """Print the verdicts; 1 where an object would be refused by the injector, else 0."""
     if as_json and as_table:
         raise OptionError("--json: contradicts --table; give one of the two")
-    return check(inject_inputs.inputs_of(shared), labels, as_json=as_json or not (as_table or sys.stdout.isatty()))
-
-
-def check(inputs: Inputs, labels: str | None = None, *, as_json: bool | None = None) -> int:
-    """Print the verdicts; 1 where an object would be refused by the injector, else 0."""
     config = inject_inputs.read_config(inputs)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
     trees = _read_trees(inputs)
@@ -67,9 +64,8 @@ def check(inputs: Inputs, labels: str | None = None, *, as_json: bool | None = N
                 verdicts.append(verdict)
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
-    if as_json is None:
-        as_json = not sys.stdout.isatty()
-    sys.stdout.write(_json(verdicts) if as_json else _table(verdicts))
+    in_table = as_table or (sys.stdout.isatty() and not as_json)
+    sys.stdout.write(_table(verdicts) if in_table else _json(verdicts))
     return 1 if any(verdict.error for verdict in verdicts) else 0
 
 

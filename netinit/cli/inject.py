@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from netinit.cli import inject_inputs
-from netinit.errors import InjectionError, NetinitError
+from netinit.errors import InjectionError, NetinitError, OptionError
 from netinit.inject.stream import inject_stream
 
 _LONG = 200  # documents
@@ -36,8 +36,11 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
 @click.command("inject", context_settings={"help_option_names": ["-h", "--help"]})
 @inject_inputs.options
 @click.option("-o", "--output", default="-", metavar="FILE|-", help="Where the manifests go (default: stdout).")
-@click.option("--explain", is_flag=True, help="Tell for each object whether it will be injected; see check-inject.")
-def command(output: str, *, explain: bool, **shared: Any) -> int:
+@click.option("--explain", is_flag=True, help="Tell for each object whether it will be injected, and why; write nothing.")
+@inject_inputs.explain_options
+def command(
+    output: str, labels: str | None, *, explain: bool, as_json: bool, as_table: bool, **shared: Any
+) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
     Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs
@@ -50,7 +53,9 @@ def command(output: str, *, explain: bool, **shared: Any) -> int:
     if explain:
         from netinit.cli import check_inject
 
-        return check_inject.check(inject_inputs.inputs_of(shared))
+        return check_inject.check(inject_inputs.inputs_of(shared), labels, as_json=as_json, as_table=as_table)
+    if labels is not None or as_json or as_table:
+        raise OptionError("--namespace-labels, --json and --table go with --explain")
     inputs = inject_inputs.inputs_of(shared)
     config = inject_inputs.read_config(inputs)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])

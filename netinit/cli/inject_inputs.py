@@ -19,7 +19,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.defaults import default_config
 from netinit.inject.manifests import join
 
-__all__ = ["Inputs", "in_file", "inputs_of", "options", "read_config", "read_manifests", "warn", "write_result"]
+__all__ = ["Inputs", "explain_options", "in_file", "inputs_of", "options", "read_config", "read_manifests", "warn", "write_result"]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _STDIN = "-"
@@ -79,6 +79,21 @@ _OPTIONS = (
     click.option("istio_namespace", "-i", "--istioNamespace", default="istio-system", show_default=True,
                  help="The namespace of these ConfigMaps."),
     click.option("-n", "--namespace", default="", help="The namespace of objects that name none."),
+)  # fmt: skip
+
+
+def explain_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the explanation, as decorators."""
+    for decorate in reversed(_EXPLAIN_OPTIONS):
+        command = decorate(command)
+    return command
+
+
+_EXPLAIN_OPTIONS = (
+    click.option("labels", "--namespace-labels", metavar="KEY=VALUE,…",
+                 help="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster)."),
+    click.option("as_json", "--json", is_flag=True, help="Print the explanation as JSON also on a terminal."),
+    click.option("as_table", "--table", is_flag=True, help="Print the explanation as a table also into a pipe."),
 )  # fmt: skip
 
 

@@ -117,11 +117,12 @@ def _listed(keys: Mapping[str, Any]) -> str:
     return ", ".join(sorted(keys)) or "nothing"
 
 
-def _policy(tree: Tree) -> str:
-    policy = tree.get("policy")
-    if policy is None:
-        return "enabled"
-    return string(policy)
+def _policy(tree: Tree, warnings: list[str]) -> str:
+    """The policy as it is written; one that Istio does not know is warned about here and means no (see decide)."""
+    policy = string(tree.get("policy"))
+    if policy not in {"enabled", "disabled"}:
+        warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
+    return policy
 
 
 def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
@@ -160,7 +161,7 @@ def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
     return InjectionConfig(
         classic=True,
         brackets=brackets,
-        policy=_policy(tree),
+        policy=_policy(tree, warnings),
         templates={_SIDECAR: _template(_SIDECAR, text, delimiters)},
         sources={_SIDECAR: text},
         never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
@@ -187,7 +188,7 @@ def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> 
         raise ConfigError("injector configuration: aliases must map a name to a list of template names")
     return InjectionConfig(
         classic=False,
-        policy=_policy(tree),
+        policy=_policy(tree, warnings),
         templates={name: _template(name, text, _DELIMITERS) for name, text in sources.items()},
         sources=sources,
         default_templates=tuple(defaults),

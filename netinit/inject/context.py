@@ -277,7 +277,7 @@ _MESH_STRINGS = ("trustDomain", "rootNamespace", "ingressClass", "ingressService
 
 
 def mesh_struct(mesh: MeshConfig, proxy: ProxyStruct) -> Struct:
-    """The MeshConfig; `enriches` of the OpenTelemetry providers is seen through ExtensionProviders."""
+    """The MeshConfig, a pointer as Istio passes it."""
     fields: dict[str, Any] = {_exported(name): string(mesh.fields.get(name)) for name in _MESH_STRINGS}
     fields |= {
         "ProxyListenPort": Int32(mesh.fields["proxyListenPort"]),

@@ -13,7 +13,7 @@ from typing import Any
 
 from netinit.errors import ConfigError, InjectionError, ParseError
 from netinit.inject import goyaml
-from netinit.inject.tree import Tree, clone, mapping, sequence, string
+from netinit.inject.tree import Tree, clone, mapping, string
 
 __all__ = [
     "CLASSIC_PROXY",
@@ -305,12 +305,3 @@ class MeshConfig:
         """`passthrough` or `localhost`: where the proxy delivers inbound connections."""
         mode = string(mapping(self.fields.get("inboundTrafficPolicy")).get("mode"))
         return "localhost" if mode == "LOCALHOST" else "passthrough"
-
-    @property
-    def enriches_with_semantic_conventions(self) -> bool:
-        """Whether a provider asks for OpenTelemetry resource attributes by the semantic conventions."""
-        return any(
-            mapping(mapping(provider).get("opentelemetry")).get("serviceAttributeEnrichment")
-            == "OTEL_SEMANTIC_CONVENTIONS"
-            for provider in sequence(self.fields.get("extensionProviders"))
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -125,6 +126,86 @@ def test_the_cluster_needs_an_extra_and_says_so(folder, monkeypatch):
     assert "pip install 'netinit[kubernetes]'" in str(result.exception)
 
 
+class FakeCluster:
+    """The parts of the Kubernetes client that are used, as its documentation has them."""
+
+    class ApiException(Exception):  # noqa: N818 - the client's name
+        status, reason = 404, "Not Found"
+
+    class ConfigException(Exception):  # noqa: N818 - the client's name
+        pass
+
+    def __init__(self, config_maps, webhooks=()):
+        self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
+
+    def load_kube_config(self, config_file=None, context=None):
+        self.asked.append((config_file, context))
+        if context == "nowhere":
+            raise self.ConfigException("no such context")
+
+    def CoreV1Api(self):
+        return self
+
+    AdmissionregistrationV1Api = ApiClient = CoreV1Api
+
+    def read_namespaced_config_map(self, name, namespace):
+        if (namespace, name) not in self.config_maps:
+            raise self.ApiException
+        return SimpleNamespace(data=self.config_maps[namespace, name])
+
+    def read_namespace(self, name):
+        return SimpleNamespace(metadata=SimpleNamespace(labels={"istio-injection": "enabled"} if name == "shop" else None))
+
+    def list_mutating_webhook_configuration(self):
+        return self.webhooks
+
+    def sanitize_for_serialization(self, found):
+        return {"items": found}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    template = "metadata: {annotations: {mesh: '{{ .MeshConfig.TrustDomain }} {{ .Values.v }}'}}"
+    config_maps = {
+        ("istio-system", "istio-sidecar-injector"): {"config": json.dumps({"templates": {"sidecar": template}}), "values": '{"v": "w"}'},
+        ("istio-system", "istio"): {"mesh": "trustDomain: td"},
+        ("istio-system", "istio-canary"): {"mesh": "trustDomain: canary"},
+    }
+    selector = {"namespaceSelector": {"matchLabels": {"istio-injection": "enabled"}}}
+    fake = FakeCluster(config_maps, [{"webhooks": [{"name": "namespace.sidecar-injector.istio.io", **selector}]}, {"webhooks": [{"name": "other"}]}])
+    monkeypatch.setitem(sys.modules, "kubernetes.client", fake)
+    monkeypatch.setitem(sys.modules, "kubernetes.config", fake)
+    return fake
+
+
+def test_configuration_mesh_and_values_come_from_the_cluster(cluster):
+    assert "mesh: td w\n" in output(inject.command, "-f", "-", "--context", "prod", stdin=POD)
+    assert cluster.asked == [(None, "prod")]
+    assert "mesh: canary w\n" in output(inject.command, "-f", "-", "--meshConfigMapName", "istio-canary", stdin=POD)
+
+
+def test_namespaces_and_webhooks_come_from_the_cluster(cluster):
+    assert verdicts("-f", "-", "--context", "prod", stdin=POD)[0]["webhook"] == "namespace"
+    other = POD.replace("shop", "elsewhere")
+    (found,) = verdicts("-f", "-", "--context", "prod", stdin=other)
+    assert not found["injected"]
+    assert found["remedies"] == ["for the webhook namespace: the namespace must have istio-injection=enabled"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--context", "nowhere"], "the kubeconfig cannot be used: no such context"),
+        (["--injectConfigMapName", "none"], "does not give the ConfigMap istio-system/none: 404 Not Found"),
+        (["--meshConfigMapName", "istio-sidecar-injector"], "no key 'mesh'; it has config, values"),
+    ],
+)
+def test_a_cluster_that_cannot_answer_is_a_clear_error(cluster, arguments, message):
+    result = run(inject.command, "-f", "-", *arguments, stdin=POD)
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
+
+
 def verdicts(*arguments, **more):
     return json.loads(output(check_inject.command, *arguments, **more))
 
@@ -199,7 +280,7 @@ spec:
 
 def test_init_containers_without_a_network_are_found_behind_a_validation(folder):
     (folder / "config").write_text(
-        "templates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, 1337]}], containers: [{name: istio-proxy}]}'}"
+        "policy: enabled\ntemplates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, 1337]}], containers: [{name: istio-proxy}]}'}"
     )
     pod = "apiVersion: v1\nkind: Pod\nspec: {initContainers: [{name: migrate}], containers: [{name: c}]}\n"
     arguments = ("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", "istio-injection=enabled")
@@ -219,7 +300,9 @@ def test_the_table_has_istioctls_columns_and_the_chain():
     assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert "✘" in text
     assert "  → webhook: none of 4 webhooks selects the pod" in text
+    assert output(inject.command, "--explain", "--table", "-f", "-", stdin=POD) == text
     assert output(inject.command, "--explain", "-f", "-", stdin=POD).startswith("[")
+    assert isinstance(run(inject.command, "-f", "-", "--json", stdin=POD).exception, OptionError)
 
 
 @pytest.mark.parametrize("labels", ["a", "=b", "a=b,c"])
@@ -246,3 +329,18 @@ def test_the_options_of_an_init_container_are_those_that_made_it(options):
     assert container["name"] == "istio-init"
     assert all(isinstance(argument, str) for argument in container["args"])
     assert container["securityContext"]["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+
+
+def test_a_long_stream_shows_its_progress_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show = inject._progress("app.yaml")
+    for number in range(1, 501):
+        show(number, 500)
+    assert capsys.readouterr().err.endswith("\rapp.yaml: 500 of 500 documents\n")
+    show = inject._progress("app.yaml")
+    show(1, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_shows_progress_where_stderr_is_no_terminal():
+    assert inject._progress("app.yaml") is None

@@ -21,7 +21,8 @@ def test_a_config_map_gives_config_and_values():
     config = load_config(config_map("templates: {sidecar: '{{ .Values.a }}'}", values='{"a": 1}'))
     assert config.values == {"a": 1.0}
     assert not config.classic
-    assert config.policy == "enabled"
+    assert config.policy == ""
+    assert "policy '' is neither enabled nor disabled" in config.warnings[0]
     assert config.default_templates == ("sidecar",)
 
 
@@ -52,7 +53,7 @@ def test_a_single_template_in_braces_is_of_the_releases_between():
 
 
 def test_a_bad_selector_is_left_out_with_a_warning():
-    config = load_config({"templates": {"sidecar": ""}, "neverInjectSelector": [{"matchLabels": 5}, {}, {"matchLabels": {"a": "b"}}]})
+    config = load_config({"policy": "enabled", "templates": {"sidecar": ""}, "neverInjectSelector": [{"matchLabels": 5}, {}, {"matchLabels": {"a": "b"}}]})
     assert len(config.never_inject_selectors) == 2
     assert "neverInjectSelector[0] is left out" in config.warnings[0]
     assert decide(POD, "ns", config).inject, "an empty selector matches nothing"

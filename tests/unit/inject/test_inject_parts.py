@@ -7,7 +7,7 @@ import json
 import pytest
 
 from netinit.errors import ConfigError, InjectionError
-from netinit.inject import MeshConfig, Owner
+from netinit.inject import MeshConfig, Owner, inject_pod, load_config
 from netinit.inject.containers import Overrides, normalize, reorder
 from netinit.inject.images import init_image, proxy_image
 from netinit.inject.meshconfig import seconds
@@ -288,3 +288,31 @@ def test_selectors_are_those_of_kubernetes(selector, labels, matches):
 def test_a_bad_selector_is_a_clear_error(selector):
     with pytest.raises(ConfigError, match="selector"):
         Selector.parse(selector)
+
+
+def otel(annotations=None, labels=None, namespace="ns", image="i:1.0", enrichment="OTEL_SEMANTIC_CONVENTIONS"):
+    template = "metadata: {annotations: {otel: '{{ otelResourceAttributes .MeshConfig .ObjectMeta.Annotations .ObjectMeta.Labels .DeploymentMeta.Namespace .Spec.Containers }}'}}"
+    mesh = {"extensionProviders": [{"name": "o", "opentelemetry": {"serviceAttributeEnrichment": enrichment}}]}
+    pod = {"metadata": {"namespace": namespace, "annotations": annotations or {}, "labels": labels or {}}, "spec": {"containers": [{"name": "c", "image": image}]}}
+    return inject_pod(pod, load_config({"templates": {"sidecar": template}}, mesh=mesh))["metadata"]["annotations"].get("otel")
+
+
+INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"enrichment": "ISTIO_CANONICAL"}, ""),
+        ({}, f"service.namespace=ns,service.version=1.0,{INSTANCE}"),
+        ({"image": "registry:5000/i"}, f"service.namespace=ns,{INSTANCE}"),
+        ({"labels": {"app.kubernetes.io/version": "v1.2.3"}, "namespace": ""}, f"service.version=v1.2.3,{INSTANCE}"),
+        (
+            {"annotations": {f"resource.opentelemetry.io/service.{key}": f"my-{key}" for key in ("namespace", "version", "instance.id")}},
+            "service.namespace=my-namespace,service.version=my-version,service.instance.id=my-instance.id",
+        ),
+        ({"annotations": {"resource.opentelemetry.io/service.version": "a,b=c' d"}}, f"service.namespace=ns,service.version=a%2Cb%3Dc%27%20d,{INSTANCE}"),
+    ],
+)
+def test_resource_attributes_follow_the_semantic_conventions(given, wanted):
+    assert otel(**given) == wanted
