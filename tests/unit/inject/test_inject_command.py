@@ -55,7 +55,7 @@ def test_stdin_and_several_files_make_one_stream(folder):
 
 def test_a_whole_config_map_a_mesh_and_values_are_read(folder):
     template = "metadata: {annotations: {a: '{{ .Values.v }} {{ .MeshConfig.TrustDomain }} {{ .Revision }}'}}"
-    data = {"config": json.dumps({"templates": {"sidecar": template}}), "values": '{"v": "one"}'}
+    data = {"config": json.dumps({"policy": "enabled", "templates": {"sidecar": template}}), "values": '{"v": "one"}'}
     (folder / "map.yaml").write_text(json.dumps({"kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}))
     (folder / "mesh.yaml").write_text("kind: ConfigMap\ndata: {mesh: 'trustDomain: td'}")
     (folder / "values.yaml").write_text("v: two")
@@ -167,7 +167,7 @@ class FakeCluster:
 def cluster(monkeypatch):
     template = "metadata: {annotations: {mesh: '{{ .MeshConfig.TrustDomain }} {{ .Values.v }}'}}"
     config_maps = {
-        ("istio-system", "istio-sidecar-injector"): {"config": json.dumps({"templates": {"sidecar": template}}), "values": '{"v": "w"}'},
+        ("istio-system", "istio-sidecar-injector"): {"config": json.dumps({"policy": "enabled", "templates": {"sidecar": template}}), "values": '{"v": "w"}'},
         ("istio-system", "istio"): {"mesh": "trustDomain: td"},
         ("istio-system", "istio-canary"): {"mesh": "trustDomain: canary"},
     }
