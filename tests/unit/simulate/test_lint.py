@@ -1,0 +1,111 @@
+"""What lint finds in options, one story a line, and that it leaves good options alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.matches import Port
+from netinit.rules.model import NAT, Chain, Plan, Rule, Table
+from netinit.rules.targets import Redirect
+from netinit.simulate.lint import ERROR, lint
+
+SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
+
+
+def found(line, environ=None):
+    return [(one.severity, one.kind, one.option) for one in lint(Options.from_argv(["--ipv6=on", *line.split()], environ or {}))]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " --redirect-dns --capture-all-dns", SIDECAR + " --redirect-dns --dns-servers 10.96.0.10",
+     SIDECAR + " -x 10.0.0.0/8,2001:db8::/32 -o 22 -c eth1 -k net1", "-i 10.0.0.0/8,fd00::/8 -b 80", "--layout classic -i * -b 80",
+     "--layout classic -i * -b *", "--drop-invalid -i * -b *", ""],
+)  # fmt: skip
+def test_good_options_are_left_alone(line):
+    assert found(line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "option"),
+    [
+        ("-b 80 -d 81", "no-effect", "--istio-local-exclude-ports"),
+        ("-b * -m NONE", "no-effect", "--istio-inbound-ports"),
+        ("-b * -d 80 -m NONE", "no-effect", "--istio-local-exclude-ports"),
+        ("-t 7 -b *", "no-effect", "--istio-inbound-tproxy-mark"),
+        ("-r 7 -b *", "no-effect", "--istio-inbound-tproxy-route-table"),
+        ("-m TPROXY", "no-effect", "--istio-inbound-interception-mode"),
+        ("-x 10.0.0.0/8", "no-effect", "--istio-service-exclude-cidr"),
+        ("-o 80", "no-effect", "--istio-local-outbound-ports-exclude"),
+        ("-i * -q 80", "no-effect", "--istio-outbound-ports"),
+        ("-i * --capture-all-dns", "no-effect", "--capture-all-dns"),
+        ("-i * --redirect-dns", "no-effect", "--redirect-dns"),
+        ("-i 10.1.0.0/16,fd00::/8 -x 10.0.0.0/8", "shadowed", "--istio-service-cidr"),
+        ("-i * -x 0.0.0.0/0", "shadowed", "--istio-service-cidr"),
+        ("-q 80 -o 80", "shadowed", "--istio-outbound-ports"),
+        ("-i * --redirect-dns --capture-all-dns -o 53", "shadowed", "--redirect-dns"),
+        ("-i 10.1.0.0/16,10.0.0.0/8,fd00::/8", "redundant", "--istio-service-cidr"),
+        ("-i 10.0.0.0/8 --ipv6=on", "idle-family", "--istio-service-cidr"),
+        ("-i * -x 2001:db8::/32 --ipv6=off", "no-effect", "--istio-service-exclude-cidr"),
+        ("-i * -u 0,1337", "proxy-owner", "--proxy-uid"),
+        ("-i * -b * -d 80,80,15008", "unreachable", "--istio-local-exclude-ports"),
+        ("-i * -x 10.0.0.0/8,10.1.0.0/16", "unreachable", "--istio-service-exclude-cidr"),
+        ("-i * -k eth1 -c eth1", "contradiction", "--istio-exclude-interfaces"),
+    ],
+)  # fmt: skip
+def test_options_without_effect_or_in_each_other_s_way_are_warned_of(line, kind, option):
+    assert ("warning", kind, option) in found(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("-i * -b 80,15006", "--istio-inbound-ports"),
+        ("-i * -b 15001", "--istio-inbound-ports"),
+        ("-q 15001", "--istio-outbound-ports"),
+        ("-i * -b * -e 15006", "--inbound-tunnel-port"),
+        ("-p 15053 --redirect-dns --capture-all-dns -i *", "--envoy-port"),
+    ],
+)
+def test_capturing_the_proxy_s_own_ports_is_an_error(line, option):
+    assert (ERROR, "own-port", option) in found(line)
+
+
+def in_front(made: Plan, rule: Rule) -> Plan:
+    """The plan with one more rule at the top of ISTIO_OUTPUT."""
+    tables = []
+    for table in made.tables:
+        chains = [c.replace(rules=(rule, *c.rules)) if (table.name, c.name) == (NAT, "ISTIO_OUTPUT") else c for c in table.chains]
+        tables.append(Table(name=table.name, chains=tuple(chains)))
+    return made.replace(tables=tuple(tables))
+
+
+@pytest.mark.parametrize(("port", "to", "kind"), [(53, 15053, "dns-loop"), (80, 15001, "loop")])
+def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind):
+    options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
+    rule = Rule(matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin="a test")
+    assert lint(options, plan(options)) == ()
+    loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
+    assert {one.kind for one in loops} == {kind}
+
+
+def test_a_chain_that_no_rule_leads_to_is_found():
+    options = Options.from_argv(SIDECAR.split())
+    made = plan(options)
+    lost = Chain(name="LOST", rules=(Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin="a test"),))
+    tables = tuple(t.replace(chains=(*t.chains, lost)) if t.name == NAT else t for t in made.tables)
+    assert [str(one) for one in lint(options, made.replace(tables=tables))] == [
+        f"warning: a test: the chain LOST of nat ({family}) has rules, but no rule leads there" for family in ("IPv4", "IPv6")
+    ]
+
+
+def test_ten_thousand_excluded_networks_are_looked_through_at_once():
+    networks = ",".join(f"10.{number >> 8}.{number & 255}.0/24" for number in range(10_000))
+    assert found(f"-i * -x {networks},10.3.7.0/25 --ipv6=on").count(("warning", "unreachable", "--istio-service-exclude-cidr")) == 1
+
+
+def test_errors_stand_first():
+    severities = [one[0] for one in found("-b 80,15006 -d 7")]
+    assert severities == ["error", "warning"]
