@@ -161,10 +161,12 @@ def test_a_rule_at_another_place_is_found(inside):
     assert [line.partition(":")[0] for line in differences(SIMPLE)] == ["moved"]
 
 
-def test_comments_are_part_of_the_rules_when_asked_for(inside):
+def test_comments_are_written_when_asked_for_and_alone_are_no_difference(inside):
     apply(SIMPLE)
-    assert apply(SIMPLE, comments=True)
+    assert not apply(SIMPLE, comments=True)
+    assert apply(SIMPLE, comments=True, force=True)
     assert differences(SIMPLE, comments=True) == []
+    assert differences(SIMPLE) == []
     assert 'comment "outbound connections go to the proxy"' in nft(inside, "list table inet istio-proxy-nat")
 
 

@@ -90,10 +90,8 @@ def _spell_hook(chain: dict[str, Any]) -> str:
 
 
 def _spell_rule(rule: dict[str, Any]) -> str:
-    words = [_spell_statement(statement) for statement in rule["expr"]]
-    if "comment" in rule:
-        words.append(f'comment "{rule["comment"]}"')
-    return " ".join(words)
+    """The rule without its comment: comments change nothing that a rule does."""
+    return " ".join([_spell_statement(statement) for statement in rule["expr"]])
 
 
 def _spell_statement(statement: dict[str, Any]) -> str:
@@ -234,7 +232,7 @@ def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedCha
     """Aligns both sequences; what is missing at one place and extra at another has moved."""
     from difflib import SequenceMatcher
 
-    texts = [written.text for written in wanted.rules]
+    texts = [written.text.partition(' comment "')[0] for written in wanted.rules]
     missing: list[int] = []
     extra: list[int] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, texts, live.rules, autojunk=False).get_opcodes():

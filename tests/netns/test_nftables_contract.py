@@ -1,0 +1,135 @@
+"""The contract of backends, held by native nft; and moving between it and iptables, at rest and under traffic."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from netinit.host.detect import settle
+from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.nft.writer import render_tables, write_plan
+from programming import TOOL, add_foreign_rules, apply_in, check_same, differences_in, needs, remove_in, state
+from strategies import made_options
+
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+OTHERS = Options(inbound_mode="TPROXY", tproxy_mark=77, tproxy_table=78, inbound_ports=(1,), ipv6="on")
+BACKENDS = ("nftables", "iptables-nft", "iptables-legacy")
+MOVES = [move for move in itertools.permutations(BACKENDS, 2) if "nftables" in move]
+WANTED = ("-b", "*", "-i", "*", "--ipv6", "on")
+
+
+@pytest.fixture(autouse=True)
+def programs(require_netns):
+    needs("iptables-nft")
+
+
+def native(options: Options) -> Options:
+    return options.replace(backend="nftables")
+
+
+def check_planned(pod: Pod, options: Options) -> None:
+    """nft lists exactly the plan."""
+    with pod.entered():
+        wanted = write_plan(plan(settle(options).options), comments=options.rule_comments)
+    listed = pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout
+    listed = listed.replace("hook output priority dstnat", "hook output priority -100")
+    check_same(listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned")
+
+
+def test_options_by_the_dozen_keep_the_contract():
+    @FEW
+    @given(made_options())
+    def check(options):
+        options = native(options)
+        with Pod() as pod:
+            add_foreign_rules(pod, "iptables-nft")
+            before = state(pod)
+            assert apply_in(pod, options).changed
+            check_planned(pod, options)
+            programmed = state(pod)
+            assert not apply_in(pod, options).changed, "the second run found something to do"
+            check_same(state(pod), programmed, "the second run changed something")
+            assert differences_in(pod, options) == []
+            for other in (options, native(OTHERS), OTHERS):
+                apply_in(pod, options)
+                assert remove_in(pod, other).changed
+                check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
+            assert not remove_in(pod, options).changed
+
+    check()
+
+
+def test_reconciling_ends_where_a_fresh_start_ends():
+    @FEW
+    @given(made_options(), made_options())
+    def check(old, new):
+        with Pod() as pod:
+            apply_in(pod, native(old))
+            apply_in(pod, native(new).replace(reconcile=True))
+            check_planned(pod, native(new))
+            assert not apply_in(pod, native(new)).changed
+            assert differences_in(pod, native(new)) == []
+
+    check()
+
+
+@pytest.mark.parametrize(("old", "new"), MOVES)
+def test_rules_move_between_backends_and_nothing_of_the_old_stays(old, new):
+    for backend in (old, new):
+        if backend != "nftables":
+            needs(backend)
+    options = Options.from_argv([*WANTED, "-m", "TPROXY"])
+    with Pod() as pod:
+        before = state(pod)
+        apply_in(pod, options.replace(backend=new))
+        wanted = state(pod)
+        remove_in(pod)
+        check_same(state(pod), before, "removed")
+        apply_in(pod, options.replace(backend=old))
+        assert any(line.startswith("leftover: ") for line in differences_in(pod, options.replace(backend=new)))
+        apply_in(pod, options.replace(backend=new, reconcile=True))
+        check_same(state(pod), wanted, f"moved from {old} to {new}")
+        remove_in(pod)
+        check_same(state(pod), before, "removed")
+
+
+@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+def test_while_rules_move_no_connection_bypasses_and_none_is_captured_twice(pod, mode, tmp_path):
+    """The app, the proxy and a caller connect without end while the rules go round all backends."""
+    furnish(pod, transparent=(15006,))
+    for backend in BACKENDS:
+        if backend != "nftables":
+            needs(backend)
+    wanted = [*WANTED, "-m", mode]
+    apply_in(pod, Options.from_argv([*wanted, "--backend", BACKENDS[0]]))
+    rounds = [BACKENDS[number % 3] for number in range(1, 10)] + [BACKENDS[-number % 3] for number in range(1, 9)]
+    tool = shlex.join([*TOOL, *wanted, "--reconcile", "--backend"])
+    commands = " && ".join(f"{tool} {backend}" for backend in rounds)
+    log = tmp_path / "log"
+    with pod.entered(), log.open("w") as errors:
+        moving = subprocess.Popen(["sh", "-c", commands], stderr=errors)
+    probes = [Probe("203.0.113.7", 80, uid=APP_ID, gid=APP_ID), Probe("2001:db8::7", 80, uid=APP_ID, gid=APP_ID)] * 4
+    probes += [Probe("203.0.113.7", 80, uid=PROXY_ID, gid=PROXY_ID)] * 2
+    inbound = [Probe("10.77.0.2", 80), Probe("fd77::2", 80)] * 3
+    fates: dict[tuple, int] = {}
+    inward = set()
+    while moving.poll() is None:
+        inward |= {(arrival.outcome, arrival.server, arrival.port) for arrival in pod.client.probe(inbound)}
+        for probe, arrival in zip(probes, pod.probe(probes), strict=True):
+            fate = (probe.uid, arrival.outcome, arrival.server, arrival.port, arrival.original_destination)
+            fates[fate] = fates.get(fate, 0) + 1
+    said = log.read_text()
+    assert moving.returncode == 0, said
+    assert said.count("programmed by") == len(rounds), said
+    assert set(fates) == {
+        (APP_ID, "answered", "proxy", 15001, "203.0.113.7:80"),
+        (APP_ID, "answered", "proxy", 15001, "[2001:db8::7]:80"),
+        (PROXY_ID, "answered", "outside", 80, None),
+    }, fates
+    assert inward == {("answered", "proxy", 15006)}
