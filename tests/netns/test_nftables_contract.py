@@ -42,6 +42,11 @@ def check_planned(pod: Pod, options: Options) -> None:
     check_same(listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned")
 
 
+def lines_of(pod: Pod) -> str:
+    """The state without the order of tables, which depends on their history and means nothing."""
+    return "\n".join(sorted(state(pod).splitlines()))
+
+
 def test_options_by_the_dozen_keep_the_contract():
     @FEW
     @given(made_options())
@@ -88,13 +93,14 @@ def test_rules_move_between_backends_and_nothing_of_the_old_stays(old, new):
     with Pod() as pod:
         before = state(pod)
         apply_in(pod, options.replace(backend=new))
-        wanted = state(pod)
+        wanted = lines_of(pod)
         remove_in(pod)
         check_same(state(pod), before, "removed")
         apply_in(pod, options.replace(backend=old))
         assert any(line.startswith("leftover: ") for line in differences_in(pod, options.replace(backend=new)))
         apply_in(pod, options.replace(backend=new, reconcile=True))
-        check_same(state(pod), wanted, f"moved from {old} to {new}")
+        check_same(lines_of(pod), wanted, f"moved from {old} to {new}")
+        assert differences_in(pod, options.replace(backend=new)) == []
         remove_in(pod)
         check_same(state(pod), before, "removed")
 
