@@ -86,15 +86,11 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
         if packet.family in rulesets
     }
     acting = {side: answer for side, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
-    if len(acting) > 1:
-        names = " and ".join(acting)
-        side = next(iter(acting))
-        return (
-            side,
-            acting[side],
-            (f"{names} both have rules for this connection and the kernel walks both: remove one (netinit remove)",),
-        )
     side, answer = next(iter((acting or found).items()))
+    if len(acting) > 1:
+        reason = f"{' and '.join(acting)} both have rules for this connection, and nobody can read which the kernel walks first"
+        doubt = f"{reason}: remove one of them (netinit remove)"
+        return side, answer.doubted(reason), (doubt,)
     return side, answer, ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
 from netinit.rules.foreign import Dnat, Goto
@@ -34,6 +34,11 @@ class Explanation:
     because: Step | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # flag -> where it was given, for what is not a flag
+
+    def doubted(self, reason: str) -> Explanation:
+        """The same path with the verdict unknown, for what the path alone does not show."""
+        trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
+        return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
 
     @property
     def verdict(self) -> str:

@@ -61,7 +61,9 @@ def end(trace):
 
 
 def test_return_in_a_called_chain_goes_on_behind_the_jump():
-    trace = outbound("nat OUTPUT -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 2\nnat A -j RETURN\nnat A -p tcp -j REDIRECT --to-ports 1")
+    trace = outbound(
+        "nat OUTPUT -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 2\nnat A -j RETURN\nnat A -p tcp -j REDIRECT --to-ports 1"
+    )
     assert trace.redirect_port == 2
 
 
@@ -71,7 +73,9 @@ def test_return_in_a_built_in_chain_leaves_it_to_the_policy():
 
 
 def test_accept_in_a_called_chain_ends_the_table_but_not_the_other_tables():
-    trace = outbound("mangle OUTPUT -j A\nmangle OUTPUT -j DROP\nmangle A -j ACCEPT\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    trace = outbound(
+        "mangle OUTPUT -j A\nmangle OUTPUT -j DROP\nmangle A -j ACCEPT\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    )
     assert trace.redirect_port == 1
 
 
@@ -86,7 +90,9 @@ def test_goto_does_not_come_back_to_the_chain_that_went():
 
 
 def test_a_goto_out_of_a_built_in_chain_ends_at_its_policy():
-    trace = outbound("filter OUTPUT -g A\nfilter OUTPUT -j ACCEPT\nfilter A -j RETURN", policies=(("filter OUTPUT", "DROP"),))
+    trace = outbound(
+        "filter OUTPUT -g A\nfilter OUTPUT -j ACCEPT\nfilter A -j RETURN", policies=(("filter OUTPUT", "DROP"),)
+    )
     assert trace.fate == DROPPED
 
 
@@ -106,12 +112,16 @@ def test_an_unknown_match_makes_the_verdict_unknown_and_says_why():
 
 
 def test_an_unknown_match_beside_one_that_does_not_hold_changes_nothing():
-    trace = outbound("nat OUTPUT -p udp -m set --match-set banned dst -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    trace = outbound(
+        "nat OUTPUT -p udp -m set --match-set banned dst -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    )
     assert trace.redirect_port == 1
 
 
 def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
-    trace = outbound('nat OUTPUT -m limit --limit 5/min -j LOG --log-prefix "a b"\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1')
+    trace = outbound(
+        'nat OUTPUT -m limit --limit 5/min -j LOG --log-prefix "a b"\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1'
+    )
     assert trace.redirect_port == 1
 
 
@@ -187,13 +197,22 @@ def test_packets_that_belong_to_no_connection_pass_nat_by():
 
 
 def test_a_foreign_dnat_takes_the_connection_elsewhere():
-    trace = outbound("nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    trace = outbound(
+        "nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    )
     assert (trace.fate, end(trace), trace.translated, trace.verdict) == (SENT, "5.6.7.8:90", True, "direct")
 
 
 def test_zones_keep_two_queries_with_the_same_addresses_apart():
-    text = "raw OUTPUT -p udp -m owner --uid-owner 1337 -j CT --zone 1\nraw OUTPUT -p udp -m udp --dport 53 -j CT --zone 2"
-    host = Host(rules(text + "\nnat OUTPUT -m owner --uid-owner 1337 -j RETURN\nnat OUTPUT -p udp -j REDIRECT --to-ports 15053"), POD)
+    text = (
+        "raw OUTPUT -p udp -m owner --uid-owner 1337 -j CT --zone 1\nraw OUTPUT -p udp -m udp --dport 53 -j CT --zone 2"
+    )
+    host = Host(
+        rules(
+            text + "\nnat OUTPUT -m owner --uid-owner 1337 -j RETURN\nnat OUTPUT -p udp -j REDIRECT --to-ports 15053"
+        ),
+        POD,
+    )
     queries = [make_outbound(POD, "8.8.8.8", 53, protocol="udp", uid=uid, gid=uid) for uid in (1000, 1337)]
     application, proxy = (host.process(query) for query in queries)
     assert (application.zone, application.redirect_port) == (2, 15053)
@@ -213,7 +232,10 @@ def test_a_marked_packet_for_another_host_is_delivered_here_by_the_policy_route(
     text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337"
     trace = inbound(text, to="4.4.4.4", marks=[1337])
     assert (trace.fate, trace.policy_routed) == (DELIVERED, True)
-    assert (inbound(text, to="4.4.4.4").fate, inbound(text, to="4.4.4.4").reason) == (DROPPED, "it is for another host, and this one does not forward")
+    assert (inbound(text, to="4.4.4.4").fate, inbound(text, to="4.4.4.4").reason) == (
+        DROPPED,
+        "it is for another host, and this one does not forward",
+    )
 
 
 def test_a_mark_set_in_mangle_output_changes_the_route():
@@ -223,7 +245,14 @@ def test_a_mark_set_in_mangle_output_changes_the_route():
 
 @pytest.mark.parametrize(
     ("change", "mark"),
-    [("--set-mark 6", 6), ("--set-mark 4/6", 5), ("--or-mark 2", 3), ("--and-mark 2", 0), ("--xor-mark 3", 2), ("--set-xmark 3/0", 2)],
+    [
+        ("--set-mark 6", 6),
+        ("--set-mark 4/6", 5),
+        ("--or-mark 2", 3),
+        ("--and-mark 2", 0),
+        ("--xor-mark 3", 2),
+        ("--set-xmark 3/0", 2),
+    ],
 )
 def test_marks_are_changed_bit_by_bit(change, mark):
     assert outbound(f"mangle OUTPUT -j MARK {change}", mark=1).last.mark == mark
@@ -237,7 +266,9 @@ def test_a_mark_is_saved_to_the_connection_and_restored_from_it():
 
 def test_a_packet_for_another_host_is_forwarded_where_the_host_forwards():
     around = POD.replace(forwards=True)
-    trace = inbound("mangle FORWARD -i eth1 -o eth0\nmangle POSTROUTING -o eth0", to="4.4.4.4", around=around, interface="eth1")
+    trace = inbound(
+        "mangle FORWARD -i eth1 -o eth0\nmangle POSTROUTING -o eth0", to="4.4.4.4", around=around, interface="eth1"
+    )
     assert (trace.fate, [step.hook for step in trace.hits]) == (FORWARDED, ["FORWARD", "POSTROUTING"])
 
 
@@ -259,7 +290,9 @@ FAILING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("match", "holds"), [(match, True) for match in HOLDING] + [(match, False) for match in FAILING])
+@pytest.mark.parametrize(
+    ("match", "holds"), [(match, True) for match in HOLDING] + [(match, False) for match in FAILING]
+)
 def test_every_kind_of_match_in_the_outbound_direction(match, holds):
     packet = make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000).replace(flags=("SYN",))
     trace = simulate(packet, rules(f"mangle OUTPUT {match} -j DROP"), POD)

@@ -15,7 +15,10 @@ SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
 
 
 def found(line, environ=None):
-    return [(one.severity, one.kind, one.option) for one in lint(Options.from_argv(["--ipv6=on", *line.split()], environ or {}))]
+    return [
+        (one.severity, one.kind, one.option)
+        for one in lint(Options.from_argv(["--ipv6=on", *line.split()], environ or {}))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,10 @@ def in_front(made: Plan, rule: Rule) -> Plan:
     """The plan with one more rule at the top of ISTIO_OUTPUT."""
     tables = []
     for table in made.tables:
-        chains = [c.replace(rules=(rule, *c.rules)) if (table.name, c.name) == (NAT, "ISTIO_OUTPUT") else c for c in table.chains]
+        chains = [
+            c.replace(rules=(rule, *c.rules)) if (table.name, c.name) == (NAT, "ISTIO_OUTPUT") else c
+            for c in table.chains
+        ]
         tables.append(Table(name=table.name, chains=tuple(chains)))
     return made.replace(tables=tuple(tables))
 
@@ -85,7 +91,9 @@ def in_front(made: Plan, rule: Rule) -> Plan:
 @pytest.mark.parametrize(("port", "to", "kind"), [(53, 15053, "dns-loop"), (80, 15001, "loop")])
 def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind):
     options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
-    rule = Rule(matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin="a test")
+    rule = Rule(
+        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin="a test"
+    )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
     assert {one.kind for one in loops} == {kind}
@@ -94,16 +102,27 @@ def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to
 def test_a_chain_that_no_rule_leads_to_is_found():
     options = Options.from_argv(SIDECAR.split())
     made = plan(options)
-    lost = Chain(name="LOST", rules=(Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin="a test"),))
+    lost = Chain(
+        name="LOST",
+        rules=(
+            Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin="a test"),
+        ),
+    )
     tables = tuple(t.replace(chains=(*t.chains, lost)) if t.name == NAT else t for t in made.tables)
     assert [str(one) for one in lint(options, made.replace(tables=tables))] == [
-        f"warning: a test: the chain LOST of nat ({family}) has rules, but no rule leads there" for family in ("IPv4", "IPv6")
+        f"warning: a test: the chain LOST of nat ({family}) has rules, but no rule leads there"
+        for family in ("IPv4", "IPv6")
     ]
 
 
 def test_ten_thousand_excluded_networks_are_looked_through_at_once():
     networks = ",".join(f"10.{number >> 8}.{number & 255}.0/24" for number in range(10_000))
-    assert found(f"-i * -x {networks},10.3.7.0/25 --ipv6=on").count(("warning", "unreachable", "--istio-service-exclude-cidr")) == 1
+    assert (
+        found(f"-i * -x {networks},10.3.7.0/25 --ipv6=on").count(
+            ("warning", "unreachable", "--istio-service-exclude-cidr")
+        )
+        == 1
+    )
 
 
 def test_errors_stand_first():

@@ -1,0 +1,141 @@
+"""`netinit explain` in a pod whose rules somebody has damaged: it says what the kernel does now, and because of which rule."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
+
+from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, furnish
+from netinit.options import Options
+
+OUTSIDE = "203.0.113.7"
+DAMAGES = {
+    "nothing": ("", "captured", "every other outbound connection goes to the proxy"),
+    "the last rule deleted": ("-t nat -D ISTIO_OUTPUT -j ISTIO_REDIRECT", "direct", "no rule captures it"),
+    "the jump deleted": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", "direct", "there is no IPv4 rule that looks at it"),
+    "a rule moved": ("-t nat -I ISTIO_OUTPUT 1 -j ISTIO_REDIRECT", "captured", "every other outbound connection goes to the proxy"),
+    "a rule added in front": ("-t nat -I OUTPUT 1 -p tcp --dport 80 -j ACCEPT", "direct", "`-p tcp -m tcp --dport 80 -j ACCEPT`"),
+    "policy DROP": ("-P OUTPUT DROP", "dropped", "the policy of filter OUTPUT is DROP"),
+    "a foreign DNAT before ours": (
+        f"-t nat -I OUTPUT 1 -p tcp -d {OUTSIDE} -j DNAT --to-destination 198.51.100.7:443",
+        "direct",
+        "a rule that is not netinit's sends it to 198.51.100.7:443 instead",
+    ),
+    "a match that nobody can know": (
+        "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
+        "unknown",
+        "-m statistic --mode random --probability",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request) -> str:
+    needs(request.param)
+    return request.param
+
+
+def damage(pod: Namespace, variant: str, words: str) -> None:
+    if words:
+        pod.run([variant, "-w", *words.split()], check=True)
+
+
+def explain(pod: Pod, *words: str) -> dict:
+    done = run_tool(pod, "explain", "--live", "--json", *words, *SIDECAR)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant):
+    furnish(pod)
+    options = Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"])
+    for name, (words, verdict, reason) in DAMAGES.items():
+        apply_in(pod, options.replace(reconcile=True))
+        damage(pod, variant, words)
+        told = explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID))
+        assert (told["verdict"], told["source"]) == (verdict, variant), (name, told["sentence"])
+        assert reason in told["sentence"], name
+        arrival = pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID, timeout=0.4)
+        answered = {
+            "captured": ("proxy", 15001),
+            "direct": ("outside", 443 if "DNAT" in words else 80),
+            "dropped": (None, None),
+        }
+        if verdict != "unknown":
+            assert (arrival.server, arrival.port) == answered[verdict], (name, str(arrival))
+        for undo in (
+            "-P OUTPUT ACCEPT",
+            f"-t nat {words.split(' ', 2)[-1].replace('-I OUTPUT 1', '-D OUTPUT')}" if "-I OUTPUT 1" in words else "",
+        ):
+            damage(pod, variant, undo)
+
+
+def test_live_counters_stand_beside_the_rules(pod, variant):
+    furnish(pod)
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]))
+    for _ in range(3):
+        assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"
+    path = [step for step in explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID))["path"] if step["rule"]]
+    assert [step["packets"] for step in path] == [3, 3, 3]
+    assert [step["chain"] for step in path] == ["OUTPUT", "ISTIO_OUTPUT", "ISTIO_REDIRECT"]
+    drawn = run_tool(pod, "draw", "--live", "--to", f"{OUTSIDE}:80", *SIDECAR)
+    assert drawn.stdout.count("[3 packets]") == 3, drawn.stderr
+
+
+def test_a_pod_is_explained_from_outside_by_the_pid_of_its_process(pod, variant):
+    furnish(pod)
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]))
+    words = ("explain", "--json", "--pid", str(pod.pid), "--from", "10.77.0.1", "--to-port", "8080", *SIDECAR)
+    told = json.loads(run_tool(pod.client, *words).stdout)
+    assert (told["verdict"], told["redirect_port"], told["original_destination"]) == (
+        "captured",
+        15006,
+        "10.77.0.2:8080",
+    )
+    told = json.loads(
+        run_tool(
+            pod.client,
+            "explain",
+            "--json",
+            "--pid",
+            str(pod.pid),
+            "--to",
+            "10.77.0.2:80",
+            "--uid",
+            str(PROXY_ID),
+            *SIDECAR,
+        ).stdout
+    )
+    assert told["redirect_port"] == 15006
+
+
+def test_rules_in_both_variants_are_told_as_a_doubt(pod):
+    for name in VARIANTS:
+        needs(name)
+    furnish(pod)
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
+    damage(pod, "iptables-legacy", "-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 9")
+    told = explain(pod, "--to", f"{OUTSIDE}:80")
+    assert told["verdict"] == "unknown"
+    assert "iptables-nft and iptables-legacy" in told["sentence"]
+
+
+def test_a_pod_without_rules_sends_everything_as_it_is(pod):
+    told = explain(pod, "--to", f"{OUTSIDE}:80")
+    assert told["verdict"] == "direct"
+    assert "there are no rules at all in this namespace" in told["warnings"]
+
+
+def test_native_nft_rules_are_explained_while_they_are_as_planned(pod):
+    options = Options.from_argv([*SIDECAR, "--native-nftables", "--ipv6", "on"])
+    apply_in(pod, options)
+    told = explain(pod, "--to", f"{OUTSIDE}:80", "--native-nftables", "--ipv6", "on")
+    assert (told["verdict"], told["source"]) == ("captured", "nftables")
+    pod.run(["nft", "delete", "table", "inet", "istio-proxy-nat"], check=True)
+    pod.run(["nft", "add", "table", "inet", "istio-proxy-nat"], check=True)
+    pod.run(["nft", "add chain inet istio-proxy-nat output { type nat hook output priority -100; }"], check=True)
+    done = run_tool(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", *SIDECAR, "--native-nftables", "--ipv6", "on")
+    assert done.returncode == 1
+    assert "differ from the plan" in done.stderr
