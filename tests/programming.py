@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -101,8 +102,17 @@ def listing(namespace: Namespace, variant: str) -> str:
 
 
 def state(namespace: Namespace) -> str:
-    """Everything that rules, routes and addresses are, but for empty built-in tables that the kernel keeps."""
-    return drop_empty_tables(take_snapshot(namespace))
+    """Everything that rules, routes and addresses are, but for what the kernel does by itself.
+
+    It keeps empty built-in tables, and in a pod's first second it settles link-local addresses and the routes of its own.
+    """
+    text = drop_empty_tables(take_snapshot(namespace))
+    return re.sub(r"^(route .* proto=2 .*|address address=fe80::.*)\n", "", text, flags=re.MULTILINE)
+
+
+def forget_priority(text: str) -> str:
+    """A state without the places of our policy rules: the kernel numbers them downwards as they come."""
+    return re.sub(r" priority=\d+ protocol=137 ", " protocol=137 ", text)
 
 
 def check_same(now: str, wanted: str, what: str) -> None:

@@ -10,7 +10,7 @@ from netinit.records import Record
 from netinit.rules.diff import Difference, compare_listing, find_foreign_jumps, find_shadows
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.network import FAMILIES, Family
-from netinit.rules.ownership import Owned, gather, holds_others, holds_ours, owned_rules
+from netinit.rules.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
 from netinit.rules.transition import (
     is_interrupted,
     target_from_listing,
@@ -140,7 +140,8 @@ class XtablesBackend(Backend):
         for side in self._sides(change.plan, now):
             if side.family in families:
                 old = before[side.family]
-                script = write_transition(target_from_listing(old.listing, old.owned), side.listing, side.owned)
+                owned = spare_others(side.owned, side.listing, old.listing, old.owned)
+                script = write_transition(target_from_listing(old.listing, old.owned), side.listing, owned)
                 if script:
                     scripts[side.family] = script
         for error in self.feed(scripts).values():

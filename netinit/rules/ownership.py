@@ -77,6 +77,24 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
     return owned
 
 
+def spare_others(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
+    """`owned` without what was somebody else's before: rules of others that equal ours stay as many as they were."""
+    left: Owned = {}
+    for place, indexes in owned.items():
+        name, chain = place
+        texts = listing[name].rules[chain]
+        earlier = before[name].rules.get(chain, []) if name in before else []
+        others = [text for index, text in enumerate(earlier) if index not in owned_before.get(place, ())]
+        kept = list(indexes)
+        for index in indexes:
+            unclaimed = [text for number, text in enumerate(texts) if number not in kept]
+            if unclaimed.count(texts[index]) < others.count(texts[index]):
+                kept.remove(index)
+        if kept:
+            left[place] = kept
+    return left
+
+
 def holds_ours(table: ListedTable) -> bool:
     """Whether a table holds a chain of ours."""
     return not OWNED_CHAINS.isdisjoint(table.rules)

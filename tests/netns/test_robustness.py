@@ -6,8 +6,8 @@ import contextlib
 import fcntl
 import os
 import random
+import shutil
 import signal
-import stat
 import subprocess
 import threading
 import time
@@ -17,7 +17,7 @@ import pytest
 from netinit import apply as applying
 from netinit.backends import AUTO_ORDER
 from netinit.errors import LockedError
-from netinit.host.lab import APP_ID, Pod, drop_empty_tables, furnish, take_snapshot
+from netinit.host.lab import APP_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
 from netinit.rules.network import IPV4, IPV6
 from programming import (
@@ -25,10 +25,12 @@ from programming import (
     SIDECAR,
     TOOL,
     VARIANTS,
+    add_foreign_rules,
     apply_in,
     call_on,
     check_same,
     differences_in,
+    forget_priority,
     listing,
     load,
     needs,
@@ -65,43 +67,36 @@ def end(process):
 # Killed
 
 
-def test_after_a_kill_at_any_moment_the_next_run_ends_right(pod):
+@pytest.mark.timeout(400)
+def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
     """Every moment of the first run, from before the interpreter is up to after the last commit."""
-    cases = []
-    for variant in VARIANTS:
-        for arguments in (REDIRECT, TPROXY):
-            needs(variant)
-            options = Options.from_argv([*arguments, "--backend", variant])
-            apply_in(pod, options)
-            wanted = forget_legacy_tables(state(pod))
-            remove_in(pod)
-            began = time.monotonic()
-            end(start_tool(pod, *arguments, "--backend", variant))
-            cases.append((variant, arguments, options, wanted, time.monotonic() - began))
-            remove_in(pod)
-    clean = forget_legacy_tables(state(pod))
+    cases = [(variant, arguments, *measure(variant, arguments)) for variant in VARIANTS for arguments in (REDIRECT, TPROXY)]
     chance = random.Random(7)
     interrupted = {"nothing yet": 0, "half": 0, "all": 0}
     for number in range(KILLS):
-        variant, arguments, options, wanted, duration = cases[number % len(cases)]
-        process = start_tool(pod, *arguments, "--backend", variant)
-        time.sleep(chance.uniform(0.2, 1.05) * duration)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        end(process)
-        left = forget_legacy_tables(state(pod))
-        interrupted["nothing yet" if left == clean else "all" if left == wanted else "half"] += 1
+        variant, arguments, clean, wanted, duration = cases[number % len(cases)]
+        with Pod() as pod:
+            process = start_tool(pod, *arguments, "--backend", variant)
+            time.sleep(chance.uniform(0.2, 1.05) * duration)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            end(process)
+            left = state(pod)
+            interrupted["nothing yet" if left == clean else "all" if left == wanted else "half"] += 1
 
-        apply_in(pod, options)
-        check_same(forget_legacy_tables(state(pod)), wanted, f"kill {number} of {variant} {arguments}")
-        remove_in(pod)
-    check_same(forget_legacy_tables(state(pod)), clean, "not as before")
+            apply_in(pod, Options.from_argv([*arguments, "--backend", variant]))
+            check_same(state(pod), wanted, f"kill {number} of {variant} {arguments}")
     assert all(interrupted.values()), f"the kills missed a phase: {interrupted}"
 
 
-def forget_legacy_tables(text):
-    """Empty tables once used stay, and iptables-nft-save mentions those of the other variant in a comment."""
-    return drop_empty_tables(text)
+def measure(variant, arguments):
+    """The state of a pod before and after a run that nobody disturbs, and how long that takes in seconds."""
+    needs(variant)
+    with Pod() as pod:
+        clean = state(pod)
+        began = time.monotonic()
+        end(start_tool(pod, *arguments, "--backend", variant))
+        return clean, state(pod), time.monotonic() - began
 
 
 def test_when_python_alone_is_killed_its_programs_finish_before_the_next_run_looks(pod):
@@ -122,6 +117,24 @@ def test_when_python_alone_is_killed_its_programs_finish_before_the_next_run_loo
         apply_in(pod, options)  # at once: the children may still be at work
         end(process)
         check_same(state(pod), wanted, f"kill {number}")
+
+
+def test_a_killed_change_is_finished_by_the_next_one(pod):
+    needs("iptables-nft")
+    old = Options.from_argv([*REDIRECT, "-o", "9000", "--reconcile"])
+    new = Options.from_argv([*TPROXY, "--reconcile"])
+    apply_in(pod, new)
+    wanted = forget_priority(state(pod))
+    chance = random.Random(9)
+    for number in range(KILLS_OF_PYTHON):
+        apply_in(pod, old)
+        process = start_tool(pod, *TPROXY, "--reconcile")
+        time.sleep(chance.uniform(0.03, 0.12))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+        apply_in(pod, new)
+        check_same(forget_priority(state(pod)), wanted, f"kill {number}")
 
 
 # At the same time
@@ -250,7 +263,7 @@ def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there
     if there:
         apply_in(pod, Options.from_argv([*TPROXY, "--backend", variant, "-t", "99", "-r", "98"]))
     before = state(pod)
-    break_program(tmp_path, variant.replace("iptables", "ip6tables") + "-restore", "out of luck")
+    break_program(tmp_path, variant.replace("iptables", "ip6tables") + "-restore", complain("out of luck"))
 
     failed = run_tool(
         pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"}
@@ -262,18 +275,47 @@ def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there
     check_same(state(pod), before, "not as before")
 
 
-def break_program(folder, name, complaint, status=1):
-    """A program of this name that only fails, to stand first in PATH."""
+@variants
+@pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
+def test_a_family_that_fails_between_its_tables_is_put_back_as_well(pod, tmp_path, variant, there):
+    needs(variant)
+    add_foreign_rules(pod, variant)
+    if there:
+        apply_in(pod, Options.from_argv([*TPROXY, "--backend", variant, "-t", "99", "-r", "98", "-c", "eth9"]))
+    before = state(pod)
+    name = variant.replace("iptables", "ip6tables") + "-restore"
+    break_program(tmp_path, name, f"""\
+[ -e {tmp_path}/done ] && exec {shutil.which(name, path=FOLDERS)} "$@"
+touch {tmp_path}/done
+sed /^COMMIT/q | {shutil.which(name, path=FOLDERS)} "$@"
+echo 'out of luck' >&2
+exit 1""")
+
+    failed = run_tool(pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+
+    assert failed.returncode == 1
+    assert "out of luck" in failed.stderr
+    assert "putting back" not in failed.stderr
+    check_same(state(pod), before, "not as before")
+
+
+def break_program(folder, name, script):
+    """A program of this name that runs this script, to stand first in PATH."""
     path = folder / name
-    path.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{complaint}' >&2\nexit {status}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def complain(text):
+    """The script of a program that does nothing but fail."""
+    return f"cat >/dev/null\necho '{text}' >&2\nexit 1"
 
 
 def test_a_variant_without_kernel_support_makes_room_for_the_next(pod, tmp_path):
     for variant in VARIANTS:
         needs(variant)
     for program in ("iptables", "ip6tables"):
-        break_program(tmp_path, f"{program}-nft-restore", "Failed to initialize nft: Protocol not supported")
+        break_program(tmp_path, f"{program}-nft-restore", complain("Failed to initialize nft: Protocol not supported"))
 
     done = run_tool(pod, *REDIRECT, env={"PATH": f"{tmp_path}:{FOLDERS}"})
 
