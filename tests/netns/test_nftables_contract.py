@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shlex
 import subprocess
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from netinit.errors import ApplyError
 from netinit.host.detect import settle
 from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
@@ -139,3 +141,22 @@ def test_while_rules_move_no_connection_bypasses_and_none_is_captured_twice(pod,
         (PROXY_ID, "answered", "outside", 80, None),
     }, fates
     assert inward == {("answered", "proxy", 15006)}
+
+
+def test_istios_own_native_tables_are_recognised_replaced_and_removed(conformance):
+    for path in sorted((conformance / "rules").glob("*.json")):
+        text = path.read_text().replace("java", "4001").replace("ftp", "4002")
+        case = json.loads(text)
+        options = Options.from_argv([*case["argv"], "--native-nftables"], case["env"])
+        options = options.replace(ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"]))
+        with Pod() as pod:
+            before = state(pod)
+            pod.run(["nft", "-f", "-"], stdin=case["nft"], check=True)
+            with pytest.raises(ApplyError, match="other rules of Istio or netinit are here"):
+                apply_in(pod, options)
+            apply_in(pod, options.replace(reconcile=True))
+            check_planned(pod, options)
+            remove_in(pod)
+            pod.run(["nft", "-f", "-"], stdin=case["nft"], check=True)
+            assert remove_in(pod).changed
+            check_same(state(pod), before, f"{path.stem}: removed")
