@@ -105,11 +105,15 @@ class Workload:
         return f'{self.kind} "{full}"'
 
     def pod(self) -> Tree:
-        """A copy of the pod that it makes, as metadata and spec."""
+        """A copy of the pod as manual injection sees it: for a CronJob with the metadata of the job, as in Istio."""
         _, metadata_path, spec_path = _KINDS[self.kind]
-        metadata = _at(self.tree, metadata_path).get("metadata")
-        spec = _at(self.tree, spec_path).get("spec")
-        return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
+        return _pod(_at(self.tree, metadata_path).get("metadata"), _at(self.tree, spec_path).get("spec"))
+
+    def created_pod(self) -> Tree:
+        """A copy of the pod as the API server will see it: always with the pod template's metadata."""
+        _, _, spec_path = _KINDS[self.kind]
+        holder = _at(self.tree, spec_path)
+        return _pod(holder.get("metadata"), holder.get("spec"))
 
     def with_pod(self, pod: Tree) -> Tree:
         """A copy of the object that makes this pod instead."""
@@ -118,6 +122,10 @@ class Workload:
         for path, key in ((metadata_path, "metadata"), (spec_path, "spec")):
             _place(tree, path, key, pod[key])
         return tree
+
+
+def _pod(metadata: Any, spec: Any) -> Tree:
+    return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
 
 
 def _at(tree: Tree, path: tuple[str, ...]) -> Tree:

@@ -71,7 +71,7 @@ def judge(
     `labels_known` is False when nobody could say which labels the namespace has; it then counts as having none, and
     the chain says so.
     """
-    pod = workload.pod()
+    pod = workload.created_pod()
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
     labels = {_NAME_LABEL: namespace.name, **namespace.labels}
     fired = firing(webhooks, labels, pod_labels)

@@ -240,6 +240,13 @@ def test_the_labels_of_a_namespace_in_the_input_count():
     assert any("istio-injection=enabled" in remedy for remedy in found["remedies"])
 
 
+def test_the_metadata_of_a_cron_jobs_pods_count_not_those_of_the_job():
+    job = {"metadata": {"labels": {"sidecar.istio.io/inject": "true"}}, "spec": {"template": {"metadata": {"labels": {"sidecar.istio.io/inject": "false"}}, "spec": {"containers": []}}}}
+    cron = json.dumps({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": job}})
+    (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=cron)
+    assert not found["injected"]
+
+
 def test_the_webhooks_of_the_input_count():
     webhook = """
 apiVersion: admissionregistration.k8s.io/v1
