@@ -93,8 +93,23 @@ def prints_an_address(outcome):
     return re.search(r"0x[0-9a-f]{9,}|[0-9a-fA-F]{10,}", outcome[1]) is not None
 
 
+def differ_in_digits_alone(theirs, mine):
+    """What is left of an address that was counted, cut or spelt in other digits."""
+    return all(one[0] == "output" for one in (theirs, mine)) and without_digits(theirs) == without_digits(mine)
+
+
+def without_digits(outcome):
+    return re.sub(r"[0-9a-fA-F]+", "", outcome[1])
+
+
+def prints_all_data(text):
+    return re.search(r"\$(?![\w.])|[ (]\.[ )|}]|\.p?t\b", text) is not None
+
+
 def agree(theirs, mine, text):
     if theirs == mine or prints_an_address(theirs):
+        return True
+    if prints_all_data(text) and differ_in_digits_alone(theirs, mine):
         return True
     if theirs[0] == mine[0] == "error" and re.search(r"\b(and|or)\b", text):
         # where the operand that decides and/or is to blame, we name the last one that might have
@@ -172,7 +187,7 @@ FORMATS = [
     for flags in ("", "+", "-", "0", "#", " ", "+0", "#0", "-+")
     for width in ("", "7")
     for precision in ("", ".0", ".3")
-    for verb in "vTtbcdoOqxXUeEfFgGsz"
+    for verb in "vTtbcdoOqxXUeEfFgGszw"
 ]
 
 
@@ -189,3 +204,17 @@ def test_every_verb_and_flag_prints_as_in_go(oracle, name):
         if left != right
     ]
     assert not wrong, "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%[1]d %[2]v", "%[3]*.[2]*[1]f", "%[5]d", "%[x]d", "%[1", "%[]d", "%[0]d", "%[-1]d", "%6.*f", "%*d", "%-*d", "%.[2]d",
+        "%[2]2d", "%d %d %#[1]x", "%!", "%", "%2", "%.", "%[1]", "%99999999d", "%.99999999f", "%z", "%\u00e9", "%d%%%s", "%[2]*[1]d",
+        "%[3]v %v", "%v %[1]v %v", "%.*f", "%+*d", "%[1]*d", "%.[1]*d", "%[2].3f", "%[3].[1]*v", "%% %v", "%-010d", "%w %w", "%p",
+    ],
+)  # fmt: skip
+def test_explicit_arguments_and_bad_formats_print_as_in_go(oracle, form):
+    for arguments in ("", "1", '1 "a" 2.5', "-3 7 1.25", '"x" nil', ".mode .neg .f"):
+        text = f'{{{{printf "{form}" {arguments}}}}}'
+        assert ours(text) == oracle.render(text)

@@ -39,22 +39,9 @@ _WHOLE: Final = frozenset((INT, UINT))
 _ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
 
 
-def both(*values: Any) -> Any:
-    """The first false value, or the last; in a template the arguments behind it are not even evaluated."""
-    found = None
-    for found in values:
-        if not found:
-            return found
-    return found
-
-
-def either(*values: Any) -> Any:
-    """The first true value, or the last; in a template the arguments behind it are not even evaluated."""
-    found = None
-    for found in values:
-        if found:
-            return found
-    return found
+def _decided_elsewhere(*_values: Any) -> Any:
+    """Stands for and/or, whose calls are compiled apart, since they do not evaluate every argument."""
+    raise FunctionError("and/or cannot be called as values")
 
 
 def equal(first: Any, *others: Any) -> bool:
@@ -213,7 +200,7 @@ def _function(call: Callable[..., Any], *params: str, variadic: str | None = Non
 
 
 BUILTINS: Final = {
-    "and": _function(both, VALUE, variadic=VALUE),
+    "and": _function(_decided_elsewhere, VALUE, variadic=VALUE),
     "call": _function(functools.partial(call, None), VALUE, variadic=VALUE),
     "eq": _function(equal, VALUE, variadic=VALUE),
     "ge": _function(greater_or_equal, VALUE, VALUE),
@@ -226,7 +213,7 @@ BUILTINS: Final = {
     "lt": _function(less, VALUE, VALUE),
     "ne": _function(unequal, VALUE, VALUE),
     "not": _function(negate, VALUE),
-    "or": _function(either, VALUE, variadic=VALUE),
+    "or": _function(_decided_elsewhere, VALUE, variadic=VALUE),
     "print": _function(sprint, variadic=ANY),
     "printf": _function(sprintf, "string", variadic=ANY),
     "println": _function(sprintln, variadic=ANY),

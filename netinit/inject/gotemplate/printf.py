@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .limits import check_size
 from .printing import Flags, _Paper, format_value, print_value
-from .values import INT, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
+from .values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
 
 __all__ = ["sprintf"]
 
 _WIDEST: Final = 1_000_000
+_DIGITS: Final = re.compile("[0-9]+")
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
@@ -94,13 +95,18 @@ class _Printer:
             flags.precision = self.read_number() or 0
 
     def read_number(self) -> int | None:
-        start, text = self.at, self.format
-        while text[self.at : self.at + 1] in tuple("0123456789"):
-            self.at += 1
-        if start == self.at:
+        """Take a width or precision; one of more digits than Go allows takes the rest of the format with it."""
+        found = _DIGITS.match(self.format, self.at)
+        if found is None:
             return None
-        number = int(text[start : self.at][:8])
-        return None if number > _WIDEST else number
+        number = 0
+        for digit in found[0]:
+            if number > _WIDEST:
+                self.at = len(self.format)
+                return None
+            number = number * 10 + int(digit)
+        self.at = found.end()
+        return number
 
     def read_index(self) -> None:
         """Take an explicit argument number such as [2]."""
@@ -142,7 +148,7 @@ class _Printer:
         else:
             value = self.values[self.argument]
             self.argument += 1
-            if verb == "v":
+            if verb in "vw":
                 flags.go, flags.sharp = flags.sharp, False
                 flags.names, flags.plus = flags.plus, False
             self.print_argument(value, verb, flags)
@@ -151,8 +157,11 @@ class _Printer:
         if verb == "T":
             missing = value is None or value is NO_VALUE
             self.paper.add(flags.pad("<nil>") if missing else format_value(type_name(value), "s", flags))
-        elif verb in "pw" and kind_of(value) not in (POINTER, SLICE):
-            self.paper.add(_refuse(value, verb))
+        elif verb == "p" and kind_of(value) in (FUNC, MAP, POINTER, SLICE):
+            # Go prints an address, which means nothing to us
+            self.paper.add(flags.pad("0x0"))
+        elif verb == "p" or (verb == "w" and not isinstance(value, bytes)):
+            self.refuse(value, verb, flags)
         elif isinstance(value, bytes) and verb == "d":
             print_value(self.paper, value, "v", flags, 0)
         else:
@@ -170,12 +179,12 @@ class _Printer:
                 print_value(self.paper, value, "v", Flags(), 0)
         self.paper.add(")")
 
-
-def _refuse(value: Any, verb: str) -> str:
-    paper = _Paper()
-    if value is None or value is NO_VALUE:
-        return f"%!{verb}(<nil>)"
-    print_value(paper, value, "v", Flags(), 0)
-    text = paper.text()
-    check_size(len(text))
-    return f"%!{verb}({type_name(value)}={text})"
+    def refuse(self, value: Any, verb: str, flags: Flags) -> None:
+        """Complain that the verb is not for the value, which is printed without its methods."""
+        if value is None or value is NO_VALUE:
+            self.paper.add(f"%!{verb}(<nil>)")
+            return
+        flags.erring = True
+        self.paper.add(f"%!{verb}({type_name(value)}=")
+        print_value(self.paper, value, "v", flags, 0)
+        self.paper.add(")")

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.inject.gotemplate import StringMap, Struct, Template, TemplateError, TypedList, istio
+from netinit.inject.gotemplate import StringMap, Struct, Template, TemplateError, TypedList, istio, sprig
 from netinit.inject.gotemplate.goyaml import to_yaml
 from netinit.inject.gotemplate.values import Int32, Int64
 
@@ -42,8 +42,6 @@ def call(text, **data):
 
 
 def test_sprig_and_yaml_answer_as_they_do_in_go():
-    from netinit.inject.gotemplate import sprig
-
     functions = {**sprig.FUNCTIONS, "toYaml": to_yaml}
     wrong = []
     for name, coded, wanted in RECORDED:
@@ -138,6 +136,31 @@ def test_istios_functions_do_what_their_table_says(text, wanted):
         "duration": Struct("*durationpb.Duration", {"Seconds": Int64(1), "Nanos": Int32(500_000_000)}),
     }
     assert call(text, **data) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{{ dig "a" "b" "none" (dict "a" (dict "b" 1)) }} {{ dig "a" "x" "none" (dict "a" 1) }}', "1 none"),
+        ('{{ pick (dict "a" 1 "b" 2) "a" "z" }} {{ omit (dict "a" 1 "b" 2) "a" }}', "map[a:1] map[b:2]"),
+        ('{{ keys (dict "b" 1 "a" 2) | join "," }} {{ values (dict "b" 1 "a" 2) }}', "a,b [2 1]"),
+        ('{{ get (dict "a" 1) "a" }}{{ get (dict) "a" }} {{ hasKey (dict "a" 1) "a" }}', "1 true"),
+        (
+            '{{ kindOf nil }} {{ kindOf 1 }} {{ kindIs "map" (dict) }} {{ typeOf (list) }}',
+            "invalid int true []interface {}",
+        ),
+        ('{{ splitn "," 2 "a,b,c" }} {{ (split "-" "x-y")._1 }}', "map[_0:a _1:b,c] y"),
+        ('{{ fromJson "[1" }} {{ (fromJson "{\\"a\\":[1]}").a }}', "<no value> [1]"),
+        ('{{ toPrettyJson (dict "a" (list 1 2) "e" (dict)) }}', '{\n  "a": [\n    1,\n    2\n  ],\n  "e": {}\n}'),
+        ('{{ uniq (list 1 1 "1") }} {{ has 1 (list 1 2) }} {{ without (list 1 2) 2 }}', "[1 1] true [1]"),
+        (
+            '{{ ternary "y" "n" true }} {{ coalesce "" 0 "x" }} {{ empty list }} {{ all 1 "" }} {{ any 0 1 }}',
+            "y x true false true",
+        ),
+    ],
+)
+def test_sprigs_functions_on_maps_and_lists(text, wanted):
+    assert Template.parse("t", text, sprig.FUNCTIONS).render(None) == wanted
 
 
 def test_ports_of_1_1_hold_udp_too():

@@ -10,7 +10,16 @@ import pytest
 
 from gotemplate_grammar import FUNCTIONS, rich_data
 from netinit.errors import NetinitError
-from netinit.inject.gotemplate import NO_VALUE, Function, FunctionError, StringMap, Struct, Template, TemplateError
+from netinit.inject.gotemplate import (
+    NO_VALUE,
+    Function,
+    FunctionError,
+    StringMap,
+    Struct,
+    Template,
+    TemplateError,
+    TypedList,
+)
 from netinit.inject.gotemplate.values import Enum
 
 ANSWERS = json.loads((Path(__file__).parent / "go_answers.json").read_text())
@@ -184,3 +193,51 @@ def test_data_is_never_changed():
 def test_values_of_python_that_stand_for_nothing_in_go_are_refused_when_printed():
     with pytest.raises(TemplateError, match=r"can't print \{\{\.o\}\}: a Python object stands for no Go value$"):
         render("{{ .o }}", {"o": object()})
+
+
+def test_functions_in_the_data_can_be_called_and_not_printed():
+    data = {"twice": Function(lambda n: n * 2, ("int",)), "words": Function(lambda *w: "-".join(w), (), "string")}
+    assert render('{{ call .twice 4 }} {{ call .words "a" "b" }}{{ call .words }}', data) == "8 a-b"
+    for text, message in {
+        "{{ call .twice }}": "error calling call: wrong number of args for .twice: got 0 want 1",
+        '{{ call .twice "x" }}': "error calling call: arg 0: value has type string; should be int",
+        "{{ call .twice nil }}": "error calling call: arg 0: value is nil; should be of type int",
+        "{{ call .none 1 }}": "error calling call: call of nil",
+        "{{ .twice }}": "can't print {{.twice}} of type func(int) interface {}",
+    }.items():
+        with pytest.raises(TemplateError) as caught:
+            render(text, data)
+        assert str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{{ slice .l 1 2 }} {{ slice .l 0 1 2 }} {{ slice .typed 1 | printf "%T" }}', "[2] [1] []string"),
+        ("{{ slice .l 1 9 }}", "index out of range: 9"),
+        ("{{ slice .l 1 2 3 4 }}", "too many slice indexes: 4"),
+        ("{{ slice .l 0 3 2 }}", "invalid slice index: 3 > 2"),
+        ('{{ slice "abc" 0 1 2 }}', "cannot 3-index slice a string"),
+        ("{{ slice .m 1 }}", "can't slice item of type map[string]interface {}"),
+        ("{{ slice nil }}", "slice of untyped nil"),
+        ("{{ slice .nil }}", "slice of untyped nil"),
+        ('{{ slice .l "x" }}', "cannot index slice/array with type string"),
+        ("{{ index .l nil }}", "cannot index slice/array with nil"),
+        ("{{ index .np 1 }}", "index of nil pointer"),
+        ("{{ len .np }}", "len of nil pointer"),
+        ("{{ and | len }}", "wrong number of args for and: want at least 1 got 0"),
+    ],
+)
+def test_parts_of_lists_are_taken_as_in_go(text, wanted):
+    data = {
+        "l": [1, 2, 3],
+        "m": {},
+        "nil": None,
+        "np": Struct("*main.T", {}, nil=True),
+        "typed": TypedList(["a", "b"], go_type="[]string"),
+    }
+    try:
+        answer = render(text, data)
+    except TemplateError as error:
+        answer = str(error)
+    assert answer.endswith(wanted)
