@@ -297,7 +297,6 @@ _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
 _COLON = re.compile(r":(?=[^\s:])")
 _NOT_PRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
-_NEEDS_ESCAPES = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
 _LITERAL = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
 _NUMERIC_START = re.compile(r"[-+.0-9]")
@@ -318,7 +317,7 @@ def _quoted(text: str) -> str:
         and not _SEXAGESIMAL.match(text)
     ):
         return text
-    if '"' in text and not _NEEDS_ESCAPES.search(text):
+    if '"' in text and "\n" not in text and "\t" not in text and not _NOT_PRINTABLE.search(text):
         return "'" + text.replace("'", "''") + "'"
     return _NOT_PRINTABLE.sub(_escape, json.dumps(text, ensure_ascii=False))
 
