@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
 
 from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, furnish
 from netinit.options import Options
+from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
 
 OUTSIDE = "203.0.113.7"
 DAMAGES = {

@@ -160,3 +160,13 @@ def test_istios_own_native_tables_are_recognised_replaced_and_removed(conformanc
             pod.run(["nft", "-f", "-"], stdin=case["nft"], check=True)
             assert remove_in(pod).changed
             check_same(state(pod), before, f"{path.stem}: removed")
+
+
+def test_without_reconcile_the_other_backends_rules_are_named_and_left(pod):
+    apply_in(pod, Options.from_argv([*WANTED, "--native-nftables"]))
+    before = state(pod)
+    with pytest.raises(ApplyError, match=r"(?s)--reconcile.*leftover: nftables"):
+        apply_in(pod, Options.from_argv([*WANTED, "--backend", "iptables-nft"]))
+    assert state(pod) == before
+    again = apply_in(pod, Options.from_argv(WANTED))
+    assert (again.backend, again.changed) == ("nftables", False), "auto stays with what holds the rules"

@@ -411,6 +411,17 @@ def test_auto_follows_rules_of_ours_then_of_others_then_prefers_nft():
         assert apply_in(pod, options).backend == "iptables-nft"
 
 
+@variants
+def test_a_rule_of_others_before_ours_is_warned_of_by_every_run(pod, variant):
+    needs(variant)
+    load(pod, variant, IPV4, "*nat\n-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT\nCOMMIT\n")
+    for _ in range(2):
+        outcome = apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
+        assert [text.partition("  (")[0] for text in outcome.warnings] == [
+            "shadowed: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"
+        ]
+
+
 # Hostile values
 
 HOSTILE = (

@@ -51,9 +51,9 @@ def spare_virtual_interfaces(builder: Builder, options: Options) -> None:
     if options.outbound_cidrs == ALL:
         scopes = [(FAMILIES, (InInterface(names=names),))]
     else:
-        for network in reversed(options.outbound_cidrs):
-            if isinstance(network, Network):
-                scopes.append(((network.family,), (Destination(networks=(network,)), InInterface(names=names))))
+        for family, networks in by_family(options.outbound_cidrs):
+            last_first = Destination(networks=tuple(reversed(networks)))
+            scopes.append(((family,), (last_first, InInterface(names=names))))
     for families, matches in scopes:
         builder.insert(
             NAT, PREROUTING, *matches, to=Jump(chain=ISTIO_REDIRECT),
