@@ -209,12 +209,7 @@ class _Compiler:
         source = compile_pipe(frame, node.pipe)
         names = [variable.name for variable in node.pipe.variables]
         if not node.pipe.assigns:
-            # the variables hold elements of the list, whose type may be an interface
-            frame.visible[-len(names) :] = (
-                [slot._replace(holder=holder) for slot in frame.visible[-len(names) :]]
-                if names
-                else frame.visible[-len(names) :]
-            )
+            frame.hold_elements(len(names), holder)
         slots = [frame.find(name) for name in names]
         places = [slot.place for slot in slots if slot is not None]
         key_place = places[0] if len(places) > 1 else -1

@@ -17,7 +17,7 @@ from .goyaml import to_yaml
 from .limits import check_size, measure
 from .printing import sprint
 from .sprig import text
-from .values import MAP, SLICE, STRING, Function, FunctionError, Struct, kind_of, type_name
+from .values import MAP, SLICE, STRING, Function, FunctionError, Struct, TypedMap, kind_of, type_name
 
 __all__ = ["functions"]
 
@@ -155,11 +155,9 @@ def omit(mapping: Any, *names: str) -> Any:
     """A map of the same type without these keys."""
     if not isinstance(mapping, dict):
         return mapping
-    kept = mapping.copy()
-    if type(mapping) is not dict:
-        kept = type(mapping)({name: value for name, value in mapping.items() if name not in names})
-    for name in names:
-        kept.pop(name, None)
+    kept = {name: value for name, value in mapping.items() if name not in names}
+    if isinstance(mapping, TypedMap):
+        return TypedMap(kept, go_type=mapping.go_type, zero=mapping.zero)
     return kept
 
 

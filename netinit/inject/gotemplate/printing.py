@@ -188,7 +188,7 @@ def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, de
 
 
 def _print_list(paper: _Paper, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
-    named = "[]byte" if isinstance(value, bytes) and not depth else type_name(value)
+    named = "[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)
     paper.add(named + "{" if flags.go else "[")
     for index, item in enumerate(value):
         if index:

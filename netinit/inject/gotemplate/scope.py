@@ -43,6 +43,11 @@ class Frame:
         self.visible.append(slot)
         return slot
 
+    def hold_elements(self, count: int, holder: int) -> None:
+        """The last variables hold elements of the list or map at that place, whose type may be an interface."""
+        last = len(self.visible) - count
+        self.visible[last:] = [slot._replace(holder=holder) for slot in self.visible[last:]]
+
     def new_place(self) -> int:
         """A place without a name."""
         self.size += 1
