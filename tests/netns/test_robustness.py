@@ -77,7 +77,7 @@ def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
         variant, arguments, clean, wanted, duration = cases[number % len(cases)]
         with Pod() as pod:
             process = start_tool(pod, *arguments, "--backend", variant)
-            time.sleep(chance.uniform(0.2, 1.05) * duration)
+            time.sleep(chance.uniform(0.1, 0.9) * duration)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             end(process)
