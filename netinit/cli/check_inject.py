@@ -18,6 +18,7 @@ from netinit.inject.pod import Namespace
 from netinit.inject.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.verdict import Verdict, judge
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.simulate.lint import lint
 
 _MARKS = {True: "✔", False: "✘"}
 
@@ -61,12 +62,20 @@ def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) 
                     labels_known=own is not None,
                     settings=inputs.settings,
                 )
-                verdicts.append(verdict)
+                verdicts.append(_linted(verdict))
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
     in_table = as_table or (sys.stdout.isatty() and not as_json)
     sys.stdout.write(_table(verdicts) if in_table else _json(verdicts))
     return 1 if any(verdict.error for verdict in verdicts) else 0
+
+
+def _linted(verdict: Verdict) -> Verdict:
+    """The verdict with what is wrong with the init container's options, as `netinit lint` finds it."""
+    if verdict.options is None:
+        return verdict
+    options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is not known here
+    return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
 
 
 def _read_trees(inputs: Inputs) -> list[tuple[str, Any]]:
@@ -135,7 +144,10 @@ def _webhooks(
 
 
 def _json(verdicts: list[Verdict]) -> str:
-    return json.dumps([dataclasses.asdict(verdict) for verdict in verdicts], indent=2, ensure_ascii=False) + "\n"
+    plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
+    for item in plain:
+        del item["options"]
+    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
 
 
 def _table(verdicts: list[Verdict]) -> str:

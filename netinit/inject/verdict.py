@@ -39,7 +39,7 @@ class Verdict:
     """What becomes of a workload.
 
     `webhook` is the first one that fires, `remedies` tells how to get the other result, `interception` what the
-    injected pod's rules will do, `findings` what its owner should know.
+    injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
     """
 
     kind: str
@@ -55,6 +55,17 @@ class Verdict:
     interception: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     error: str = ""
+    options: Options | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outlook:
+    """What an injection would give."""
+
+    interception: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    error: str = ""
+    options: Options | None = None
 
 
 def judge(
@@ -80,10 +91,7 @@ def judge(
     chain = (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired)))
     reason = decision.reason if fired else "no webhook selects the pod"
     webhook = fired[0] if fired else None
-    outlook: tuple[tuple[str, ...], tuple[str, ...], str] = (), (), ""
-    if injected:
-        outlook = _outlook(pod, workload, config, namespace, settings)
-    interception, findings, error = outlook
+    outlook = _outlook(pod, workload, config, namespace, settings) if injected else _Outlook()
     return Verdict(
         kind=workload.kind,
         namespace=namespace.name,
@@ -95,9 +103,10 @@ def judge(
         chain=chain,
         remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
         warnings=decision.warnings,
-        interception=interception,
-        findings=findings,
-        error=error,
+        interception=outlook.interception,
+        findings=outlook.findings,
+        error=outlook.error,
+        options=outlook.options,
     )
 
 
@@ -172,21 +181,23 @@ def _remedies(
 
 def _outlook(
     pod: Tree, workload: Workload, config: InjectionConfig, namespace: Namespace, settings: Settings | None
-) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+) -> _Outlook:
     """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
     try:
         result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
     except InjectionError as error:
-        return (), (), str(error)
+        return _Outlook(error=str(error))
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
-        return ("nothing is intercepted: the template adds no istio-init",), _findings(pod, spec, None, cni=False), ""
+        nothing = ("nothing is intercepted: the template adds no istio-init",)
+        return _Outlook(interception=nothing, findings=_findings(pod, spec, None, cni=False))
     try:
         options = options_of(init)
     except OptionError as error:
-        return (f"the arguments of {init.get('name')} cannot be read: {error}",), (), ""
-    return _summary(options), _findings(pod, spec, options, cni=init.get("name") == VALIDATION), ""
+        return _Outlook(interception=(f"the arguments of {init.get('name')} cannot be read: {error}",))
+    findings = _findings(pod, spec, options, cni=init.get("name") == VALIDATION)
+    return _Outlook(interception=_summary(options), findings=findings, options=options)
 
 
 def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:

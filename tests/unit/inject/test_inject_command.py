@@ -285,6 +285,16 @@ spec:
     assert found["interception"][1] == "outbound: all addresses but port 25 to 15001"
 
 
+def test_what_lint_finds_in_the_options_is_told_too(tmp_path):
+    pod = POD.replace("shop}", "shop, annotations: {sidecar.istio.io/interceptionMode: NONE}}")
+    config = json.dumps({"policy": "enabled", "templates": {"sidecar": "spec: {initContainers: [{name: istio-init, args: [-m, NONE, -b, '80']}]}"}})
+    (tmp_path / "config").write_text(config)
+    arguments = ("-f", "-", "--injectConfigFile", tmp_path / "config", "--namespace-labels", "istio-injection=enabled")
+    (found,) = verdicts(*arguments, stdin=pod)
+    assert any(note.startswith("warning: --istio-inbound-ports:") for note in found["findings"]), found["findings"]
+    assert "options" not in found
+
+
 def test_init_containers_without_a_network_are_found_behind_a_validation(folder):
     (folder / "config").write_text(
         "policy: enabled\ntemplates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, 1337]}], containers: [{name: istio-proxy}]}'}"
