@@ -126,7 +126,8 @@ def _apply_with(
     found = leftovers + backend.compare(plan, state)
     steps = routes.steps_towards(plan, families) if backend.in_kernel else ()
     if not found and not steps and not options.force_apply:
-        return _report(backend, plan, state if final else None, changed=False)
+        rules = backend.describe(state) if final else {}
+        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=_find_shadows(backend, plan, state))
     if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
         raise _refuse(found if state.ours else leftovers)
     additions = tuple([step for step in steps if step.add])
@@ -143,17 +144,18 @@ def _apply_with(
         other.backend.commit(other.backend.removal(plan, other.state))
     steps = routes.steps_towards(plan, families) if others else steps
     routes.make(tuple([step for step in steps if not step.add]))
-    return _report(backend, plan, backend.observe() if final else None, changed=True, warnings=warnings)
+    rules = {}
+    if state.others:
+        after = backend.observe()
+        warnings += _find_shadows(backend, plan, after)
+        rules = backend.describe(after)
+    elif final:
+        rules = backend.list_rules()
+    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
 
 
-def _report(
-    backend: Backend, plan: Plan, state: State | None, *, changed: bool, warnings: tuple[str, ...] = ()
-) -> Outcome:
-    """The outcome; with a state also the rules in it, and what stands before them."""
-    if state is None:
-        return Outcome(backend=backend.name, changed=changed, rules={}, warnings=warnings)
-    warnings += tuple([shadow.describe() for shadow in backend.shadows(plan, state)])
-    return Outcome(backend=backend.name, changed=changed, rules=backend.describe(state), warnings=warnings)
+def _find_shadows(backend: Backend, plan: Plan, state: State) -> tuple[str, ...]:
+    return tuple([shadow.describe() for shadow in backend.shadows(plan, state)]) if state.others else ()
 
 
 def _meet(others: tuple[Side, ...], backend: Backend, state: State, options: Options, families: tuple[Family, ...]) -> State:

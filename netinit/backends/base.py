@@ -74,3 +74,7 @@ class Backend(ABC):
     @abstractmethod
     def describe(self, state: State) -> dict[str, str]:
         """The live rules as the dialect lists them, by family or dialect name, for the log."""
+
+    @abstractmethod
+    def list_rules(self) -> dict[str, str]:
+        """The rules as they are now, listed like `describe` does; quicker than to look and describe."""

@@ -109,6 +109,9 @@ class NftablesBackend(Backend):
     def describe(self, state: State) -> dict[str, str]:
         return {DIALECT: state.seen.text} if state.seen.text else {}
 
+    def list_rules(self) -> dict[str, str]:
+        return self.describe(self.observe())
+
     def _compare(self, plan: Plan, state: State) -> tuple[Written, tuple[Difference, ...]]:
         """The plan as nft lists it and its differences; remembered, since compare and change both need them."""
         if self._last is None or self._last[0] is not plan or self._last[1] is not state:

@@ -117,6 +117,9 @@ class XtablesBackend(Backend):
     def describe(self, state: State) -> dict[str, str]:
         return {family.name: text for family, text in state.seen.texts.items() if text}
 
+    def list_rules(self) -> dict[str, str]:
+        return {family.name: text for family, text in self.read(self._families).items() if text}
+
     def _state(self, texts: dict[Family, str]) -> State:
         listings = {family: parse_listing(text) for family, text in texts.items()}
         sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)
