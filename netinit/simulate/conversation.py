@@ -116,7 +116,7 @@ def _answer(first: Trace, server: Listener | None) -> Packet:
         family=came.family, protocol=came.protocol,
         source=came.destination, source_port=came.destination_port,
         destination=came.source, destination_port=came.source_port,
-        flags=("SYN", "ACK") if server else ("RST", "ACK"),
+        flags=None if came.protocol != "tcp" else ("SYN", "ACK") if server else ("RST", "ACK"),
     )  # fmt: skip
     if first.fate == DELIVERED:
         packet = packet.replace(
@@ -126,7 +126,8 @@ def _answer(first: Trace, server: Listener | None) -> Packet:
         packet = packet.replace(in_interface=came.out_interface, socket=first.fate == SENT)
     if server is None and packet.protocol == "udp":
         control = "ipv6-icmp" if packet.family.version == _IPV6 else "icmp"
-        packet = packet.replace(protocol=control, state="RELATED", source_port=None, destination_port=None, flags=None)
+        state = "INVALID" if came.state in ("INVALID", "UNTRACKED") else "RELATED"
+        packet = packet.replace(protocol=control, state=state, source_port=None, destination_port=None, flags=None)
     # On lo the first end's socket is found when the answer comes in again.
     return packet.replace(socket=True) if first.fate == DELIVERED and not first.first.in_interface else packet
 

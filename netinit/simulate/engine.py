@@ -183,6 +183,14 @@ class _Journey:
             self._connection, self._is_answer = found
             self._connection.answered |= self._is_answer
             state = "ESTABLISHED" if self._connection.answered else "NEW"
+        elif (
+            packet.protocol == "tcp"
+            and packet.flags
+            and ({"RST", "FIN"} & set(packet.flags) or {"SYN", "ACK"} <= set(packet.flags))
+        ):
+            self._packet = packet.replace(state="INVALID")  # no connection begins like this
+            self._note("its connection is not known: INVALID", TRACKING)
+            return
         else:
             self._connection = Connection(flow_of(packet), self._zone, mark=packet.connection_mark)
             state = packet.state or "NEW"
@@ -277,12 +285,14 @@ class _Journey:
         return self._end(UNKNOWN, f"{place}: netinit does not know the target")
 
     def _track_apart(self, target: Target, table: str) -> bool:
-        """Gives the connection a zone, or none; a packet that has a connection already keeps it."""
+        """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
         if not isinstance(target, TrackZone | foreign.Untrack) or table != RAW:
             return False
-        if self._connection is None and isinstance(target, TrackZone):
+        if self._connection is not None or self._zone:
+            return True
+        if isinstance(target, TrackZone):
             self._zone = target.zone
-        elif self._connection is None:
+        else:
             self._packet = self._packet.replace(state="UNTRACKED")
         return True
 

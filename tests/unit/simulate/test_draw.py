@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from xml.etree import ElementTree
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_every_chain_with_rules_is_shown(line, family, form):
 
 @pytest.mark.parametrize("line", LINES)
 def test_the_svg_is_well_formed_has_no_scripts_and_nothing_overlaps(line):
-    root = ElementTree.fromstring(render_svg(picture(line, lit=True)))
+    root = ET.fromstring(render_svg(picture(line, lit=True)))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
         "svg",
@@ -148,4 +148,4 @@ def test_chains_that_call_each_other_are_drawn_all_the_same():
 def test_no_rules_are_a_picture_too():
     made = make_picture(load_listing({}, IPV4), title="nothing")
     assert [bool(render(made)) for render in FORMATS.values()] == [True] * 4
-    ElementTree.fromstring(render_svg(made))
+    ET.fromstring(render_svg(made))

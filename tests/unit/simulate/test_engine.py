@@ -219,6 +219,18 @@ def test_zones_keep_two_queries_with_the_same_addresses_apart():
     assert (proxy.last.state, proxy.redirect_port) == ("NEW", 0)
 
 
+def test_the_first_zone_counts():
+    assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --zone 2").zone == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "state"), [(("SYN",), "NEW"), (("ACK",), "NEW"), (("SYN", "ACK"), "INVALID"), (("RST", "ACK"), "INVALID")]
+)
+def test_only_some_packets_begin_a_connection(flags, state):
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=flags)
+    assert simulate(packet, rules("nat PREROUTING -j ACCEPT"), POD).last.state == state
+
+
 # --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
 
 
