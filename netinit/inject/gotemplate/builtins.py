@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import quote_plus
 
 from . import access
 from .limits import check_size
@@ -192,6 +191,8 @@ def escape_query(*values: Any) -> str:
     """The printed values as part of a URL's query."""
     text = _joined(values)
     check_size(9 * len(text))
+    from urllib.parse import quote_plus
+
     return quote_plus(to_bytes(text), safe="")
 
 

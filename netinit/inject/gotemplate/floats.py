@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
 
 __all__ = ["float_text", "format_float"]
@@ -110,8 +109,7 @@ def _hexadecimal(value: float, precision: int) -> str:
     if value:
         mantissa, exponent = mantissa * 2, exponent - 1
     if precision >= 0:
-        scaled = Decimal(mantissa) * 16**precision
-        rounded = int(scaled.to_integral_value(ROUND_HALF_EVEN))
+        rounded = _shift_half_even(int(mantissa * (1 << _MANTISSA_BITS)), _MANTISSA_BITS - 4 * precision)
         if rounded >= 2 * 16**precision:
             rounded, exponent = rounded // 2, exponent + 1
         digits = f"{rounded:x}".rjust(precision + 1, "0")
@@ -119,3 +117,11 @@ def _hexadecimal(value: float, precision: int) -> str:
         digits = f"{int(mantissa * (1 << _MANTISSA_BITS)):x}".rjust(14, "0").rstrip("0") or "0"
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"0x{digits[0]}{fraction}p{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def _shift_half_even(number: int, bits: int) -> int:
+    """The number without its last bits, rounded to the nearest, or to the even one of two."""
+    if bits <= 0:
+        return number << -bits
+    rounded, rest, half = number >> bits, number & ((1 << bits) - 1), 1 << (bits - 1)
+    return rounded + (rest > half or (rest == half and rounded & 1))

@@ -7,8 +7,8 @@ plain dicts with Kubernetes' names; both are understood everywhere.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 from . import sprig
@@ -227,6 +227,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
+_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -244,11 +245,11 @@ def _nanoseconds(value: Any) -> int:
     if value is None:
         return 0
     if kind_of(value) == STRING:
-        text = value.removesuffix("s")
-        try:
-            return int(Decimal(text) * _NANO)
-        except ArithmeticError:
-            raise FunctionError(f"invalid duration {json.dumps(value)}") from None
+        found = _SECONDS.fullmatch(value)
+        if found is None:
+            raise FunctionError(f"invalid duration {json.dumps(value)}")
+        nanoseconds = int(found[2]) * _NANO + int((found[3] or "0")[:9].ljust(9, "0"))
+        return -nanoseconds if found[1] else nanoseconds
     if isinstance(value, int | float):
         return round(value * _NANO)
     raise FunctionError(f"invalid duration of type {type_name(value)}")
