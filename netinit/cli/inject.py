@@ -36,11 +36,11 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
 @click.command("inject", context_settings={"help_option_names": ["-h", "--help"]})
 @inject_inputs.options
 @click.option("-o", "--output", default="-", metavar="FILE|-", help="Where the manifests go (default: stdout).")
-@click.option("--explain", is_flag=True, help="Tell for each object whether it will be injected, and why; write nothing.")
+@click.option(
+    "--explain", is_flag=True, help="Tell for each object whether it will be injected, and why; write nothing."
+)
 @inject_inputs.explain_options
-def command(
-    output: str, labels: str | None, *, explain: bool, as_json: bool, as_table: bool, **shared: Any
-) -> int:
+def command(output: str, labels: str | None, *, explain: bool, as_json: bool, as_table: bool, **shared: Any) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
     Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs

@@ -18,7 +18,17 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.defaults import default_config
 from netinit.inject.manifests import join
 
-__all__ = ["Inputs", "explain_options", "in_file", "inputs_of", "options", "read_config", "read_manifests", "warn", "write_result"]
+__all__ = [
+    "Inputs",
+    "explain_options",
+    "in_file",
+    "inputs_of",
+    "options",
+    "read_config",
+    "read_manifests",
+    "warn",
+    "write_result",
+]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _STDIN = "-"

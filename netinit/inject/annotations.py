@@ -54,9 +54,7 @@ JSON_VALUED = frozenset(("sidecar.istio.io/userVolume", "sidecar.istio.io/userVo
 
 _DIGITS = re.compile(r"[0-9]{1,20}\Z")
 _INTERFACE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
-_QUANTITY = re.compile(
-    r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
-)
+_QUANTITY = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z")
 _MAX_PORT = 65535
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")

@@ -235,9 +235,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 def _tls(tree: Tree | None) -> Struct:
     certificates = string(mapping(tree).get("caCertificates"))
     fields = {"CaCertificates": certificates, "Mode": string(mapping(tree).get("mode"))}
-    return Struct(
-        "*v1alpha3.ClientTLSSettings", fields, {"GetCaCertificates": lambda: certificates}, nil=tree is None
-    )
+    return Struct("*v1alpha3.ClientTLSSettings", fields, {"GetCaCertificates": lambda: certificates}, nil=tree is None)
 
 
 _PROXY_CONVERT: dict[str, Callable[[Any], Any]] = {

@@ -116,9 +116,7 @@ def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
     if early := _excluded(pod, namespace, classic=False):
         return early
     asked, warnings = _asked(pod, classic=False)
-    return asked or Decision(
-        inject=True, reason="manual injection was asked for", step=Step.MANUAL, warnings=warnings
-    )
+    return asked or Decision(inject=True, reason="manual injection was asked for", step=Step.MANUAL, warnings=warnings)
 
 
 def _host_network(pod: Tree) -> Decision | None:

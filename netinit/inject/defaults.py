@@ -13,9 +13,7 @@ __all__ = ["default_config"]
 _DATA = Path(__file__).parents[1] / "data"  # importlib.resources costs 10 ms to import
 
 
-def default_config(
-    *, values: str | Tree | None = None, mesh: str | Tree | MeshConfig | None = None
-) -> InjectionConfig:
+def default_config(*, values: str | Tree | None = None, mesh: str | Tree | MeshConfig | None = None) -> InjectionConfig:
     """The configuration of the package's own templates; values given here replace the package's as a whole."""
     if values is None:
         values = (_DATA / "injection-values.yaml").read_text(encoding="utf-8")

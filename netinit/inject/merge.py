@@ -178,9 +178,7 @@ def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: 
     waiting = iter(rest)
     other = next(waiting, None)
     for identity, item in items.items():
-        while (
-            other is not None and identity in positions and positions[_identity(other, name)] < positions[identity]
-        ):
+        while other is not None and identity in positions and positions[_identity(other, name)] < positions[identity]:
             result.append(other)
             other = next(waiting, None)
         result.append(item)

@@ -84,9 +84,7 @@ def current_webhooks(revision: str = DEFAULT_REVISION, *, by_default: bool = Fal
             pod = _selector((INJECT, "DoesNotExist", ()), _NO_REVISION)
             found.append(("auto", _selector(_NO_INJECTION, _NO_REVISION, system), pod))
     return tuple(
-        Webhook(
-            name=f"{name}.sidecar-injector.istio.io", namespace_selector=ns, object_selector=pod, revision=revision
-        )
+        Webhook(name=f"{name}.sidecar-injector.istio.io", namespace_selector=ns, object_selector=pod, revision=revision)
         for name, ns, pod in found
     )
 

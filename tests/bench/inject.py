@@ -107,7 +107,9 @@ def main() -> None:
     pod = workload.pod()
     inject_pod(pod, config, owner=workload.owner)
     times = measure(lambda: inject_pod(pod, config, owner=workload.owner), given.pods)
-    print(f"  inject_pod                      p50 {percentile(times, 0.5):.2f} ms, p99 {percentile(times, 0.99):.2f} ms")
+    print(
+        f"  inject_pod                      p50 {percentile(times, 0.5):.2f} ms, p99 {percentile(times, 0.99):.2f} ms"
+    )
     subject = rendering.Subject(owner=workload.owner, proxy=config.mesh.proxy)
     (name,) = injection.select_templates({}, config)
     text = rendering.render_text(name, config, pod, subject)

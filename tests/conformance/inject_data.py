@@ -17,7 +17,9 @@ _NAMED = os.environ.get("NETINIT_CONFORMANCE")
 _FOLDER = Path(_NAMED) if _NAMED else Path(__file__).parents[3] / "shared" / "conformance"
 DATA = _FOLDER / "inject"
 CURRENT, CLASSIC = DATA / "current", DATA / "classic"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no conformance data in {_FOLDER}; NETINIT_CONFORMANCE names it")
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"no conformance data in {_FOLDER}; NETINIT_CONFORMANCE names it"
+)
 
 
 def cases(folder):
@@ -53,9 +55,7 @@ def joined_mesh(base, override):
 def _current_config(settings, override):
     folder = CURRENT / "settings" / settings
     mesh = joined_mesh(goyaml.load((folder / "mesh.yaml").read_text()) or {}, json.loads(override))
-    return load_config(
-        (folder / "config.yaml").read_text(), values=(folder / "values.json").read_text(), mesh=mesh
-    )
+    return load_config((folder / "config.yaml").read_text(), values=(folder / "values.json").read_text(), mesh=mesh)
 
 
 def current_config(case):

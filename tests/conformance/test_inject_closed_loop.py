@@ -37,14 +37,19 @@ def configuration(name):
         return default_config()
     if name == "current":
         folder = CURRENT / "settings" / "default"
-        return load_config(istio(folder, "config.yaml"), values=istio(folder, "values.json"), mesh=istio(folder, "mesh.yaml"))
+        return load_config(
+            istio(folder, "config.yaml"), values=istio(folder, "values.json"), mesh=istio(folder, "mesh.yaml")
+        )
     return load_config(istio(CLASSIC, "istio-sidecar-injector.configmap.yaml"))
 
 
 def start(pod, container):
     """The init container as a kubelet would start it, but for the image: arguments and environment alone."""
     environment = {item["name"]: item["value"] for item in container.get("env", [])}
-    return pod.run([sys.executable, "-m", "netinit", *container["args"]], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment})
+    return pod.run(
+        [sys.executable, "-m", "netinit", *container["args"]],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+    )
 
 
 @pytest.mark.parametrize("name", ["ours", "current", "classic"])

@@ -79,4 +79,7 @@ def test_our_webhooks_are_those_that_istio_installs():
         assert [webhook.name for webhook in ours] == [webhook.name for webhook in theirs]
         for mine, other in zip(ours, theirs, strict=True):
             for kind in ("namespace_selector", "object_selector"):
-                assert set(getattr(mine, kind).requirements) == set(getattr(other, kind).requirements), (name, mine.name)
+                assert set(getattr(mine, kind).requirements) == set(getattr(other, kind).requirements), (
+                    name,
+                    mine.name,
+                )

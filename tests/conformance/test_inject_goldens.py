@@ -141,7 +141,11 @@ def as_template(pod):
     metadata = dict(pod["metadata"])
     for key in ("generateName", "ownerReferences"):
         metadata.pop(key, None)
-    labels = {key: value for key, value in metadata.get("labels", {}).items() if key not in {"pod-template-hash", "deploymentconfig"}}
+    labels = {
+        key: value
+        for key, value in metadata.get("labels", {}).items()
+        if key not in {"pod-template-hash", "deploymentconfig"}
+    }
     return {"metadata": {**metadata, "labels": labels}, "spec": pod["spec"]}
 
 
@@ -153,7 +157,11 @@ def test_the_webhook_gives_the_pod_of_istios_output(case):
         revision="default", native_sidecars=case["native_sidecars"], compliance_policy=case["compliance_policy"]
     )
     inputs = [w for tree in documents(CURRENT / "cases" / case["input"]) for w in workloads(tree)]
-    outputs = [w for tree in wanted(case, CURRENT) for w in workloads(tree)] if case["want_given"] and not case["expected_error"] else []
+    outputs = (
+        [w for tree in wanted(case, CURRENT) for w in workloads(tree)]
+        if case["want_given"] and not case["expected_error"]
+        else []
+    )
     for number, workload in enumerate(inputs):
         pod = pod_of(workload)
         namespace = Namespace(name=workload.namespace or "default", annotations=annotations)

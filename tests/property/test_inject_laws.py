@@ -18,10 +18,30 @@ from netinit.inject.selectors import Selector
 from netinit.options import Options
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12) | st.sampled_from(
-    ["y", "no", "0o7", "1_0", "1e3", "12:30", "2001-01-01", "~", "a: b", "- a", "x #y", "it's", '"', "a\nb\n", "a\n b", "\n", " a"]
+    [
+        "y",
+        "no",
+        "0o7",
+        "1_0",
+        "1e3",
+        "12:30",
+        "2001-01-01",
+        "~",
+        "a: b",
+        "- a",
+        "x #y",
+        "it's",
+        '"',
+        "a\nb\n",
+        "a\n b",
+        "\n",
+        " a",
+    ]
 )
 SCALARS = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | TEXT
-TREES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12)
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
+)
 MAPPINGS = st.dictionaries(TEXT, TREES, max_size=4)
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -56,7 +76,9 @@ def test_the_patch_of_equal_trees_is_empty(tree):
 
 
 NAMES = st.sampled_from("abcde")
-ITEMS = st.lists(st.fixed_dictionaries({"name": NAMES, "value": TREES}), max_size=5, unique_by=lambda item: item["name"])
+ITEMS = st.lists(
+    st.fixed_dictionaries({"name": NAMES, "value": TREES}), max_size=5, unique_by=lambda item: item["name"]
+)
 PARTIAL = st.fixed_dictionaries({}, optional={"env": ITEMS, "volumes": ITEMS, "x": TREES})
 
 
@@ -81,7 +103,15 @@ def test_a_merged_list_has_each_name_once_and_none_is_lost(original, patch):
 
 
 @QUICK
-@given(st.lists(st.sampled_from(["---", "--- # c", "---\t", "a: 1", "- x", "", "# c", "...", "--- |", "  ---", "----", "%YAML 1.1"]), max_size=10), st.booleans())
+@given(
+    st.lists(
+        st.sampled_from(
+            ["---", "--- # c", "---\t", "a: 1", "- x", "", "# c", "...", "--- |", "  ---", "----", "%YAML 1.1"]
+        ),
+        max_size=10,
+    ),
+    st.booleans(),
+)
 def test_splitting_a_stream_loses_no_letter(lines, ended):
     text = "\n".join(lines) + ("\n" if ended and lines else "")
     documents = split(text)
@@ -96,7 +126,9 @@ LABELS = st.dictionaries(NAMES, st.sampled_from(["", "1", "2"]), max_size=4)
 @given(LABELS, NAMES, st.lists(st.sampled_from(["", "1", "2"]), min_size=1, unique=True))
 def test_not_in_is_the_opposite_of_in_and_exists_of_does_not_exist(labels, key, values):
     def matches(operator, *values):
-        return Selector.parse({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}).matches(labels)
+        return Selector.parse(
+            {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+        ).matches(labels)
 
     assert matches("In", *values) != matches("NotIn", *values)
     assert matches("Exists") != matches("DoesNotExist")

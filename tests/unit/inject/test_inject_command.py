@@ -66,7 +66,9 @@ def test_a_whole_config_map_a_mesh_and_values_are_read(folder):
 
 
 def test_native_sidecars_and_the_compliance_policy_come_from_the_environment(folder):
-    (folder / "config").write_text("templates: {sidecar: 'metadata: {annotations: {a: \"{{ .NativeSidecars }} {{ .CompliancePolicy }}\"}}'}")
+    (folder / "config").write_text(
+        "templates: {sidecar: 'metadata: {annotations: {a: \"{{ .NativeSidecars }} {{ .CompliancePolicy }}\"}}'}"
+    )
     arguments = ["-f", folder / "a.yaml", "--injectConfigFile", folder / "config"]
     env = {"ENABLE_NATIVE_SIDECARS": "false", "COMPLIANCE_POLICY": "fips-140-3"}
     assert "a: 'true '" in output(inject.command, *arguments) or 'a: "true "' in output(inject.command, *arguments)
@@ -154,7 +156,9 @@ class FakeCluster:
         return SimpleNamespace(data=self.config_maps[namespace, name])
 
     def read_namespace(self, name):
-        return SimpleNamespace(metadata=SimpleNamespace(labels={"istio-injection": "enabled"} if name == "shop" else None))
+        return SimpleNamespace(
+            metadata=SimpleNamespace(labels={"istio-injection": "enabled"} if name == "shop" else None)
+        )
 
     def list_mutating_webhook_configuration(self):
         return self.webhooks
@@ -167,12 +171,21 @@ class FakeCluster:
 def cluster(monkeypatch):
     template = "metadata: {annotations: {mesh: '{{ .MeshConfig.TrustDomain }} {{ .Values.v }}'}}"
     config_maps = {
-        ("istio-system", "istio-sidecar-injector"): {"config": json.dumps({"policy": "enabled", "templates": {"sidecar": template}}), "values": '{"v": "w"}'},
+        ("istio-system", "istio-sidecar-injector"): {
+            "config": json.dumps({"policy": "enabled", "templates": {"sidecar": template}}),
+            "values": '{"v": "w"}',
+        },
         ("istio-system", "istio"): {"mesh": "trustDomain: td"},
         ("istio-system", "istio-canary"): {"mesh": "trustDomain: canary"},
     }
     selector = {"namespaceSelector": {"matchLabels": {"istio-injection": "enabled"}}}
-    fake = FakeCluster(config_maps, [{"webhooks": [{"name": "namespace.sidecar-injector.istio.io", **selector}]}, {"webhooks": [{"name": "other"}]}])
+    fake = FakeCluster(
+        config_maps,
+        [
+            {"webhooks": [{"name": "namespace.sidecar-injector.istio.io", **selector}]},
+            {"webhooks": [{"name": "other"}]},
+        ],
+    )
     monkeypatch.setitem(sys.modules, "kubernetes.client", fake)
     monkeypatch.setitem(sys.modules, "kubernetes.config", fake)
     return fake
@@ -223,8 +236,12 @@ def verdicts(*arguments, **more):
     ],
 )
 def test_the_verdict_names_the_step_that_decides(folder, labels, manifest, injected, step):
-    (folder / "config").write_text(CONFIG + "neverInjectSelector: [{matchExpressions: [{key: never, operator: Exists}]}]\n")
-    text = f"apiVersion: v1\nkind: Pod\n{manifest}\n" + ("" if "spec" in manifest else "spec: {containers: [{name: c}]}\n")
+    (folder / "config").write_text(
+        CONFIG + "neverInjectSelector: [{matchExpressions: [{key: never, operator: Exists}]}]\n"
+    )
+    text = f"apiVersion: v1\nkind: Pod\n{manifest}\n" + (
+        "" if "spec" in manifest else "spec: {containers: [{name: c}]}\n"
+    )
     (found,) = verdicts("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", labels, stdin=text)
     assert found["injected"] is injected
     assert [link["step"] for link in found["chain"] if link["outcome"] == "decided"] == [step]
@@ -241,8 +258,15 @@ def test_the_labels_of_a_namespace_in_the_input_count():
 
 
 def test_the_metadata_of_a_cron_jobs_pods_count_not_those_of_the_job():
-    job = {"metadata": {"labels": {"sidecar.istio.io/inject": "true"}}, "spec": {"template": {"metadata": {"labels": {"sidecar.istio.io/inject": "false"}}, "spec": {"containers": []}}}}
-    cron = json.dumps({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": job}})
+    job = {
+        "metadata": {"labels": {"sidecar.istio.io/inject": "true"}},
+        "spec": {
+            "template": {"metadata": {"labels": {"sidecar.istio.io/inject": "false"}}, "spec": {"containers": []}}
+        },
+    }
+    cron = json.dumps(
+        {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": job}}
+    )
     (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=cron)
     assert not found["injected"]
 
@@ -287,7 +311,12 @@ spec:
 
 def test_what_lint_finds_in_the_options_is_told_too(tmp_path):
     pod = POD.replace("shop}", "shop, annotations: {sidecar.istio.io/interceptionMode: NONE}}")
-    config = json.dumps({"policy": "enabled", "templates": {"sidecar": "spec: {initContainers: [{name: istio-init, args: [-m, NONE, -b, '80']}]}"}})
+    config = json.dumps(
+        {
+            "policy": "enabled",
+            "templates": {"sidecar": "spec: {initContainers: [{name: istio-init, args: [-m, NONE, -b, '80']}]}"},
+        }
+    )
     (tmp_path / "config").write_text(config)
     arguments = ("-f", "-", "--injectConfigFile", tmp_path / "config", "--namespace-labels", "istio-injection=enabled")
     (found,) = verdicts(*arguments, stdin=pod)
@@ -307,7 +336,12 @@ def test_init_containers_without_a_network_are_found_behind_a_validation(folder)
 
 def test_an_object_that_the_injector_would_refuse_is_a_failure():
     pod = POD.replace("shop}", "shop, annotations: {status.sidecar.istio.io/port: x}}")
-    result = CliRunner().invoke(check_inject.command, ["-f", "-", "--namespace-labels", "istio-injection=enabled"], input=pod, standalone_mode=False)
+    result = CliRunner().invoke(
+        check_inject.command,
+        ["-f", "-", "--namespace-labels", "istio-injection=enabled"],
+        input=pod,
+        standalone_mode=False,
+    )
     assert result.return_value == 1
     assert "invalid value 'x'" in json.loads(result.stdout)[0]["error"]
 
@@ -334,7 +368,12 @@ def test_bad_namespace_labels_are_a_clear_error(labels):
     [
         Options(),
         Options(inbound_ports="*", outbound_cidrs="*", proxy_uids="1337,2000"),
-        Options(inbound_mode="TPROXY", inbound_ports="80,443", exclude_outbound_cidrs="10.0.0.0/8,fd00::/8", redirect_dns="true"),
+        Options(
+            inbound_mode="TPROXY",
+            inbound_ports="80,443",
+            exclude_outbound_cidrs="10.0.0.0/8,fd00::/8",
+            redirect_dns="true",
+        ),
         Options(layout="classic", inbound_ports="80"),
         Options(loopback_cidr="127.0.1.0/24", owner_groups="1000", exclude_interfaces="eth1", dual_stack="true"),
     ],

@@ -33,7 +33,9 @@ def test_numbers_among_the_values_are_floats_as_in_go():
 
 
 def test_the_poison_template_for_old_injectors_is_ignored():
-    config = load_config({"template": "{{ Template_Version_And_Istio_Version_Mismatched }}", "templates": {"sidecar": ""}})
+    config = load_config(
+        {"template": "{{ Template_Version_And_Istio_Version_Mismatched }}", "templates": {"sidecar": ""}}
+    )
     assert list(config.templates) == ["sidecar"]
 
 
@@ -53,7 +55,13 @@ def test_a_single_template_in_braces_is_of_the_releases_between():
 
 
 def test_a_bad_selector_is_left_out_with_a_warning():
-    config = load_config({"policy": "enabled", "templates": {"sidecar": ""}, "neverInjectSelector": [{"matchLabels": 5}, {}, {"matchLabels": {"a": "b"}}]})
+    config = load_config(
+        {
+            "policy": "enabled",
+            "templates": {"sidecar": ""},
+            "neverInjectSelector": [{"matchLabels": 5}, {}, {"matchLabels": {"a": "b"}}],
+        }
+    )
     assert len(config.never_inject_selectors) == 2
     assert "neverInjectSelector[0] is left out" in config.warnings[0]
     assert decide(POD, "ns", config).inject, "an empty selector matches nothing"
@@ -170,9 +178,17 @@ def test_a_value_that_breaks_out_of_its_place_is_refused(metadata, culprit):
     "pod",
     [
         {"metadata": {}, "spec": {"serviceAccountName": "x\n    evil: 1"}},
-        {"metadata": {"annotations": {"proxy.istio.io/config": json.dumps({"proxyMetadata": {"A": 'x"\n    evil: "1'}})}}, "spec": {}},
+        {
+            "metadata": {
+                "annotations": {"proxy.istio.io/config": json.dumps({"proxyMetadata": {"A": 'x"\n    evil: "1'}})}
+            },
+            "spec": {},
+        },
         {"metadata": {}, "spec": {"containers": [{"name": 'x"\n    evil: "1'}]}},
-        {"metadata": {}, "spec": {"containers": [{"name": "c", "ports": [{"name": "x\n      evil: 1", "containerPort": 1}]}]}},
+        {
+            "metadata": {},
+            "spec": {"containers": [{"name": "c", "ports": [{"name": "x\n      evil: 1", "containerPort": 1}]}]},
+        },
         {"metadata": {"name": 'x"\n    evil: "1'}, "spec": {}},
     ],
 )
@@ -192,7 +208,7 @@ spec:
 
 
 def test_json_annotations_may_hold_any_text():
-    volume = {"v": {"configMap": {"name": "it's: \"x\"\n[y]"}}}
+    volume = {"v": {"configMap": {"name": 'it\'s: "x"\n[y]'}}}
     template = """
 spec:
   volumes:

@@ -40,12 +40,17 @@ def test_a_stream_without_workloads_comes_out_to_the_letter(text):
 
 
 def test_a_separator_inside_a_text_does_not_separate():
-    assert [document.parse()[0] for document in split("a: |\n  x\n  ---\n  y\n---\nb: 1\n")] == [{"a": "x\n---\ny\n"}, {"b": 1}]
+    assert [document.parse()[0] for document in split("a: |\n  x\n  ---\n  y\n---\nb: 1\n")] == [
+        {"a": "x\n---\ny\n"},
+        {"b": 1},
+    ]
 
 
 @pytest.mark.parametrize("head", ["---\n", "--- # first\n", "", "# comment\n", "a: 1\n---\n", "--- "])
 def test_the_neighbours_of_a_changed_document_keep_their_letters(head):
-    text = head + (json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}) + "\n" if head == "--- " else POD)
+    text = head + (
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}) + "\n" if head == "--- " else POD
+    )
     result = inject_stream(text + "---\n# kept\nb:   2", CONFIG)
     assert result.changed == 1
     assert result.text.endswith("---\n# kept\nb:   2")
@@ -77,7 +82,13 @@ FOREIGN = [
 
 def manifest(version, kind):
     spec = {"CronJob": {"jobTemplate": {"spec": TEMPLATED}}, "Pod": {"containers": []}}.get(kind, TEMPLATED)
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, "unknown": {"kept": 1}}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "n", "namespace": "ns"},
+        "spec": spec,
+        "unknown": {"kept": 1},
+    }
 
 
 @pytest.mark.parametrize(("version", "kind"), OURS)
@@ -117,7 +128,15 @@ def test_lists_of_lists_are_injected_item_by_item():
 
 def test_every_problem_is_told_with_its_document_and_object():
     bad = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {}\n  annotations: {{traffic.sidecar.istio.io/includeInboundPorts: '80,'}}\nspec: {{}}\n"
-    text = "\n---\n".join([bad.format("one"), POD, "a: [", bad.format("two"), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"])
+    text = "\n---\n".join(
+        [
+            bad.format("one"),
+            POD,
+            "a: [",
+            bad.format("two"),
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n",
+        ]
+    )
     with pytest.raises(InjectionError) as caught:
         inject_stream(text, CONFIG)
     lines = str(caught.value).splitlines()
@@ -139,8 +158,14 @@ def test_a_key_that_stands_twice_is_an_error_where_one_would_be_lost():
     ("pod", "notice"),
     [
         ("spec: {hostNetwork: true}", "has host networking enabled"),
-        ("metadata: {name: p, annotations: {sidecar.istio.io/inject: 'false'}}\nspec: {}", "has sidecar injection disabled"),
-        ("metadata: {name: p, annotations: {sidecar.istio.io/inject: false}}\nspec: {}", "has sidecar injection disabled"),
+        (
+            "metadata: {name: p, annotations: {sidecar.istio.io/inject: 'false'}}\nspec: {}",
+            "has sidecar injection disabled",
+        ),
+        (
+            "metadata: {name: p, annotations: {sidecar.istio.io/inject: false}}\nspec: {}",
+            "has sidecar injection disabled",
+        ),
         ("metadata: {name: p, namespace: kube-system}\nspec: {}", "is in a system namespace"),
     ],
 )
@@ -179,7 +204,11 @@ def test_a_patch_comes_in_the_injectors_order():
     before = {"metadata": {"annotations": {}}, "spec": {"containers": [{"name": "c"}]}}
     after = {
         "metadata": {"annotations": {"a": "b"}},
-        "spec": {"volumes": [{"name": "v"}], "containers": [{"name": "c"}, {"name": "p"}], "initContainers": [{"name": "i"}]},
+        "spec": {
+            "volumes": [{"name": "v"}],
+            "containers": [{"name": "c"}, {"name": "p"}],
+            "initContainers": [{"name": "i"}],
+        },
     }
     assert json_patch(before, after) == [
         {"op": "add", "path": "/spec/initContainers", "value": [{"name": "i"}]},

@@ -21,7 +21,15 @@ from netinit.inject.status import Status
 def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
     reference = {"apiVersion": version, "kind": kind, "name": name, "controller": True}
     others = [{"kind": "Other", "name": "o"}, reference]
-    return {"metadata": {"name": "p", "namespace": "ns", "generateName": generate, "labels": labels, "ownerReferences": others}}
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "generateName": generate,
+            "labels": labels,
+            "ownerReferences": others,
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,15 @@ def test_the_workload_behind_a_pod(given, owner):
     ],
 )
 def test_the_images_are_put_together_as_istio_does(tag, variant, annotated, configured, tags):
-    values = {"global": {"hub": "hub", "tag": tag, "variant": variant, "proxy": {"image": "proxyv2"}, "proxy_init": {"image": "proxyv2"}}}
+    values = {
+        "global": {
+            "hub": "hub",
+            "tag": tag,
+            "variant": variant,
+            "proxy": {"image": "proxyv2"},
+            "proxy_init": {"image": "proxyv2"},
+        }
+    }
     assert proxy_image(values, annotated, configured) == f"hub/proxyv2:{tags[0]}"
     assert init_image(values, annotated) == f"hub/proxyv2:{tags[1]}"
 
@@ -79,7 +95,10 @@ def saved(spec):
         ({"httpGet": {"port": 8080}}, {"httpGet": {"port": 8080}}),
         ({"httpGet": {"port": "http", "path": "/x"}}, {"httpGet": {"path": "/x", "port": 80}}),
         ({"httpGet": {"port": "8080"}}, {"httpGet": {"port": 8080}}),
-        ({"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}}, {"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}}),
+        (
+            {"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}},
+            {"httpGet": {"port": 1, "scheme": "HTTPS", "host": "h"}},
+        ),
         ({"tcpSocket": {"port": "http"}, "timeoutSeconds": 3}, {"tcpSocket": {"port": 80}, "timeoutSeconds": 3}),
         ({"grpc": {"port": 5}}, {"grpc": {"port": 5, "service": None}}),
         ({"grpc": {"port": 5, "service": "s"}}, {"grpc": {"port": 5, "service": "s"}}),
@@ -100,8 +119,13 @@ def test_every_kind_of_probe_is_saved_and_sent_to_the_agent(probe, entry):
 def test_hooks_of_the_lifecycle_go_to_the_agent_too():
     spec = probed(lifecycle={"preStop": {"httpGet": {"port": 91}}, "postStart": {"tcpSocket": {"port": 93}}})
     rewrite(spec, {"status.sidecar.istio.io/port": " 123 "}, 15020, injected_before=False)
-    assert saved(spec) == {"/app-lifecycle/app/poststartz": {"tcpSocket": {"port": 93}}, "/app-lifecycle/app/prestopz": {"httpGet": {"port": 91}}}
-    assert spec["containers"][1]["lifecycle"]["preStop"] == {"httpGet": {"path": "/app-lifecycle/app/prestopz", "port": 123}}
+    assert saved(spec) == {
+        "/app-lifecycle/app/poststartz": {"tcpSocket": {"port": 93}},
+        "/app-lifecycle/app/prestopz": {"httpGet": {"port": 91}},
+    }
+    assert spec["containers"][1]["lifecycle"]["preStop"] == {
+        "httpGet": {"path": "/app-lifecycle/app/prestopz", "port": 123}
+    }
 
 
 @pytest.mark.parametrize("probe", [{"exec": {"command": ["x"]}}, {"httpGet": {"port": "nowhere"}}])
@@ -121,14 +145,25 @@ def test_existing_entries_win_when_a_pod_is_injected_again():
 
 def test_the_annotation_decides_on_the_rewrite_only_where_it_is_a_boolean():
     key = "sidecar.istio.io/rewriteAppHTTPProbers"
-    assert [wants_rewrite({key: value}, default=True) for value in ("false", "0", "no", "")] == [False, False, True, True]
+    assert [wants_rewrite({key: value}, default=True) for value in ("false", "0", "no", "")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
-@pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.io.port", "prometheus_io/port", "prometheus-io-port"])
+@pytest.mark.parametrize(
+    "key", ["prometheus.io/port", "prometheus.io.port", "prometheus_io/port", "prometheus-io-port"]
+)
 def test_every_spelling_of_the_scrape_settings_counts(key):
     spec, annotations = probed(), {key: "8080", "prometheus.io/scrape": "true"}
     merge_metrics(spec, annotations, 15020, enabled=True)
-    assert annotations == {"prometheus.io/port": "15020", "prometheus.io/path": "/stats/prometheus", "prometheus.io/scrape": "true"}
+    assert annotations == {
+        "prometheus.io/port": "15020",
+        "prometheus.io/path": "/stats/prometheus",
+        "prometheus.io/scrape": "true",
+    }
     (variable,) = spec["containers"][0]["env"]
     assert variable == {"name": "ISTIO_PROMETHEUS_ANNOTATIONS", "value": '{"scrape":"true","path":"","port":"8080"}'}
 
@@ -181,7 +216,10 @@ def test_the_proxy_is_last_or_first(given, first, wanted):
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        (("u", "enable-core-dump", "istio-proxy", "istio-init"), ["istio-init", "istio-proxy", "enable-core-dump", "u"]),
+        (
+            ("u", "enable-core-dump", "istio-proxy", "istio-init"),
+            ["istio-init", "istio-proxy", "enable-core-dump", "u"],
+        ),
         (("u", "istio-proxy", "istio-validation"), ["istio-validation", "istio-proxy", "u"]),
         (("istio-init", "u", "enable-core-dump", "v"), ["u", "v", "istio-init", "enable-core-dump"]),
         (("u", "istio-validation"), ["istio-validation", "u"]),
@@ -196,7 +234,10 @@ def test_init_containers_start_in_an_order_that_gives_them_a_network(given, want
 def test_numbers_among_arguments_become_strings():
     spec = {"containers": [{"args": ["-p", 15001, True, None, 1.5], "env": [{"name": "A", "value": 8}, {"name": "B"}]}]}
     normalize(spec)
-    assert spec["containers"][0] == {"args": ["-p", "15001", "true", "", "1.5"], "env": [{"name": "A", "value": "8"}, {"name": "B"}]}
+    assert spec["containers"][0] == {
+        "args": ["-p", "15001", "true", "", "1.5"],
+        "env": [{"name": "A", "value": "8"}, {"name": "B"}],
+    }
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "1", "null", '{"containers": 5}', '{"containers": [1, {}]}'])
@@ -208,7 +249,10 @@ def test_a_forged_status_names_nothing(text):
 def test_a_status_is_read_as_it_is_written():
     status = Status(init_containers=("a",), volumes=("v", "w"))
     assert Status.parse(status.current_text("")) == status
-    assert status.current_text("") == '{"initContainers":["a"],"containers":null,"volumes":["v","w"],"imagePullSecrets":null,"revision":"default"}'
+    assert (
+        status.current_text("")
+        == '{"initContainers":["a"],"containers":null,"volumes":["v","w"],"imagePullSecrets":null,"revision":"default"}'
+    )
     assert status.classic_text("abc").startswith('{"version":"abc","initContainers":["a"]')
 
 
@@ -217,7 +261,10 @@ def test_a_status_is_read_as_it_is_written():
     [
         ({}, None),
         ({"openshift.io/sa.scc.uid-range": "1000620000/10000"}, (1000629999, 1000629999)),
-        ({"openshift.io/sa.scc.uid-range": "1000-1999", "openshift.io/sa.scc.supplemental-groups": "5/10,7/1"}, (1999, 14)),
+        (
+            {"openshift.io/sa.scc.uid-range": "1000-1999", "openshift.io/sa.scc.supplemental-groups": "5/10,7/1"},
+            (1999, 14),
+        ),
     ],
 )
 def test_openshift_gives_the_last_ids_of_its_ranges(annotations, ids):
@@ -236,13 +283,29 @@ def test_bad_overrides_are_a_clear_error(text):
         Overrides.of({"proxy.istio.io/overrides": text})
 
 
-@pytest.mark.parametrize(("text", "value"), [("45s", 45), ("1m30s", 90), ("1.5h", 5400), ("100ms", 0.1), ("0", 0), ("-1s", -1), ("1", None), ("", None), ("s", None), ("1s ", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("45s", 45),
+        ("1m30s", 90),
+        ("1.5h", 5400),
+        ("100ms", 0.1),
+        ("0", 0),
+        ("-1s", -1),
+        ("1", None),
+        ("", None),
+        ("s", None),
+        ("1s ", None),
+    ],
+)
 def test_durations_are_those_of_go(text, value):
     assert seconds(text) == value
 
 
 def test_the_mesh_of_the_user_goes_over_the_defaults():
-    mesh = MeshConfig.load("defaultConfig: {drainDuration: 23s, proxyMetadata: {A: 1, B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}")
+    mesh = MeshConfig.load(
+        "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: 1, B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
+    )
     proxy = mesh.proxy.with_annotation("proxyMetadata: {B: why}\ntracing: {}\ninterceptionMode: 1\nconcurrency: 0")
     assert mesh.fields["trustDomain"] == "td"
     assert mesh.fields["proxyListenPort"] == 15001
@@ -254,7 +317,9 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
     assert MeshConfig.of(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
 
 
-@pytest.mark.parametrize("text", ["[]", "a: [", "defaultConfig: 1", "defaultConfig: {concurrency: many}", "proxyListenPort: x"])
+@pytest.mark.parametrize(
+    "text", ["[]", "a: [", "defaultConfig: 1", "defaultConfig: {concurrency: many}", "proxyListenPort: x"]
+)
 def test_a_bad_mesh_is_a_clear_error(text):
     with pytest.raises(ConfigError, match="mesh"):
         MeshConfig.load(text)
@@ -293,8 +358,13 @@ def test_a_bad_selector_is_a_clear_error(selector):
 def otel(annotations=None, labels=None, namespace="ns", image="i:1.0", enrichment="OTEL_SEMANTIC_CONVENTIONS"):
     template = "metadata: {annotations: {otel: '{{ otelResourceAttributes .MeshConfig .ObjectMeta.Annotations .ObjectMeta.Labels .DeploymentMeta.Namespace .Spec.Containers }}'}}"
     mesh = {"extensionProviders": [{"name": "o", "opentelemetry": {"serviceAttributeEnrichment": enrichment}}]}
-    pod = {"metadata": {"namespace": namespace, "annotations": annotations or {}, "labels": labels or {}}, "spec": {"containers": [{"name": "c", "image": image}]}}
-    return inject_pod(pod, load_config({"templates": {"sidecar": template}}, mesh=mesh))["metadata"]["annotations"].get("otel")
+    pod = {
+        "metadata": {"namespace": namespace, "annotations": annotations or {}, "labels": labels or {}},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+    }
+    return inject_pod(pod, load_config({"templates": {"sidecar": template}}, mesh=mesh))["metadata"]["annotations"].get(
+        "otel"
+    )
 
 
 INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
@@ -308,10 +378,18 @@ INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
         ({"image": "registry:5000/i"}, f"service.namespace=ns,{INSTANCE}"),
         ({"labels": {"app.kubernetes.io/version": "v1.2.3"}, "namespace": ""}, f"service.version=v1.2.3,{INSTANCE}"),
         (
-            {"annotations": {f"resource.opentelemetry.io/service.{key}": f"my-{key}" for key in ("namespace", "version", "instance.id")}},
+            {
+                "annotations": {
+                    f"resource.opentelemetry.io/service.{key}": f"my-{key}"
+                    for key in ("namespace", "version", "instance.id")
+                }
+            },
             "service.namespace=my-namespace,service.version=my-version,service.instance.id=my-instance.id",
         ),
-        ({"annotations": {"resource.opentelemetry.io/service.version": "a,b=c' d"}}, f"service.namespace=ns,service.version=a%2Cb%3Dc%27%20d,{INSTANCE}"),
+        (
+            {"annotations": {"resource.opentelemetry.io/service.version": "a,b=c' d"}},
+            f"service.namespace=ns,service.version=a%2Cb%3Dc%27%20d,{INSTANCE}",
+        ),
     ],
 )
 def test_resource_attributes_follow_the_semantic_conventions(given, wanted):

@@ -81,7 +81,9 @@ def test_the_init_container_exempts_the_uid_that_the_user_chose(native):
     assert proxy(result)["securityContext"] == {"runAsUser": 1234, "runAsGroup": 4321}
     assert proxy(result)["image"] == "proxy:1", "auto means the template's image"
     place = "initContainers" if native else "containers"
-    assert [item["name"] for item in json.loads(result["metadata"]["annotations"]["proxy.istio.io/overrides"])[place]] == ["istio-proxy"]
+    assert [
+        item["name"] for item in json.loads(result["metadata"]["annotations"]["proxy.istio.io/overrides"])[place]
+    ] == ["istio-proxy"]
 
 
 def test_a_validation_runs_as_the_user_that_it_validates():
@@ -111,7 +113,9 @@ def test_uid_0_is_never_exempted():
 
 def test_a_change_of_the_user_after_an_injection_is_kept_through_the_next():
     first = inject_pod(pod(USER), config())
-    again = inject_pod(first, load_config({"policy": "enabled", "templates": {"sidecar": TEMPLATE.replace("proxy:1", "proxy:2")}}))
+    again = inject_pod(
+        first, load_config({"policy": "enabled", "templates": {"sidecar": TEMPLATE.replace("proxy:1", "proxy:2")}})
+    )
     assert proxy(again)["image"] == "proxy:2", "a new template reaches an injected pod"
     assert proxy(again)["securityContext"]["runAsUser"] == 1234
 
@@ -130,14 +134,22 @@ def test_the_annotation_decides_on_where_a_users_proxy_belongs(value, native):
     )
     given = pod(USER, annotations={"sidecar.istio.io/nativeSidecar": value})
     settings = Settings(native_sidecars=False)
-    result = inject_pod(given, load_config({"policy": "enabled", "templates": {"sidecar": template}}), settings=settings)
+    result = inject_pod(
+        given, load_config({"policy": "enabled", "templates": {"sidecar": template}}), settings=settings
+    )
     names = [item["name"] for item in result["spec"]["containers"]]
     assert ("istio-proxy" in names) is not native
 
 
 def test_a_second_template_for_the_proxy_joins_the_native_sidecar():
     spire = "spec: {containers: [{name: istio-proxy, volumeMounts: [{name: s, mountPath: /s}]}], volumes: [{name: s, csi: {driver: d}}]}"
-    both = load_config({"policy": "enabled", "templates": {"sidecar": TEMPLATE, "spire": spire}, "defaultTemplates": ["sidecar", "spire"]})
+    both = load_config(
+        {
+            "policy": "enabled",
+            "templates": {"sidecar": TEMPLATE, "spire": spire},
+            "defaultTemplates": ["sidecar", "spire"],
+        }
+    )
     result = inject_pod(pod(), both)
     assert [item["name"] for item in result["spec"]["containers"]] == ["app"]
     assert proxy(result)["volumeMounts"] == [{"name": "s", "mountPath": "/s"}]
