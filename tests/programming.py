@@ -26,6 +26,8 @@ from netinit.rules.network import FAMILIES, Family
 ROOT = Path(__file__).parent.parent
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
+REDIRECT = (*SIDECAR, "--ipv6", "on")
+TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 VARIANTS = ("iptables-nft", "iptables-legacy")
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -145,3 +147,19 @@ def call_on(namespace, host, user, stop, arrivals):
                     arrivals.append(f"{answer['name']} {answer['port']}")
                 except (OSError, ValueError) as error:
                     arrivals.append(f"{host}: {error!r}")
+
+
+def start_tool(pod: Namespace, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """The tool, started inside as the leader of a process group of its own."""
+    with pod.entered():
+        return subprocess.Popen(
+            [*TOOL, *arguments],
+            env={"PATH": FOLDERS, **(env or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
+        )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """What it said; it is gone."""
+    with process:
+        return process.communicate(timeout=30)[1]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import random
 import shutil
-import signal
-import subprocess
 import threading
 import time
 
@@ -22,119 +18,28 @@ from netinit.options import Options
 from netinit.rules.network import IPV4, IPV6
 from programming import (
     FOLDERS,
+    REDIRECT,
     SIDECAR,
-    TOOL,
+    TPROXY,
     VARIANTS,
     add_foreign_rules,
     apply_in,
     call_on,
     check_same,
     differences_in,
-    forget_priority,
+    end,
     listing,
     load,
     needs,
     remove_in,
     run_tool,
+    start_tool,
     state,
 )
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
-KILLS = 200
-KILLS_OF_PYTHON = 20
-REDIRECT = (*SIDECAR, "--ipv6", "on")
-TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
-
-
-def start_tool(pod, *arguments, env=None):
-    """The tool, started inside as the leader of a process group of its own."""
-    with pod.entered():
-        return subprocess.Popen(
-            [*TOOL, *arguments],
-            env={"PATH": FOLDERS, **(env or {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
-        )  # fmt: skip
-
-
-def end(process):
-    """What it said; it is gone."""
-    with process:
-        return process.communicate(timeout=30)[1]
-
-
-# Killed
-
-
-@pytest.mark.timeout(400)
-def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
-    """Every moment of the first run, from before the interpreter is up to after the last commit."""
-    cases = [(variant, arguments, *measure(variant, arguments)) for variant in VARIANTS for arguments in (REDIRECT, TPROXY)]
-    chance = random.Random(7)
-    interrupted = {"nothing yet": 0, "half": 0, "all": 0}
-    for number in range(KILLS):
-        variant, arguments, clean, wanted, duration = cases[number % len(cases)]
-        with Pod() as pod:
-            process = start_tool(pod, *arguments, "--backend", variant)
-            time.sleep(chance.uniform(0.1, 0.9) * duration)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            end(process)
-            left = state(pod)
-            interrupted["nothing yet" if left == clean else "all" if left == wanted else "half"] += 1
-
-            apply_in(pod, Options.from_argv([*arguments, "--backend", variant]))
-            check_same(state(pod), wanted, f"kill {number} of {variant} {arguments}")
-    assert all(interrupted.values()), f"the kills missed a phase: {interrupted}"
-
-
-def measure(variant, arguments):
-    """The state of a pod before and after a run that nobody disturbs, and how long that takes in seconds."""
-    needs(variant)
-    with Pod() as pod:
-        clean = state(pod)
-        began = time.monotonic()
-        end(start_tool(pod, *arguments, "--backend", variant))
-        return clean, state(pod), time.monotonic() - began
-
-
-def test_when_python_alone_is_killed_its_programs_finish_before_the_next_run_looks(pod):
-    needs("iptables-nft")
-    options = Options.from_argv(TPROXY)
-    chance = random.Random(8)
-    apply_in(pod, options)
-    wanted = state(pod)
-    remove_in(pod)
-    began = time.monotonic()
-    end(start_tool(pod, *TPROXY))
-    duration = time.monotonic() - began
-    for number in range(KILLS_OF_PYTHON):
-        remove_in(pod)
-        process = start_tool(pod, *TPROXY)
-        time.sleep(chance.uniform(0.4, 1.0) * duration)
-        process.kill()
-        apply_in(pod, options)  # at once: the children may still be at work
-        end(process)
-        check_same(state(pod), wanted, f"kill {number}")
-
-
-def test_a_killed_change_is_finished_by_the_next_one(pod):
-    needs("iptables-nft")
-    old = Options.from_argv([*REDIRECT, "-o", "9000", "--reconcile"])
-    new = Options.from_argv([*TPROXY, "--reconcile"])
-    apply_in(pod, new)
-    wanted = forget_priority(state(pod))
-    chance = random.Random(9)
-    for number in range(KILLS_OF_PYTHON):
-        apply_in(pod, old)
-        process = start_tool(pod, *TPROXY, "--reconcile")
-        time.sleep(chance.uniform(0.03, 0.12))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        end(process)
-        apply_in(pod, new)
-        check_same(forget_priority(state(pod)), wanted, f"kill {number}")
 
 
 # At the same time
