@@ -95,7 +95,7 @@ def test_too_deep_a_document_is_refused(text):
 
 
 def test_a_syntax_error_names_its_place():
-    with pytest.raises(ParseError, match=r"line 2, column \d+: .*did not find expected"):
+    with pytest.raises(ParseError, match=r"line 2, column \d+: .*while parsing a flow node"):
         load("a: [1,\nb: }")
 
 
