@@ -18,7 +18,7 @@ STREAMS = [
     "a: 1",
     "---\na: 1\n---\nb: 2\n",
     "a: 1\n---\n",
-    "# c\n--- # why\na: |\n  x\n  --- y\n---\t\nz\n",
+    "# c\n--- # why\na: |\n  x\n  --- y\n---  \nz\n",
     "a: 1\r\n---\r\nb: 2\r\n",
     "--- {a: 1}\n--- b\n",
     "---",
