@@ -71,7 +71,7 @@ def _read_here(options: Options) -> LiveRules:
     if not sides:
         sides[backends.NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
         warnings.append("there are no rules at all in this namespace")
-    around = {family: _surroundings(family) for family in settled.kernel_families}
+    around = {family: read_surroundings(family) for family in settled.kernel_families}
     return LiveRules(sides, around, plan, tuple(warnings))
 
 
@@ -120,7 +120,8 @@ def _local_marks(family: Family) -> tuple[frozenset[int], int]:
     return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
 
 
-def _surroundings(family: Family) -> Surroundings:
+def read_surroundings(family: Family) -> Surroundings:
+    """The addresses, routes and forwarding of this namespace."""
     names = dict(socket.if_nameindex())
     addresses = [
         (names.get(found.index, ""), int(ip_address(found.address)))

@@ -8,33 +8,76 @@ import sys
 import click
 
 from netinit.cli.flags import FlagCommand
-from netinit.errors import DriftError
+from netinit.errors import BackendUnavailableError, DriftError, ValidationFailedError
 from netinit.logs import Log
 from netinit.options import Options
+from netinit.probing import Report as Probes
+from netinit.probing import probe
+from netinit.probing.matrix import INBOUND
 from netinit.render import hash_plan
 from netinit.rules.xtables import write_plan
 from netinit.verify import Report
 from netinit.verify import verify as compare
 
 AS_PLANNED = 0
+MARKS = {True: "✔", False: "✘", None: "?"}
 
 
 @click.command("verify", cls=FlagCommand)
 @click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash and differences.")
-def command(options: Options, as_json: bool) -> int:
+@click.option("--live", is_flag=True, help="Also send real packets and see where they go; wants NET_ADMIN and NET_RAW.")
+def command(options: Options, as_json: bool, live: bool) -> int:
     """Compare live rules with what the options want: of this namespace, or of a pod by --pid or --netns.
 
     Says what is missing, extra, moved, shadowed by rules of others, or left over from an earlier run; changes nothing.
     Give the options that the init container has got.
 
-    Exit codes: 0 as planned, 3 different, 1 the rules cannot be read.
+    With --live the first packets of connections are sent as the application, as the proxy and from a neighbour that
+    exists for a moment, and connection tracking tells where each went. No program in the pod sees them, and what is not
+    captured ends at the first router. Rule counters rise; nothing else stays.
+
+    Exit codes: 0 as planned, 3 rules differ, 126 packets go astray, 1 the rules cannot be read.
     """
-    report = compare(options)
     log = Log(options.log_level, as_json=options.log_as_json)
-    for warning in report.warnings:
+    report = probes = None
+    try:
+        report = compare(options)
+    except BackendUnavailableError as error:
+        if not live:
+            raise
+        log.warn(str(error))  # packets can be sent all the same
+    if live:
+        probes = probe(options)
+    for warning in dict.fromkeys([*(report.warnings if report else ()), *(probes.notes if probes else ())]):
         log.warn(warning)
-    sys.stdout.write(render_json(report) if as_json else render_text(report))
-    return DriftError.exit_code if report.differences else AS_PLANNED
+    if as_json:
+        sys.stdout.write(json.dumps(_to_json(report, probes), indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write((render_probes(probes) if probes else "") + (render_text(report) if report else ""))
+    if probes and probes.wrong:
+        return ValidationFailedError.exit_code
+    return DriftError.exit_code if report and report.differences else AS_PLANNED
+
+
+def render_probes(probes: Probes) -> str:
+    """A line for each probe, what it should have come to where it came to something else, and one that sums up."""
+    cells = []
+    for row in probes.rows:
+        ask = row.ask
+        end = f"[{ask.destination}]:{ask.port}" if ":" in ask.destination else f"{ask.destination}:{ask.port}"
+        outcome = row.expected if row.right else f"{row.expected}: {row.observed}" if row.expected else row.observed
+        if row.right is False:
+            outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
+        cells.append((MARKS[row.right], ask.family.name, ask.protocol, f"{ask.who} to {ask.target}", end, outcome))
+    widths = [max(len(line[column]) for line in cells) for column in range(5)] if cells else []
+    lines = [
+        "  ".join([*[cell.ljust(width) for cell, width in zip(line, widths, strict=False)], line[5]]) for line in cells
+    ]
+    right = sum(row.right is True for row in probes.rows)
+    untold = sum(row.right is None for row in probes.rows)
+    more = f", {untold} not judged" if untold else ""
+    lines.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
+    return "".join([line + "\n" for line in lines])
 
 
 def render_text(report: Report) -> str:
@@ -57,11 +100,31 @@ def render_text(report: Report) -> str:
 
 def render_json(report: Report) -> str:
     """`ok`, `backend`, the plan's `hash`, `warnings`, and `differences` with the fields of rules.diff.Difference."""
-    found = {
-        "ok": not report.differences,
-        "backend": report.backend,
-        "hash": hash_plan(report.plan),
-        "differences": [difference.__getstate__() for difference in report.differences],
-        "warnings": list(report.warnings),
+    return json.dumps(_to_json(report, None), indent=2) + "\n"
+
+
+def _to_json(report: Report | None, probes: Probes | None) -> dict[str, object]:
+    """The comparison's fields, null where it could not be made; with probes also `probes`, `wrong` and `notes`."""
+    found: dict[str, object] = {
+        "ok": not (report and report.differences) and not (probes and probes.wrong),
+        "backend": report.backend if report else None,
+        "hash": hash_plan(report.plan) if report else None,
+        "differences": [difference.__getstate__() for difference in report.differences] if report else None,
+        "warnings": list(report.warnings) if report else [],
     }
-    return json.dumps(found, indent=2) + "\n"
+    if probes:
+        found |= {
+            "probes": [
+                {
+                    "ok": row.right, "direction": "inbound" if row.ask.direction == INBOUND else "outbound",
+                    "family": row.ask.family.name, "protocol": row.ask.protocol, "who": row.ask.who,
+                    "uid": row.ask.uid, "gid": row.ask.gid, "target": row.ask.target,
+                    "destination": row.ask.destination, "port": row.ask.port,
+                    "expected": row.expected, "observed": row.observed, "because": row.because,
+                }
+                for row in probes.rows
+            ],
+            "wrong": len(probes.wrong),
+            "notes": list(probes.notes),
+        }  # fmt: skip
+    return found

@@ -1,0 +1,125 @@
+"""Connection tracking told live: what the kernel remembers of each connection, and where it has sent it.
+
+The kernel announces every connection that it begins to track (linux/netfilter/nfnetlink_conntrack.h), with its two
+tuples: as its first packet was, and as its answers will be. Where the second is not the mirror of the first, the
+destination was translated, and to what. Nobody's socket is needed for that, and no listener.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+NETLINK_NETFILTER = 12
+ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
+SUBSYSTEM = 1 << 8
+NEW, DELETE = SUBSYSTEM | 0, SUBSYSTEM | 2
+CREATED = 0x400  # NLM_F_CREATE: a new entry, not an update
+NESTED = 0x8000
+ORIGINAL, REPLY, STATUS, ZONE = 1, 2, 3, 18  # CTA_*
+IP, PROTOCOL = 1, 2  # CTA_TUPLE_*
+SEEN_REPLY = 1 << 1
+RECEIVE_SIZE = 1 << 17
+BUFFER = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A connection appeared, changed or went. Tuples are (protocol, source, port, destination, port)."""
+
+    created: bool
+    destroyed: bool
+    answered: bool
+    original: tuple[int, str, int, str, int]
+    reply: tuple[int, str, int, str, int]
+    handle: bytes  # what names the entry to the kernel
+
+
+class Watch:
+    """The events of this network namespace from now on. Wants NET_ADMIN: OSError (EPERM) without."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+            self._socket.bind((0, ALL_GROUPS))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def read(self, seconds: float) -> Iterator[Event]:
+        """The next events; none when there are none within this time."""
+        self._socket.settimeout(seconds)
+        try:
+            data = self._socket.recv(RECEIVE_SIZE)
+        except TimeoutError:
+            return
+        for kind, flags, body in _messages(data):
+            if kind in (NEW, DELETE):
+                attributes = dict(_attributes(body[4:]))
+                original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
+                if original and reply:
+                    status = struct.unpack("!I", attributes.get(STATUS, bytes(4)))[0]
+                    yield Event(
+                        created=kind == NEW and bool(flags & CREATED), destroyed=kind == DELETE,
+                        answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
+                    )  # fmt: skip
+
+
+def forget(event: Event) -> None:
+    """Removes the entry of a connection; that it is gone already is fine."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
+        asking.settimeout(1)
+        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, 5, 1, 0) + event.handle)  # REQUEST, ACK
+        asking.recv(RECEIVE_SIZE)
+
+
+def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
+    """The body of a request about an entry: its original tuple, and its zone where it has one."""
+    original = attributes[ORIGINAL]
+    handle = struct.pack("=BBH", family, 0, 0) + struct.pack("=HH", 4 + len(original), ORIGINAL | NESTED) + original
+    if ZONE in attributes:
+        handle += struct.pack("=HH", 6, ZONE) + attributes[ZONE][:2] + bytes(2)
+    return handle
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    offset = 0
+    while offset + 16 <= len(data):
+        length, kind, flags = struct.unpack_from("=IHH", data, offset)
+        yield kind, flags, data[offset + 16 : offset + length]
+        offset += max(16, length + 3 & ~3)
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
+        yield kind & ~NESTED, data[offset + 4 : offset + length]
+        offset += max(4, length + 3 & ~3)
+
+
+def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
+    """One direction of a connection; None for a protocol without ports."""
+    parts = dict(_attributes(data or b""))
+    ends, protocol = dict(_attributes(parts.get(IP, b""))), dict(_attributes(parts.get(PROTOCOL, b"")))
+    packed = [ends.get(kind) or ends.get(kind + 2) for kind in (1, 2)]  # CTA_IP_V4_SRC, _DST; two further: IPv6
+    ports = [protocol.get(kind) for kind in (2, 3)]
+    if not all(packed) or not all(ports):
+        return None
+    source, destination = [
+        socket.inet_ntop(socket.AF_INET if len(one) == 4 else socket.AF_INET6, one)  # noqa: PLR2004 - bytes of IPv4
+        for one in packed
+        if one
+    ]
+    source_port, destination_port = [int.from_bytes(one, "big") for one in ports if one]
+    return protocol[1][0], source, source_port, destination, destination_port

@@ -1,0 +1,266 @@
+"""verify --live: packets tell whether the rules do what they are for, and nobody notices."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from netinit.host.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.options import Options
+from netinit.probing import probe
+from netinit.rules.network import IPV4
+from programming import SIDECAR, apply_in, check_same, load, needs, run_tool
+
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+REDIRECT = (*SIDECAR, "--ipv6", "on", "-o", "9000", "-x", "10.9.0.0/16,fd09::/64")
+TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7,2001:db8::7", "--drop-invalid")
+MODES = {"REDIRECT": REDIRECT, "TPROXY": TPROXY}
+
+
+def probe_in(pod, arguments):
+    with pod.entered():
+        return probe(Options.from_argv(arguments))
+
+
+def tell(report):
+    return "\n".join(
+        f"{row.right} {row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}:"
+        f" {row.expected} | {row.observed}"
+        for row in report.rows
+    )
+
+
+def wrong_in(report):
+    return {f"{row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}" for row in report.wrong}
+
+
+def tracked(pod):
+    """The connections that the pod remembers."""
+    with pod.entered():
+        table = Path("/proc/thread-self/net/stat/nf_conntrack").read_text()
+    return {line.split()[0] for line in table.splitlines()[1:]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode):
+    needs(backend) if backend != "nftables" else None
+    arguments = (*MODES[mode], "--backend", backend)
+    apply_in(pod, Options.from_argv(arguments))
+    for furnished in (False, True):
+        if furnished:
+            furnish(pod, transparent=(15006,) if mode == "TPROXY" else ())
+        before, remembered = take_snapshot(pod), tracked(pod)
+        report = probe_in(pod, arguments)
+        assert not report.wrong, tell(report)
+        assert not report.notes
+        assert all(row.right for row in report.rows), tell(report)
+        check_same(take_snapshot(pod), before, "probing left a trace")
+        assert tracked(pod) == remembered, "connections of ours are still remembered"
+        expected = {row.expected for row in report.rows}
+        assert {"captured on 15001", "captured on 15006", "direct", "direct, out of the pod"} <= expected
+        assert ("captured on 15053" in expected) == (mode == "TPROXY")
+
+
+def test_programs_in_the_pod_see_no_connection_and_lose_none(pod):
+    arguments = ("--ipv6", "on", *SIDECAR)
+    apply_in(pod, Options.from_argv(arguments))
+    listeners = []
+    with pod.entered():
+        for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            for port in (15001, 15006, 8080, 15021):
+                listener = socket.socket(family)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.settimeout(0)
+                listener.bind((host, port))
+                listener.listen()
+                listeners.append(listener)
+        running = socket.create_connection(("127.0.0.1", 8080))
+        accepted = next(one for one in listeners if one.getsockname() == ("0.0.0.0", 8080)).accept()[0]
+    report = probe_in(pod, arguments)
+
+    assert not report.wrong, tell(report)
+    assert sum("accepted" in row.observed or row.expected.startswith("captured") for row in report.rows) > 10
+    for listener in listeners:
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        listener.close()
+    running.sendall(b"still here")
+    accepted.settimeout(5)
+    assert accepted.recv(100) == b"still here"
+    running.close()
+    accepted.close()
+
+
+CORRUPTIONS = {
+    "the last outbound rule deleted": (
+        [("-t", "nat", "-D", "ISTIO_OUTPUT", "-j", "ISTIO_REDIRECT")],
+        {"outbound IPv4 tcp app to an address outside"},
+    ),
+    "the proxy's exemption moved behind the capture": (
+        [
+            ("-t", "nat", "-D", "ISTIO_OUTPUT", "-m", "owner", "--uid-owner", "1337", "-j", "RETURN"),
+            ("-t", "nat", "-A", "ISTIO_OUTPUT", "-m", "owner", "--uid-owner", "1337", "-j", "RETURN"),
+        ],
+        {"outbound IPv4 tcp proxy's uid to an address outside"},
+    ),
+    "the excluded network forgotten": (
+        [("-t", "nat", "-D", "ISTIO_OUTPUT", "-d", "10.9.0.0/16", "-j", "RETURN")],
+        {"outbound IPv4 tcp app to an excluded network"},
+    ),
+    "the inbound jump deleted": (
+        [("-t", "nat", "-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND")],
+        {"inbound IPv4 tcp a peer to a port of the pod"},
+    ),
+    "policy DROP on INPUT": (
+        [("-t", "filter", "-P", "INPUT", "DROP")],
+        {
+            "outbound IPv4 tcp app to an address outside",
+            "outbound IPv4 tcp app to localhost",
+            "inbound IPv4 tcp a peer to a port of the pod",
+            "inbound IPv4 tcp a peer to an excluded port of the pod",
+        },
+    ),
+    "policy DROP on OUTPUT": (
+        [("-t", "filter", "-P", "OUTPUT", "DROP")],
+        {"outbound IPv4 tcp app to an address outside", "outbound IPv4 tcp proxy's uid to an address outside"},
+    ),
+    "a foreign DNAT in front": (
+        [("-t", "nat", "-I", "OUTPUT", "-p", "tcp", "-d", "192.0.2.1", "-j", "DNAT", "--to-destination", "203.0.113.7:443")],
+        {"outbound IPv4 tcp app to an address outside", "outbound IPv4 tcp proxy's uid to an address outside"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy"])
+def test_corrupted_pods_are_wrong_in_the_right_rows_of_the_right_family(pod, variant):
+    needs(variant)
+    arguments = (*REDIRECT, "--backend", variant)
+    for what, (commands, rows) in CORRUPTIONS.items():
+        apply_in(pod, Options.from_argv([*arguments, "--reconcile", "--force-apply"]))
+        for command in commands:
+            pod.run([variant, *command], check=True)
+        report = probe_in(pod, arguments)
+        found = wrong_in(report)
+        assert rows <= found, f"{what}\n{tell(report)}"
+        assert not [row for row in found if "IPv6" in row], f"{what}\n{tell(report)}"
+        if "policy" not in what:
+            assert len(found) <= len(rows) + 6, f"{what}\n{tell(report)}"
+        for command in commands:  # what is not ours goes; ours is made anew
+            if "-P" in command:
+                pod.run([variant, *command[:-1], "ACCEPT"], check=True)
+            if "DNAT" in command:
+                pod.run([variant, *["-D" if word == "-I" else word for word in command]], check=True)
+
+
+def test_without_any_rules_nothing_is_captured_and_that_is_said(pod):
+    report = probe_in(pod, REDIRECT)
+    assert all(row.right is False for row in report.rows if row.expected.startswith("captured")), tell(report)
+
+
+def test_a_tproxy_pod_whose_policy_rule_is_gone_is_found_out(pod):
+    apply_in(pod, Options.from_argv(TPROXY))
+    assert not probe_in(pod, TPROXY).wrong
+    load(pod, "iptables-nft", IPV4, "*mangle\n-F ISTIO_INBOUND\nCOMMIT\n")
+    report = probe_in(pod, TPROXY)
+    assert "inbound IPv4 tcp a peer to a port of the pod" in wrong_in(report), tell(report)
+
+
+def test_a_tproxied_port_where_a_program_listens_is_not_judged(pod):
+    arguments = [word if word != "*" or TPROXY[at - 1] != "-b" else "80" for at, word in enumerate(TPROXY)]
+    apply_in(pod, Options.from_argv(arguments))
+    furnish(pod, transparent=(15006,))
+    report = probe_in(pod, arguments)
+    busy = [row for row in report.rows if row.ask.direction == "inbound" and row.ask.port == 80]
+    assert [row.right for row in busy] == [None, None], tell(report)
+    assert not report.wrong, tell(report)
+
+
+def test_the_command_ends_with_0_126_or_3_and_says_why(pod):
+    needs("iptables-nft")
+    arguments = (*REDIRECT, "--backend", "iptables-nft")
+    apply_in(pod, Options.from_argv(arguments))
+    good = run_tool(pod, "verify", "--live", *arguments)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert "✔  IPv4  tcp  app to an address outside" in good.stdout
+    assert "✘" not in good.stdout
+    assert "0 did not" in good.stdout
+    assert "as planned: " in good.stdout
+
+    pod.run(["iptables-nft", "-A", "INPUT", "-p", "tcp", "--dport", "7", "-j", "ACCEPT"], check=True)
+    load(pod, "iptables-nft", IPV4, "*nat\n-D ISTIO_OUTPUT -d 10.9.0.0/16 -j RETURN\nCOMMIT\n")
+    bad = run_tool(pod, "verify", "--live", *arguments)
+    assert bad.returncode == 126
+    assert "must be direct, out of the pod (these networks are not captured), but sent to 127.0.0.1:15001" in bad.stdout
+    assert "missing" in bad.stdout
+
+    answer = json.loads(run_tool(pod, "verify", "--live", "--json", *arguments).stdout)
+    assert not answer["ok"]
+    (row,) = [row for row in answer["probes"] if row["ok"] is False]
+    assert (row["family"], row["destination"], row["port"]) == ("IPv4", "10.9.255.254", 80)
+    assert answer["wrong"] == 1
+
+
+def test_from_outside_the_pod_by_its_process(pod):
+    apply_in(pod, Options.from_argv(REDIRECT))
+    with pod.client.entered():
+        report = probe(Options.from_argv([*REDIRECT, "--pid", str(pod.pid)]))
+    assert report.rows
+    assert all(row.right for row in report.rows), tell(report)
+
+
+def test_without_sys_admin_nobody_knocks_from_outside_and_that_is_said(pod):
+    apply_in(pod, Options.from_argv(REDIRECT))
+    done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing was probed from outside: a peer wants SYS_ADMIN" in done.stderr
+    assert "a peer to" not in done.stdout
+
+
+def test_without_net_raw_the_missing_privilege_is_named(pod):
+    refused = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"])
+    assert refused.returncode == 1
+    assert "probing wants NET_RAW" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_while_the_rules_are_programmed_nothing_is_probed(pod):
+    with pod.entered():
+        holder = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        refused = run_tool(pod, "verify", "--live", *REDIRECT, "--lock-timeout", "100ms")
+    finally:
+        os.close(holder)
+    assert refused.returncode == 1
+    assert f"process {os.getpid()} (" in refused.stderr
+
+
+def test_in_an_ipv4_pod_what_has_no_route_is_not_judged(pod_v4only):
+    arguments = (*SIDECAR, "--ipv6", "auto")
+    apply_in(pod_v4only, Options.from_argv(arguments))
+    report = probe_in(pod_v4only, arguments)
+    assert {row.ask.family for row in report.rows} == {IPV4}
+    assert all(row.right for row in report.rows), tell(report)
+
+    apply_in(pod_v4only, Options.from_argv([*arguments[:-1], "on", "--reconcile"]))
+    report = probe_in(pod_v4only, [*arguments[:-1], "on"])
+    unreachable = [row for row in report.rows if row.observed == f"not made: {os.strerror(errno.ENETUNREACH)}"]
+    assert unreachable
+    assert not report.wrong, tell(report)
+
+
+def test_the_proxy_and_the_app_are_who_the_options_say(pod):
+    arguments = ("-p", "16001", "-z", "16006", "-u", str(APP_ID), "-g", str(PROXY_ID), "-b", "80,81", "-i", "10.0.0.0/8", "--ipv6", "on")
+    apply_in(pod, Options.from_argv(arguments))
+    report = probe_in(pod, arguments)
+    assert not report.wrong, tell(report)
+    captured = {(row.ask.uid, row.ask.destination) for row in report.rows if row.expected == "captured on 16001"}
+    assert captured == {(65534, "10.255.255.254")}
