@@ -99,6 +99,7 @@ FLAGS = (
     _ours("ipv6", "ipv6", v.choice(AUTO, ON, OFF), "IPv6 rules: auto decides by the pod's addresses, as Istio does."),
     _ours("dns_servers", "dns-servers", v.ADDRESSES, "Name servers for --redirect-dns (default: those of /etc/resolv.conf)."),
     _ours("rule_comments", "rule-comments", v.SWITCH, "Write into the kernel why each rule exists."),
+    _ours("ipset_threshold", "ipset-threshold", v.COUNT, "iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has them; 0 is never."),
     _ours("lock_timeout", "lock-timeout", v.DURATION, "How long locks that others hold are waited for."),
     _ours("debug", "debug", v.SWITCH, "With an error, print Python's traceback."),
     Flag(field="loopback_cidr", environment=("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",), kind=v.LOOPBACK, help="Traffic to this IPv4 network stays in the pod.", current_only=True),
@@ -155,6 +156,7 @@ class Options(Record):
     ipv6: str = AUTO
     dns_servers: tuple[str, ...] = ()
     rule_comments: bool = False
+    ipset_threshold: int = 200
     lock_timeout: int = 10 * 10**9  # nanoseconds
     debug: bool = False
     loopback_cidr: Network = Network.parse("127.0.0.1/32")

@@ -230,6 +230,11 @@ def read_log_levels(text: str) -> str:
     return text
 
 
+def read_count(text: str) -> int:
+    """A number of things, zero included."""
+    return read_number(text, 0, 10**6, "a count")
+
+
 def read_pid(text: str) -> int:
     """The id of a process."""
     return read_number(text, 1, 2**22, "a process id")
@@ -306,6 +311,7 @@ GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=read_groups_or_all, write=write_list)
 INTERFACES = Kind(metavar="NAMES", read=read_interfaces, write=write_list)
 MARK = Kind(metavar="MARK", read=read_mark)
+COUNT = Kind(metavar="NUMBER", read=read_count)
 TABLE = Kind(metavar="TABLE", read=read_table)
 SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.backends.base import Backend
-from netinit.host import detect
+from netinit.host import detect, run
 from netinit.options import Options
 from netinit.rules.network import FAMILIES, Family
 
@@ -17,6 +17,11 @@ BACKENDS = {
     LIBIPTC: ("netinit.backends.libiptc", "LibiptcBackend"),
     MEMORY: ("netinit.backends.memory", "MemoryBackend"),
 }
+SETS = {  # the same with address sets: for lists longer than the threshold, or where an earlier run made some
+    NFT: ("netinit.backends.ipset", "NftVariantWithSets"),
+    LEGACY: ("netinit.backends.ipset", "LegacyVariantWithSets"),
+}
+SET_PREFIXES = {NFT: "netinit-nft-", LEGACY: "netinit-legacy-"}
 AUTO_ORDER = (NFT, LEGACY, NFTABLES, LIBIPTC)
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = "istio-proxy-"
@@ -24,14 +29,27 @@ NATIVE_TABLES = "istio-proxy-"
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     """The backend of this name for these options; `families` are those that the kernel has."""
-    module, attribute = BACKENDS[name]
+    with_sets = name in SETS and (_has_long_list(options) or _sets_of(name))
+    module, attribute = SETS[name] if with_sets else BACKENDS[name]
+    more = {"threshold": options.ipset_threshold} if with_sets else {}
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
         comments=options.rule_comments,
         families=families,
         lock_timeout=options.lock_timeout,
         own_files=not options.cni_mode,
+        **more,
     )
     return made
+
+
+def _has_long_list(options: Options) -> bool:
+    """Whether a list is long enough for a set, and the program for sets is there."""
+    longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
+    return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
+
+
+def _sets_of(name: str) -> bool:
+    return any(found.startswith(SET_PREFIXES[name]) for found in detect.owned_sets())
 
 
 def named(options: Options) -> str:
@@ -48,7 +66,7 @@ def populated(*, thorough: bool = True) -> tuple[str, ...]:
     """
     chains = detect.nft_chains()
     found = []
-    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains):
+    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(NFT):
         found.append(NFT)
     legacy = [detect.legacy_tables(family) for family in FAMILIES]
     if any(legacy) or (thorough and None in legacy):

@@ -18,6 +18,8 @@ from netinit.values import read_address
 
 CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
 NFT, LEGACY = "nft", "legacy"
+OWNED_SETS = "netinit-"
+MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
@@ -111,6 +113,16 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
         return netlink.list_nft_chains()
     except OSError as error:
         return () if error.errno in WITHOUT_NF_TABLES else None
+
+
+def owned_sets() -> tuple[str, ...]:
+    """The address sets of ours; none where the kernel has none loaded, since asking would load them."""
+    if posix.access(MODULES, posix.F_OK) and not posix.access(f"{MODULES}/ip_set", posix.F_OK):
+        return ()
+    try:
+        return tuple([name for name in netlink.list_address_sets() if name.startswith(OWNED_SETS)])
+    except OSError:
+        return ()
 
 
 def has_capability(number: int) -> bool:

@@ -35,6 +35,7 @@ SAMPLES = {
     "NAMES": ("net1,net2", "net/1"),
     "MARK": ("4711", "0x1"),
     "TABLE": ("4711", "254"),
+    "NUMBER": ("5", "-1"),
     "BOOL": ("true", "yes"),
     "DURATION": ("7s", "7"),
     "SCOPE:LEVEL": ("default:debug", "default:loud"),

@@ -1,0 +1,218 @@
+"""Long lists of networks as address sets on both variants of iptables: a whole life, accidents, and real connections."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from netinit.errors import ApplyError
+from netinit.host.lab import APP_ID, Probe, furnish
+from netinit.options import Options
+from programming import (
+    FOLDERS,
+    SIDECAR,
+    TOOL,
+    apply_in,
+    check_same,
+    differences_in,
+    listing,
+    needs,
+    remove_in,
+    run_tool,
+    state,
+)
+
+variants = pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy"])
+pytestmark = pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
+NETWORKS = [f"10.{i // 256}.{i % 256}.0/24" for i in range(2000)] + [f"fd00:{i:x}::/32" for i in range(1, 400)]
+KILLS = 30  # of each variant
+
+
+def options(variant, *more, networks=NETWORKS, threshold=100):
+    needs(variant)
+    words = [*SIDECAR, "-x", ",".join(networks), "--ipv6", "on", "--backend", variant, "--ipset-threshold", str(threshold)]
+    return Options.from_argv([*words, *more])
+
+
+def sets(pod):
+    """The names of all sets, sorted."""
+    return sorted(pod.run(["ipset", "list", "-n"], check=True).stdout.split())
+
+
+def set_names(variant):
+    return [f"netinit-{variant.removeprefix('iptables-')}-exclude-{version}" for version in (4, 6)]
+
+
+def elements(pod, name):
+    saved = pod.run(["ipset", "save", name], check=True).stdout
+    return {line.split()[2] for line in saved.splitlines() if line.startswith("add ")}
+
+
+@variants
+def test_long_lists_live_in_sets_from_the_first_run_to_the_removal(pod, variant):
+    before = state(pod)
+    wanted = options(variant)
+
+    assert apply_in(pod, wanted).changed
+
+    assert sets(pod) == set_names(variant)
+    assert elements(pod, set_names(variant)[0]) == set(NETWORKS[:2000])
+    rules = listing(pod, variant)
+    assert [rules.count(f"-A ISTIO_OUTPUT -m set --match-set {name} dst -j RETURN\n") for name in set_names(variant)] == [1, 1]
+    assert "-d 10.1.0.0/24" not in rules
+    assert differences_in(pod, wanted) == []
+    assert not apply_in(pod, wanted).changed
+
+    fewer = options(variant, networks=NETWORKS[1000:])
+    with pytest.raises(ApplyError, match=r"extra: ipset .*-exclude-4: 10\.0\.0\.0/24"):
+        apply_in(pod, fewer)
+    apply_in(pod, fewer.replace(reconcile=True))
+    assert sets(pod) == set_names(variant)
+    assert elements(pod, set_names(variant)[0]) == set(NETWORKS[1000:2000])
+    assert not apply_in(pod, fewer).changed
+
+    short = options(variant, networks=NETWORKS[:50])
+    apply_in(pod, short.replace(reconcile=True))
+    assert sets(pod) == []
+    assert listing(pod, variant).count("-d 10.") == 50
+
+    apply_in(pod, wanted.replace(reconcile=True))
+    remove_in(pod)
+    check_same(state(pod), before, "not as before")
+    assert sets(pod) == []
+
+
+@variants
+def test_a_changed_element_is_a_difference_and_mended_by_reconcile(pod, variant):
+    wanted = options(variant)
+    four, six = set_names(variant)
+    apply_in(pod, wanted)
+    pod.run(["ipset", "del", four, "10.3.7.0/24"], check=True)
+    pod.run(["ipset", "add", six, "fd99::/16"], check=True)
+
+    why = "(these networks are not captured; --istio-service-exclude-cidr)"
+    assert differences_in(pod, wanted) == [f"missing: ipset {four}: 10.3.7.0/24  {why}", f"extra: ipset {six}: fd99::/16  {why}"]
+    with pytest.raises(ApplyError, match="--reconcile"):
+        apply_in(pod, wanted)
+
+    apply_in(pod, wanted.replace(reconcile=True))
+    assert differences_in(pod, wanted) == []
+    assert sets(pod) == [four, six]
+
+
+@variants
+def test_without_a_threshold_or_the_program_the_rules_are_plain(pod, variant, tmp_path):
+    plain = options(variant, networks=NETWORKS[1700:], threshold=0)
+    apply_in(pod, plain)
+    programmed = state(pod)
+    assert sets(pod) == []
+    assert listing(pod, variant).count("-d 10.") == 300
+    assert not apply_in(pod, plain.replace(ipset_threshold=100)).changed, "plain rules that are right were replaced"
+    remove_in(pod)
+
+    broken = tmp_path / "ipset"
+    broken.write_text("#!/bin/sh\ncat >/dev/null\necho 'Kernel error received: Invalid argument' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    arguments = plain.replace(ipset_threshold=100).to_argv()
+    for _ in range(2):
+        done = run_tool(pod, *arguments, env={"PATH": f"{tmp_path}:{FOLDERS}"})
+        assert done.returncode == 0, done.stderr
+        check_same(state(pod), programmed, "a kernel without sets")
+    assert sets(pod) == []
+
+
+@variants
+def test_sets_that_nobody_can_look_into_are_an_error(pod, variant, monkeypatch):
+    wanted = options(variant)
+    apply_in(pod, wanted)
+    programmed = state(pod)
+    monkeypatch.setattr("netinit.backends.ipset.PROGRAM", "ipset-that-is-not-there")
+    for act in (apply_in, remove_in):
+        with pytest.raises(ApplyError, match="ipset is not installed: add the package ipset"):
+            act(pod, wanted)
+    check_same(state(pod), programmed, "refused, and still changed")
+
+
+@variants
+@pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
+def test_a_failing_ip6tables_leaves_rules_and_sets_as_they_were(pod, variant, there, tmp_path):
+    if there:
+        apply_in(pod, options(variant, "-o", "9000", networks=NETWORKS[:1500] + NETWORKS[2100:]))
+    before = state(pod), [(name, elements(pod, name)) for name in sets(pod)]
+    broken = tmp_path / (variant.replace("iptables", "ip6tables") + "-restore")
+    broken.write_text("#!/bin/sh\ncat >/dev/null\necho 'out of luck' >&2\nexit 1\n")
+    broken.chmod(0o755)
+
+    failed = run_tool(pod, *options(variant).to_argv(), "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+
+    assert failed.returncode == 1
+    assert "out of luck" in failed.stderr
+    check_same(state(pod), before[0], "not as before")
+    assert [(name, elements(pod, name)) for name in sets(pod)] == before[1]
+
+
+@variants
+def test_a_run_killed_at_any_moment_is_finished_by_the_next(pod, variant):
+    chance = random.Random(7)
+    lives = [options(variant, networks=NETWORKS[start:]) for start in (0, 1200)]
+    before = state(pod)
+    began = time.monotonic()
+    for life in lives:
+        assert run_tool(pod, *life.to_argv(), "--reconcile").returncode == 0
+    whole = (time.monotonic() - began) / 2
+    killed = 0
+    for number in range(KILLS):
+        wanted = lives[number % 2]
+        words = ("--cleanup-only",) if number % 5 == 4 else (*wanted.to_argv(), "--reconcile")
+        with pod.popen([*TOOL, *words], env={"PATH": FOLDERS}) as started:
+            time.sleep(chance.uniform(0, whole))
+            started.kill()
+            killed += started.wait() == -signal.SIGKILL
+        time.sleep(0.05)  # what it started may still be at work
+        if number % 3 == 2:
+            remove_in(pod)
+            check_same(state(pod), before, f"after kill {number}")
+            assert sets(pod) == [], f"after kill {number}"
+            continue
+        apply_in(pod, wanted.replace(reconcile=True))
+        assert differences_in(pod, wanted) == [], f"after kill {number}"
+        assert sets(pod) == set_names(variant), f"after kill {number}"
+        assert not apply_in(pod, wanted).changed
+    assert killed > KILLS // 4, "most runs were over before they could be killed"
+
+
+@variants
+def test_connections_to_networks_of_a_set_are_not_captured_and_others_are(pod, variant):
+    furnish(pod)
+    apply_in(pod, options(variant, networks=[*NETWORKS, "198.51.100.0/24", "2001:db8::7/128"]))
+
+    found = pod.probe([Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "203.0.113.7", "2001:db8::7", "2001:db8::8")])
+
+    assert [(arrival.server, arrival.port) for arrival in found] == [("outside", 80), ("proxy", 15001)] * 2
+
+
+@variants
+def test_captured_networks_may_be_a_set_too_the_whole_of_a_family_included(pod, variant):
+    furnish(pod)
+    needs(variant)
+    networks = ",".join([*NETWORKS, "0.0.0.0/0", "2001:db8::8/128"])
+    apply_in(pod, Options.from_argv(["-p", "15001", "-u", "1337", "-i", networks, "--ipv6", "on", "--backend", variant, "--ipset-threshold", "100"]))
+
+    found = pod.probe([Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "2001:db8::7", "2001:db8::8")])
+
+    assert [arrival.server for arrival in found] == ["proxy", "outside", "proxy"]
+    assert sets(pod) == [name.replace("exclude", "capture") for name in set_names(variant)]
+    remove_in(pod)
+    assert sets(pod) == []
+
+
+def test_rules_with_sets_move_from_one_variant_to_the_other(pod):
+    for old, new in (("iptables-legacy", "iptables-nft"), ("iptables-nft", "iptables-legacy")):
+        apply_in(pod, options(old, "--reconcile"))
+        apply_in(pod, options(new, "--reconcile"))
+        assert sets(pod) == set_names(new)
+        assert differences_in(pod, options(new)) == []
