@@ -13,7 +13,7 @@ from netinit.backends.base import Backend, State
 from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, netns
 from netinit.records import Record
-from netinit.rules.diff import Difference
+from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.network import Family

@@ -12,7 +12,7 @@ from netinit.backends.base import Backend, State
 from netinit.errors import BackendUnavailableError
 from netinit.options import AUTO, Options
 from netinit.records import Record
-from netinit.rules.diff import LEFTOVER, Difference
+from netinit.rules.difference import LEFTOVER, Difference
 from netinit.rules.network import Family
 
 TYPE_CHECKING = False

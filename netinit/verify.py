@@ -8,7 +8,7 @@ from netinit.errors import BackendUnavailableError
 from netinit.host import detect, netns
 from netinit.options import AUTO, Options
 from netinit.records import Record
-from netinit.rules.diff import Difference
+from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.survey import Side, Survey, describe_leftover

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from netinit.rules.diff import Difference
+    from netinit.rules.difference import Difference
 
 
 class State(Record):

@@ -14,7 +14,7 @@ from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, run
 from netinit.host.run import Finished
 from netinit.records import Record
-from netinit.rules.diff import MISSING, Difference
+from netinit.rules.difference import MISSING, Difference
 from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, Family
 from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_script, render_tables, write_plan
@@ -91,7 +91,8 @@ class NftablesBackend(Backend):
         written, found = self._compare(plan, state)
         wrong = {difference.table for difference in found}
         wanted = {name: chains for name, chains in written.items() if force or name in wrong}
-        replaced = (*wanted, *[name for name in state.seen.tables if name not in written])
+        # Only what is there is deleted: a deletion makes the kernel wait for all its readers, some 15 ms.
+        replaced = [name for name in state.seen.tables if name in wanted or name not in written]
         return _make_change(render_replacement(render_tables(wanted), replaced), plan, state)
 
     def removal(self, plan: Plan, state: State) -> Change:
@@ -110,7 +111,8 @@ class NftablesBackend(Backend):
         return {DIALECT: state.seen.text} if state.seen.text else {}
 
     def list_rules(self) -> dict[str, str]:
-        return self.describe(self.observe())
+        """The rules of the last transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
+        return {DIALECT: render_tables(self._last[2])} if self._last else {}
 
     def _compare(self, plan: Plan, state: State) -> tuple[Written, tuple[Difference, ...]]:
         """The plan as nft lists it and its differences; remembered, since compare and change both need them."""

@@ -12,7 +12,7 @@ from netinit.errors import ApplyError, BackendUnavailableError
 from netinit.host import netlink
 from netinit.host.netlink import LocalRoute, PolicyRule
 from netinit.records import Record
-from netinit.rules.diff import EXTRA, MISSING, Difference
+from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
 from netinit.rules.network import IPV4, IPV6, Family
 

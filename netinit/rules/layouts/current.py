@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.options import NONE, OFF, TPROXY, Options
-from netinit.rules.layouts import dns, inbound, outbound, tproxy
+from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
@@ -16,7 +16,11 @@ def plan(options: Options) -> Plan:
     families = (IPV4,) if options.ipv6 == OFF else FAMILIES
     warnings: list[str] = []
     builder = Builder(families)
-    capture_dns = dns.wanted(options, warnings)
+    capture_dns = False
+    if options.redirect_dns:
+        from netinit.rules.layouts import dns  # most pods' start does not pay for it
+
+        capture_dns = dns.wanted(options, warnings)
     transparent = options.inbound_mode == TPROXY
     routed = families if transparent and options.inbound_ports else ()
     outbound.spare_excluded_interfaces(builder, options, transparent)
@@ -35,6 +39,8 @@ def plan(options: Options) -> Plan:
     outbound.spare_networks(builder, options)
     outbound.capture(builder, options)
     if transparent:
+        from netinit.rules.layouts import tproxy
+
         tproxy.mark_connections(builder, options)
     return Plan(
         layout=options.layout,

@@ -21,9 +21,7 @@ ORIGIN = "--redirect-dns"
 
 
 def wanted(options: Options, warnings: list[str]) -> bool:
-    """Whether DNS is captured; adds a warning where it was asked for in vain."""
-    if not options.redirect_dns:
-        return False
+    """Whether DNS, which was asked for, can be captured; adds a warning where not."""
     if not options.capture_all_dns and not options.dns_servers:
         warnings.append(f"{ORIGIN}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
         return False

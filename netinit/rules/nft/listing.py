@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.errors import ParseError
 from netinit.records import Record
-from netinit.rules.diff import EXTRA, MISSING, MOVED, Difference
+from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
 
 TYPE_CHECKING = False

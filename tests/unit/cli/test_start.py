@@ -27,10 +27,10 @@ OWN = frozenset(
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
-    netinit.rules netinit.rules.diff netinit.rules.model netinit.rules.network netinit.rules.ownership netinit.rules.targets
+    netinit.rules netinit.rules.diff netinit.rules.difference netinit.rules.model netinit.rules.network netinit.rules.ownership netinit.rules.targets
     netinit.rules.transition netinit.rules.xtables
-    netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current netinit.rules.layouts.dns
-    netinit.rules.layouts.inbound netinit.rules.layouts.outbound netinit.rules.layouts.tproxy
+    netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
+    netinit.rules.layouts.inbound netinit.rules.layouts.outbound
     netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet
     """.split(),  # noqa: SIM905 - a list to read and to edit
 )

@@ -13,7 +13,7 @@ from netinit import verify
 from netinit.cli.verify import render_json, render_text
 from netinit.options import Options
 from netinit.render import hash_plan
-from netinit.rules.diff import Difference
+from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))

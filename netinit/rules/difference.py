@@ -1,0 +1,36 @@
+"""One difference between what is planned and what is live, in the terms of every dialect."""
+
+from __future__ import annotations
+
+from netinit.records import Record
+
+MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
+
+
+class Difference(Record):
+    """One place where the live rules are not as planned.
+
+    `kind`: missing, extra, moved, shadowed (a rule of others stands before ours and may decide first) or leftover (of
+    ours, in another dialect). `number` counts from 1 in the chain (live for what is there, planned for what is missing).
+    """
+
+    kind: str
+    where: str  # IPv4, IPv6, or the dialect
+    table: str = ""
+    chain: str = ""
+    number: int = 0
+    rule: str = ""  # as listed; empty for a whole chain
+    purpose: str = ""
+    origin: str = ""
+
+    def describe(self) -> str:
+        """The difference on one line."""
+        place = " ".join(
+            [
+                word
+                for word in (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
+                if word
+            ]
+        )
+        why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
+        return f"{self.kind}: {place}: {self.rule or 'the chain itself'}{why}"
