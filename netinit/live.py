@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +17,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.rules.xtables import parse_listing
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
 from netinit.verify import verify
 
 Result = TypeVar("Result")
@@ -68,6 +67,10 @@ def _read_here(options: Options) -> LiveRules:
         else:
             sides[name] = _native_side(settled.options, plan)
             warnings.append(f"{name}: its rules are as planned; counters are not shown")
+    for family in settled.kernel_families:
+        if any(side[family].tracks for side in sides.values() if family in side):
+            for side in sides.values():
+                side[family] = replace(side[family], tracked=True)
     if not sides:
         sides[backends.NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
         warnings.append("there are no rules at all in this namespace")
@@ -84,17 +87,8 @@ def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], tab
     result = run.finish(run.start(path, ["-c"]))
     if result.status:
         raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
-    lines = [_counter_behind_chain(line) for line in result.output.splitlines()]
-    return load_listing(parse_listing("\n".join(lines)), family, plan=plan, local_marks=marks, routing_table=table)
-
-
-def _counter_behind_chain(line: str) -> str:
-    """`-A CHAIN [1:60] rule` for `[1:60] -A CHAIN rule`."""
-    if not line.startswith("["):
-        return line
-    counter, _, rest = line.partition(" -A ")
-    chain, _, rule = rest.partition(" ")
-    return f"-A {chain} {counter} {rule}"
+    listing = parse_counted_listing(result.output)
+    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
 
 
 def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:

@@ -176,7 +176,7 @@ class _Journey:
     def _track(self) -> None:
         """Connection tracking gives the packet its state; a packet that has passed lo keeps it."""
         packet = self._packet
-        if self._connection is not None or packet.state in _UNTRACKED:
+        if self._connection is not None or packet.state in _UNTRACKED or not self._host.ruleset.tracks:
             return
         found = self._host.connections.find(self._zone, packet)
         if found:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from netinit.records import Record
+from netinit.rules.foreign import ChangeMark, Dnat, MaskedMark, OtherState, SourceNat
+from netinit.rules.matches import ConnectionMark, ConnectionState, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.network import Family
-from netinit.rules.xtables import Listing, write_plan
+from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, UnknownTarget
+from netinit.rules.xtables import Listing, parse_listing, write_plan
 from netinit.rules.xtparse import normalise_rule, parse_rule
 
 ACCEPT = "ACCEPT"
@@ -35,12 +40,37 @@ class LoadedChain:
 
 @dataclass(frozen=True)
 class Ruleset:
-    """The tables of one family, and the marks that a policy rule routes to this host."""
+    """The tables of one family, and the marks that a policy rule routes to this host.
+
+    `tracked` is True where something else makes the kernel track connections.
+    """
 
     family: Family
     tables: dict[str, dict[str, LoadedChain]] = field(default_factory=dict)
     local_marks: frozenset[int] = frozenset()
     routing_table: int = 0  # which table those marks are routed by
+    tracked: bool = False
+
+    @cached_property
+    def tracks(self) -> bool:
+        """Whether the kernel tracks connections: only when some rule asks for it (nf_ct_netns_get), the table nat does not."""
+        return self.tracked or any(
+            any(_wants_tracking(part) for part in (loaded.rule.target, *loaded.rule.matches))
+            for chains in self.tables.values()
+            for chain in chains.values()
+            for loaded in chain.rules
+        )
+
+
+# What registers connection tracking; an unknown match or target may, and is taken for one that does.
+_TRACKING = (
+    ConnectionState, ConnectionMark, OtherState, UnknownMatch,
+    Redirect, Dnat, SourceNat, SaveMark, RestoreMark, TrackZone, UnknownTarget,
+)  # fmt: skip
+
+
+def _wants_tracking(part: Record) -> bool:
+    return isinstance(part, _TRACKING) or (isinstance(part, MaskedMark | ChangeMark) and part.connection)
 
 
 def load_plan(plan: Plan, family: Family) -> Ruleset:
@@ -74,7 +104,7 @@ def load_listing(
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
-    """The rules of a listing (iptables-save, with `-c` also their counters).
+    """The rules of a listing; one from `parse_counted_listing` has their counters too.
 
     Rules that `plan` would make have its purpose and origin. ParseError for a rule that is none.
     """
@@ -92,6 +122,20 @@ def load_listing(
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
     return Ruleset(family, tables, local_marks, routing_table)
+
+
+def parse_counted_listing(text: str) -> Listing:
+    """The tables of a listing with counters (iptables-save -c), which stand before `-A` there. ParseError."""
+    return parse_listing("\n".join([_counter_behind_chain(line) for line in text.splitlines()]))
+
+
+def _counter_behind_chain(line: str) -> str:
+    """`-A CHAIN [1:60] rule` for `[1:60] -A CHAIN rule`; the rule may be empty."""
+    if not line.startswith("["):
+        return line
+    counter, _, rest = line.partition(" -A ")
+    chain, _, rule = rest.partition(" ")
+    return f"-A {chain} {counter} {rule}"
 
 
 def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, str]]:

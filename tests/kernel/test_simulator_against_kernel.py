@@ -32,11 +32,11 @@ from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.xtables import parse_listing, render_restore, write_plan
+from netinit.rules.xtables import render_restore, write_plan
 from netinit.simulate.conversation import Conversation, Listener, Players, converse
 from netinit.simulate.engine import Host
 from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from programming import needs
 from strategies import PORTS, made_options
@@ -234,14 +234,7 @@ def program(pod: Pod, dialect: str, wanted: Plan) -> None:
 
 def read_counters(pod: Pod, dialect: str, family: Family) -> Ruleset:
     text = pod.run([f"{dialect.replace('iptables', family.program)}-save", "-c"], check=True).stdout
-    lines = [line if not line.startswith("[") else _counter_last(line) for line in text.splitlines()]
-    return load_listing(parse_listing("\n".join(lines)), family)
-
-
-def _counter_last(line: str) -> str:
-    """`-A CHAIN [1:60] rule` for `[1:60] -A CHAIN rule`."""
-    counter, _, chain, rule = line.split(" ", 3)
-    return f"-A {chain} {counter} {rule}"
+    return load_listing(parse_counted_listing(text), family)
 
 
 def send(pod: Pod, attempts: list[Attempt]) -> list[Arrival]:

@@ -131,12 +131,12 @@ def test_an_unknown_target_makes_the_verdict_unknown(target):
 
 
 def test_a_jump_to_a_chain_that_is_not_listed_is_unknown():
-    assert outbound("nat OUTPUT -j ELSEWHERE").fate == UNKNOWN
+    assert outbound("mangle OUTPUT -j ELSEWHERE").fate == UNKNOWN
 
 
 def test_the_owner_of_a_socket_that_nobody_named_is_unknown():
     packet = make_outbound(POD, "1.2.3.4", 80, uid=None, gid=None)
-    assert simulate(packet, rules("nat OUTPUT -m owner --uid-owner 1337 -j RETURN"), POD).fate == UNKNOWN
+    assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 1337 -j RETURN"), POD).fate == UNKNOWN
 
 
 def test_masquerading_leaves_the_source_unknown_but_not_the_verdict():
@@ -228,7 +228,12 @@ def test_the_first_zone_counts():
 )
 def test_only_some_packets_begin_a_connection(flags, state):
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=flags)
-    assert simulate(packet, rules("nat PREROUTING -j ACCEPT"), POD).last.state == state
+    assert simulate(packet, rules("mangle INPUT -m conntrack --ctstate NEW"), POD).last.state == state
+
+
+def test_a_nat_table_is_asked_only_where_something_makes_the_kernel_track_connections():
+    assert outbound("nat OUTPUT -p tcp -j ACCEPT").hits == ()
+    assert len(outbound("nat OUTPUT -p tcp -j ACCEPT\nmangle INPUT -m state --state NEW -j ACCEPT").hits) == 1
 
 
 # --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
