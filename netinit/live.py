@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from netinit import backends
+from netinit.backends.ipset import read_contents
+from netinit.backends import ipset
 from netinit.errors import BackendUnavailableError
 from netinit.host import detect, netlink, netns, run
 from netinit.options import Options
@@ -17,7 +19,9 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
+from netinit.rules.sets import use_sets
+from netinit.rules.sets import Contents
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
 from netinit.verify import verify
 
 Result = TypeVar("Result")
@@ -59,11 +63,18 @@ def _read_here(options: Options) -> LiveRules:
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
+    sets = read_contents()
     sides: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*settled.warnings, *plan.warnings]
     for name in backends.populated():
         if name in _VARIANTS:
-            sides[name] = {family: _read_side(name, family, plan, *marks[family]) for family in settled.kernel_families}
+            contents = ipset.read_contents()
+            owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
+            known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
+            sides[name] = {
+                family: resolve_sets(_read_side(name, family, known, *marks[family]), contents)
+                for family in settled.kernel_families
+            }
         else:
             sides[name] = _native_side(settled.options, plan)
             warnings.append(f"{name}: its rules are as planned; counters are not shown")
@@ -78,7 +89,7 @@ def _read_here(options: Options) -> LiveRules:
     return LiveRules(sides, around, plan, tuple(warnings))
 
 
-def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
+def _read_side(name: str, family: Family, plan: Plan, sets: Contents, marks: frozenset[int], table: int) -> Ruleset:
     path = detect.programs(_VARIANTS[name], family).save
     if not path:
         raise BackendUnavailableError(
@@ -88,7 +99,7 @@ def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], tab
     if result.status:
         raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
     listing = parse_counted_listing(result.output)
-    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
+    return load_listing(listing, family, plan=plan, sets=sets, local_marks=marks, routing_table=table)
 
 
 def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:

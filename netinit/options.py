@@ -156,7 +156,7 @@ class Options(Record):
     ipv6: str = AUTO
     dns_servers: tuple[str, ...] = ()
     rule_comments: bool = False
-    ipset_threshold: int = 200
+    ipset_threshold: int = 100  # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
     lock_timeout: int = 10 * 10**9  # nanoseconds
     debug: bool = False
     loopback_cidr: Network = Network.parse("127.0.0.1/32")

@@ -13,7 +13,7 @@ from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.backends.xtables import Seen, Side
 from netinit.errors import ApplyError, LockedError, NetinitError
 from netinit.host import detect, run
-from netinit.rules.diff import Difference
+from netinit.rules.difference import Difference
 from netinit.rules.model import Plan
 from netinit.rules.sets import (
     AddressSet,
@@ -29,6 +29,14 @@ PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ips
 PROGRAM = "ipset"
 PATIENCE = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 IN_USE = "in use"
+
+
+def read_contents() -> Contents:
+    """All sets of ours with their elements. ApplyError where ipset is missing though there are sets, or fails."""
+    found: Contents = {}
+    for name in detect.owned_sets():
+        found |= parse_save(_run(("save", name)))
+    return found
 
 
 class SeenWithSets(Seen):
@@ -115,14 +123,11 @@ class SetsBackend(RestoreBackend):
         return tuple([name for name in detect.owned_sets() if name.startswith(f"netinit-{self.variant}-")])
 
     def _read_sets(self) -> Contents:
-        found: Contents = {}
-        for name in self._names():
-            found |= parse_save(self._run(("save", name)))
-        return found
+        return {name: elements for name, elements in read_contents().items() if name in self._names()}
 
     def _feed_sets(self, script: str) -> None:
         if script:
-            self._run(("restore",), script)
+            _run(("restore",), script)
 
     def _return_sets(self, before: Contents) -> None:
         script, made = render_return(before, self._read_sets())
@@ -134,7 +139,7 @@ class SetsBackend(RestoreBackend):
         for name in names:
             for again in range(PATIENCE, -1, -1):
                 try:
-                    self._run(("destroy", name))
+                    _run(("destroy", name))
                     break
                 except ApplyError as error:
                     if IN_USE not in str(error):
@@ -143,15 +148,15 @@ class SetsBackend(RestoreBackend):
                         raise ApplyError(f"{error}; a rule of somebody else asks the set {name}: remove it first") from None
                 time.sleep(0.005)
 
-    @staticmethod
-    def _run(arguments: tuple[str, ...], script: str = "") -> str:
-        path = run.find(PROGRAM)
-        if not path:  # never another backend beside rules that ask these sets
-            raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
-        result = run.finish(run.start(path, arguments, stdin=script))
-        if result.status:
-            raise ApplyError(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
-        return result.output
+
+def _run(arguments: tuple[str, ...], script: str = "") -> str:
+    path = run.find(PROGRAM)
+    if not path:  # never another backend beside rules that ask these sets
+        raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
+    result = run.finish(run.start(path, arguments, stdin=script))
+    if result.status:
+        raise ApplyError(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
+    return result.output
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -8,8 +8,8 @@ swapping it with a filled one, so that it is never half there while rules ask it
 from __future__ import annotations
 
 from netinit.records import Record
-from netinit.rules.diff import EXTRA, MISSING, Difference
-from netinit.rules.matches import Destination, Match, XtMatch
+from netinit.rules.difference import EXTRA, MISSING, Difference
+from netinit.rules.matches import Destination, Match, UnknownMatch, XtMatch
 from netinit.rules.matches.base import EXTENSION
 from netinit.rules.network import Family, Network
 
@@ -42,7 +42,29 @@ class SetDestination(Destination):
 
     def xt(self) -> XtMatch:
         """The match in iptables' spelling: one, however many networks there are."""
-        return XtMatch(place=EXTENSION, alternatives=(f"-m set --match-set {self.name} dst",))
+        return XtMatch(place=EXTENSION, alternatives=(_spell_question(self.name),))
+
+    def describe(self) -> str:
+        """The match in words; the set's name stands for its networks, which may be thousands."""
+        return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
+
+
+def resolve(rule: Rule, contents: Contents) -> Rule:
+    """The listed rule with the networks of the sets that it asks, so that its matches can be tested."""
+    matches: list[Match] = list(rule.matches)
+    for place, match in enumerate(matches):
+        for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
+            if match.xt().alternatives == (_spell_question(name),):
+                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
+    return rule.replace(matches=tuple(matches))
+
+
+def _read_element(text: str) -> Network:
+    return Network.parse(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
+
+
+def _spell_question(name: str) -> str:
+    return f"-m set --match-set {name} dst"
 
 
 def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[AddressSet, ...]]:

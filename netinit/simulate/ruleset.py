@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from netinit.records import Record
@@ -10,6 +10,8 @@ from netinit.rules.foreign import ChangeMark, Dnat, MaskedMark, OtherState, Sour
 from netinit.rules.matches import ConnectionMark, ConnectionState, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.network import Family
+from netinit.rules.sets import Contents, resolve
+from netinit.rules.sets import USES, Contents, SetDestination, resolve
 from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, UnknownTarget
 from netinit.rules.xtables import Listing, parse_listing, write_plan
 from netinit.rules.xtparse import normalise_rule, parse_rule
@@ -101,12 +103,14 @@ def load_listing(
     family: Family,
     *,
     plan: Plan | None = None,
+    sets: Contents | None = None,
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
     """The rules of a listing; one from `parse_counted_listing` has their counters too.
 
-    Rules that `plan` would make have its purpose and origin. ParseError for a rule that is none.
+    Rules that `plan` would make have its purpose and origin; `sets` are the address sets of ours that rules ask.
+    ParseError for a rule that is none.
     """
     known = _purposes(plan, family) if plan else {}
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -118,10 +122,37 @@ def load_listing(
                 packets, text = _split_counter(spec)
                 rule = parse_rule(text, family)
                 purpose, origin = known.get((table, name, normalise_rule(rule)), (rule.comment, ""))
+                if sets:
+                    rule = resolve(rule, sets)
+                    purpose, origin = _purpose_of_set(rule, plan) or (purpose, origin)
                 rules.append(LoadedRule(number, text, rule, purpose, origin, packets))
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
     return Ruleset(family, tables, local_marks, routing_table)
+
+
+def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
+    """The rules with the networks of the address sets that they ask, where these are known."""
+    tables = {
+        table: {
+            name: replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
+            for name, chain in chains.items()
+        }
+        for table, chains in ruleset.tables.items()
+    }
+    return replace(ruleset, tables=tables) if contents else ruleset
+
+
+def _purpose_of_set(rule: Rule, plan: Plan | None) -> tuple[str, str] | None:
+    """Why the plan has the list that a set of ours stands for."""
+    for match in rule.matches:
+        for origin, use in USES.items() if isinstance(match, SetDestination) and plan else ():
+            found = [
+                one for table in plan.tables for chain in table.chains for one in chain.rules if one.origin == origin
+            ]
+            if f"-{use}-" in match.name and found:
+                return found[0].comment, origin
+    return None
 
 
 def parse_counted_listing(text: str) -> Listing:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -216,3 +218,16 @@ def test_rules_with_sets_move_from_one_variant_to_the_other(pod):
         apply_in(pod, options(new, "--reconcile"))
         assert sets(pod) == set_names(new)
         assert differences_in(pod, options(new)) == []
+
+
+@variants
+def test_live_rules_are_explained_with_what_their_sets_hold(pod, variant):
+    apply_in(pod, options(variant))
+    words = ["--netns", pod.path, "--ipset-threshold", "100", "-x", ",".join(NETWORKS), "--uid", str(APP_ID)]
+    for to, where in (("10.3.7.9:80", "these networks are not captured"), ("203.0.113.7:80", "every other outbound connection")):
+        done = subprocess.run(
+            [sys.executable, TOOL[-1], "explain", "--to", to, *words, "-i", "*", "-b", "*"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert where in done.stdout
+        assert "not known to netinit" not in done.stdout

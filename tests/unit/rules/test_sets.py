@@ -7,8 +7,18 @@ import pytest
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.network import IPV4, IPV6, Network
-from netinit.rules.sets import compare_sets, parse_save, render_preparation, render_return, spell, surplus, use_sets
+from netinit.rules.sets import (
+    compare_sets,
+    parse_save,
+    render_preparation,
+    render_return,
+    resolve,
+    spell,
+    surplus,
+    use_sets,
+)
 from netinit.rules.xtables import write_plan
+from netinit.rules.xtparse import parse_rule
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
 SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))
@@ -100,3 +110,11 @@ def test_every_element_that_is_wrong_is_a_difference_of_its_own():
     ]
     assert surplus((wanted,), live) == ("netinit-nft-capture-6",)
     assert [d.describe() for d in compare_sets((wanted,), {})] == [f"missing: ipset {wanted.name}: the whole set{why}"]
+
+
+def test_a_listed_rule_is_given_the_networks_of_its_set():
+    listed = parse_rule("-m set --match-set mine dst -j RETURN", IPV4)
+    (match,) = resolve(listed, {"other": frozenset(), "mine": frozenset({"10.0.0.0/8", "192.0.2.1"})}).matches
+    assert [network.text for network in match.networks] == ["10.0.0.0/8", "192.0.2.1/32"]
+    assert match.describe() == "it goes to one of the 2 networks in the set mine"
+    assert resolve(listed, {}) == listed
