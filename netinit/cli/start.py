@@ -12,7 +12,7 @@ import posix
 import sys
 
 from netinit.argv import is_flag, parse_flags, take_flags
-from netinit.errors import NetinitError, OptionError
+from netinit.errors import BackendUnavailableError, NetinitError, OptionError
 from netinit.logs import Log, write_termination_log
 from netinit.options import Options
 from netinit.records import Record
@@ -60,7 +60,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         _flush()
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
-        return _report(call, environ, str(error), code)
+        return _report(call, environ, str(error) + (_diagnose(error) if call.apply else ""), code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
@@ -145,6 +145,19 @@ def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> 
 
         traceback.print_exc()
     return code
+
+
+def _diagnose(error: NetinitError) -> str:
+    """Lines of the doctor's on why nothing works, to stand below the error; empty where it has nothing to add."""
+    if not isinstance(error, BackendUnavailableError):
+        return ""
+    try:
+        from netinit.doctor import summarise
+
+        said = summarise(error)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
+        return ""
+    return f"\n{said}" if said else ""
 
 
 def _flush() -> None:

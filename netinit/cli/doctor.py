@@ -1,0 +1,115 @@
+"""`netinit doctor`: will pods work here, and if not, what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import click
+
+from netinit.cli.flags import FlagCommand
+from netinit.doctor.examination import Examination, examine
+from netinit.doctor.findings import ERROR, WARNING
+from netinit.errors import OptionError
+from netinit.options import Options
+from netinit.rules.network import FAMILIES
+from netinit.values import quote_value, read_gid, read_uid
+
+GOOD, BAD = 0, 1
+SIGNS = {ERROR: "✘", WARNING: "!"}
+
+
+@click.command("doctor", cls=FlagCommand)
+@click.option("--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name.")
+@click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, trials and findings.")
+def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
+    """Find out whether pods with these options will work here, and what is missing.
+
+    For a node before a rollout, a debug container, or an init container that failed. Every feature that rules need is
+    really tried with each backend, in throw-away network namespaces; without SYS_ADMIN it only looks. Nothing is changed.
+
+    Exit codes: 0 pods will work, 1 they will not.
+    """
+    users = tuple(_read(text, read_uid, "--uid") for text in uids)
+    groups = tuple(_read(text, read_gid, "--gid") for text in gids)
+    found = examine(options, users, groups)
+    sys.stdout.write(render_json(found) if as_json else render_text(found))
+    return GOOD if found.good else BAD
+
+
+def _read(text: str, read: Callable[[str], int], label: str) -> int:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise OptionError(f"{label}: {quote_value(text)} {error}") from None
+
+
+def render_text(found: Examination) -> str:
+    """The table of what was tried, what was found with its remedies, and the answer."""
+    lines = _render_table(found) if found.trials else [f"not tried: {found.obstacle}"]
+    for finding in found.findings:
+        lines.append(f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {finding.message}")
+        if finding.remedy:
+            lines.append(f"    remedy: {finding.remedy}")
+    if found.good:
+        how = "will work" if found.trials else "should work, as far as can be seen without trying"
+        lines.append(f"pods {how}: {found.backend} is taken")
+    else:
+        lines.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
+    return "".join([line + "\n" for line in lines])
+
+
+def _render_table(found: Examination) -> list[str]:
+    """A row for each feature, a column for each backend with a sign for each family; * marks what these options need."""
+    families = [family.name for family in FAMILIES if any(family.name in trial.outcomes for trial in found.trials)]
+    names = dict.fromkeys(name for trial in found.trials for outcomes in trial.outcomes.values() for name in outcomes)
+    needed = {name for wanted in found.needed.values() for name in wanted}
+    head = ["", *[trial.backend for trial in found.trials]]
+    rows = [head]
+    for name in names:
+        signs = [
+            "/".join([_sign(trial.outcomes.get(family, {}).get(name)) for family in families]) if not trial.failure else "✘"
+            for trial in found.trials
+        ]
+        rows.append([f"{name}{' *' if name in needed else ''}", *signs])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    return [*lines, f"({'/'.join(families)}; * these options need it)"]
+
+
+def _sign(outcome: str | None) -> str:
+    return "-" if outcome is None else "✘" if outcome else "✔"
+
+
+def render_json(found: Examination) -> str:
+    """`ok`, `backend`, `obstacle`; `trials` by backend, family and feature (null: works, else why not); `findings`."""
+    return (
+        json.dumps(
+            {
+                "ok": found.good,
+                "backend": found.backend or None,
+                "obstacle": found.obstacle or None,
+                "needed": {family: sorted(names) for family, names in found.needed.items()},
+                "trials": {
+                    trial.backend: {
+                        "works": trial.works(found.needed),
+                        "failure": trial.failure or None,
+                        "features": {
+                            family: {name: cause or None for name, cause in outcomes.items()}
+                            for family, outcomes in trial.outcomes.items()
+                        },
+                    }
+                    for trial in found.trials
+                },
+                "findings": [
+                    {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}
+                    for one in found.findings
+                ],
+            },
+            indent=2,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )

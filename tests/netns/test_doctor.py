@@ -1,0 +1,259 @@
+"""The doctor against the kernel: what it says is missing is missing, and what it says gets lost gets lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+
+import pytest
+
+from netinit.doctor.examination import examine
+from netinit.doctor.findings import ERROR
+from netinit.host.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.options import Options
+from netinit.rules.network import IPV4
+from programming import FOLDERS, SIDECAR, apply_in, check_same, load, needs, run_tool
+
+REDIRECT = (*SIDECAR, "--ipv6", "on")
+TPROXY = (*REDIRECT, "-m", "TPROXY")
+HIDE = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
+WITHOUT_PROGRAMS = ["unshare", "-m", "sh", "-c", HIDE, "sh"]
+
+
+def without(*capabilities):
+    return ["setpriv", "--bounding-set=" + ",".join(f"-{name}" for name in capabilities), "--inh-caps=-all"]
+
+
+def ask(pod, *arguments, prefix=(), env=None):
+    """Exit code and answer of the doctor."""
+    done = run_tool(pod, "doctor", "--json", *arguments, prefix=prefix, env=env)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def messages(answer, severity=ERROR):
+    return [finding["message"] for finding in answer["findings"] if finding["severity"] == severity]
+
+
+@pytest.mark.parametrize("arguments", [REDIRECT, (*TPROXY, "--redirect-dns", "--capture-all-dns", "--drop-invalid")])
+def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments):
+    for name in ("iptables-nft", "iptables-legacy"):
+        needs(name)
+    before = take_snapshot(pod)
+    code, answer = ask(pod, *arguments)
+    check_same(take_snapshot(pod), before, "the doctor left a trace")
+    assert (code, answer["ok"], answer["backend"]) == (0, True, "iptables-nft"), answer["findings"]
+    assert set(answer["trials"]) == {"iptables-nft", "iptables-legacy", "nftables", "libiptc"}
+    for trial in answer["trials"].values():
+        assert trial["works"], trial
+        for family in ("IPv4", "IPv6"):
+            features = trial["features"][family]
+            assert len(features) == 15
+            assert not any(features.values()), features
+
+
+def test_the_pod_of_another_process_can_be_examined(pod):
+    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
+    with pod.client.entered():
+        found = examine(Options.from_argv([*REDIRECT, "--pid", str(pod.pid)]))
+    assert found.good
+    assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [one.message for one in found.findings]
+
+
+def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):
+    """A program that refuses the owner match in the kernel's words stands in for a node without xt_owner."""
+    needs("iptables-nft")
+    for family in ("iptables", "ip6tables"):
+        name = f"{family}-nft-restore"
+        real = next(f"{folder}/{name}" for folder in FOLDERS.split(":") if os.access(f"{folder}/{name}", os.X_OK))
+        path = tmp_path / name
+        path.write_text(
+            f'#!/bin/sh\ninput=$(cat)\ncase "$input" in *owner*) echo "{name}: Extension owner revision 0 not supported,'
+            f' missing kernel module? No chain/target/match by that name" >&2; exit 2;; esac\nprintf "%s\\n" "$input" | {real} "$@"\n'
+        )
+        path.chmod(0o755)
+    broken = {"PATH": f"{tmp_path}:{FOLDERS}"}
+    code, answer = ask(pod, *REDIRECT, env=broken)
+    assert (code, answer["backend"]) == (0, "iptables-legacy")
+    features = answer["trials"]["iptables-nft"]["features"]["IPv4"]
+    assert "missing kernel module" in features["owner"]
+    assert [name for name, cause in features.items() if cause] == ["owner", "a connection captured"]
+
+    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft", env=broken)
+    assert code == 1
+    found = [one for one in answer["findings"] if one["severity"] == ERROR]
+    assert len(found) == 2
+    for finding, family in zip(found, ("IPv4", "IPv6"), strict=True):
+        assert finding["subject"] == "iptables-nft"
+        assert finding["message"].endswith(f"({family} owner)")
+        assert finding["remedy"] == "on the node: modprobe -a xt_owner"
+
+
+def test_without_programs_the_packages_are_named_and_apply_ends_with_the_short_form(pod):
+    code, answer = ask(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
+    assert (code, answer["backend"]) == (1, None)
+    said = " ".join(messages(answer))
+    for name in ("iptables-nft-restore", "iptables-legacy-restore", "nft"):
+        assert f"{name} is not installed" in said
+    assert not any("modprobe" in finding["remedy"] for finding in answer["findings"])
+
+    failed = run_tool(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].endswith(
+        "doctor: neither iptables nor nft is installed: add the package iptables (or nftables) to the image"
+    )
+
+
+def test_without_net_admin_one_finding_says_so(pod):
+    code, answer = ask(pod, *REDIRECT, prefix=without("net_admin"))
+    assert code == 1
+    assert messages(answer) == ["this is root, but without NET_ADMIN: no rule can be programmed"]
+    failed = run_tool(pod, *REDIRECT, prefix=without("net_admin"))
+    assert "doctor: NET_ADMIN missing: set securityContext.capabilities.add" in failed.stderr.splitlines()[-1]
+
+
+def test_as_an_ordinary_user_one_finding_says_so(pod):
+    code, answer = ask(pod, *REDIRECT, prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+    assert code == 1
+    assert messages(answer) == ["this is uid 65534 without NET_ADMIN: no rule can be programmed"]
+
+
+def test_without_sys_admin_it_only_looks_and_says_so(pod):
+    before = take_snapshot(pod)
+    code, answer = ask(pod, *REDIRECT, prefix=without("sys_admin"))
+    check_same(take_snapshot(pod), before, "looking left a trace")
+    assert (code, answer["backend"], answer["trials"]) == (0, "iptables-nft", {})
+    assert answer["obstacle"].startswith("SYS_ADMIN is missing")
+    code, answer = ask(pod, *REDIRECT, prefix=[*WITHOUT_PROGRAMS, *without("sys_admin")])
+    assert (code, answer["backend"]) != (0, "iptables-nft")
+
+
+def test_without_net_raw_legacy_fails_and_nft_is_taken(pod):
+    needs("iptables-nft")
+    code, answer = ask(pod, *REDIRECT, prefix=without("net_raw"))
+    assert (code, answer["backend"]) == (0, "iptables-nft")
+    assert not answer["trials"]["iptables-legacy"]["works"]
+    assert not answer["trials"]["libiptc"]["works"]
+
+
+def test_a_held_lock_is_found_with_its_holder_and_hinders_no_trial(pod, tmp_path):
+    path = tmp_path / "xtables.lock"
+    path.touch()
+    with path.open() as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        code, answer = ask(pod, *REDIRECT, env={"XTABLES_LOCKFILE": str(path)})
+    (message,) = messages(answer, "warning")
+    assert message.startswith(f"the lock of legacy iptables ({path}) is held by process {os.getpid()} (")
+    assert (code, answer["trials"]["iptables-legacy"]["works"]) == (0, True)
+
+
+def test_rules_in_two_variants_are_an_error(pod):
+    for variant in ("iptables-nft", "iptables-legacy"):
+        needs(variant)
+        load(pod, variant, IPV4, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\nCOMMIT\n")
+    code, answer = ask(pod, *REDIRECT)
+    assert code == 1
+    assert messages(answer) == [
+        "rules of Istio or netinit are in iptables-nft and iptables-legacy: connections are captured twice"
+    ]
+
+
+def test_rules_in_another_variant_than_the_one_asked_for_are_an_error(pod):
+    needs("iptables-legacy")
+    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-legacy"]))
+    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft")
+    assert code == 1
+    assert messages(answer) == ["rules of an earlier run are in iptables-legacy, but iptables-nft would be taken"]
+
+
+def test_an_application_with_the_proxys_user_is_found(pod):
+    assert ask(pod, *REDIRECT, "--uid", str(APP_ID))[0] == 0
+    code, answer = ask(pod, *REDIRECT, "--uid", str(APP_ID), "--uid", str(PROXY_ID))
+    assert code == 1
+    assert messages(answer) == ["the application runs as user 1337, which is the proxy's: none of its traffic is captured"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("search local\n", "names no server: no DNS query is captured"),
+        ("nameserver fd00::a\n", "nameserver fd00::a is IPv6, which is not captured"),
+    ],
+)
+def test_pitfalls_of_the_resolv_conf_of_the_container_are_found(pod, tmp_path, text, message):
+    path = tmp_path / "resolv.conf"
+    path.write_text(text)
+    mount = ["unshare", "-m", "sh", "-c", f'mount --bind {path} /etc/resolv.conf && exec "$@"', "sh"]
+    code, answer = ask(pod, *SIDECAR, "--ipv6", "off", "--redirect-dns", prefix=mount)
+    assert code == 1
+    assert message in messages(answer)[0]
+
+
+# Settings: what the doctor says, and that it is so
+
+LOST = {
+    "src_valid_mark": (TPROXY, {"net/ipv4/conf/all/src_valid_mark": 1}, ("10.77.0.2",)),
+    "src_valid_mark, accept_local and rp_filter": (
+        TPROXY,
+        {"net/ipv4/conf/all/src_valid_mark": 1, "net/ipv4/conf/all/accept_local": 1, "net/ipv4/conf/eth0/rp_filter": 1},
+        ("10.77.0.2",),
+    ),
+    "src_valid_mark of eth0": (TPROXY, {"net/ipv4/conf/eth0/src_valid_mark": 1}, ("10.77.0.2",)),
+    "tcp_fwmark_accept": (TPROXY, {"net/ipv4/tcp_fwmark_accept": 1}, ("10.77.0.2", "fd77::2")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_settings_that_lose_inbound_connections_are_found(pod, what):
+    arguments, settings, hosts = LOST[what]
+    apply_in(pod, Options.from_argv(arguments))
+    furnish(pod, transparent=(15006,))
+    assert ask(pod, *arguments)[0] == 0
+    assert [pod.client.connect(host, 9999).port for host in hosts] == [15006] * len(hosts)
+    for name, value in settings.items():
+        pod.set_sysctl(name, value)
+    assert [pod.client.connect(host, 9999, timeout=0.4).outcome for host in hosts] == ["timeout"] * len(hosts)
+    code, answer = ask(pod, *arguments)
+    assert code == 1
+    assert len(messages(answer)) == 1
+    assert next(iter(settings)).rpartition("/")[2] in messages(answer)[0]
+    assert ask(pod, *REDIRECT)[0] == 0, "REDIRECT does not mind"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"net/ipv4/conf/eth0/rp_filter": 1, "net/ipv4/conf/all/rp_filter": 1},
+        {"net/ipv4/conf/lo/src_valid_mark": 1},
+        {"net/ipv4/conf/eth0/accept_local": 1, "net/ipv4/conf/all/src_valid_mark": 1},
+        {"net/ipv4/conf/all/accept_local": 1, "net/ipv4/conf/all/src_valid_mark": 1, "net/ipv4/conf/eth0/rp_filter": 2},
+        {"net/ipv4/conf/all/route_localnet": 0, "net/ipv4/ip_forward": 0, "net/ipv4/ip_nonlocal_bind": 0},
+    ],
+)
+def test_settings_that_do_no_harm_are_not_complained_about(pod, settings):
+    apply_in(pod, Options.from_argv(TPROXY))
+    furnish(pod, transparent=(15006,))
+    for name, value in settings.items():
+        pod.set_sysctl(name, value)
+    assert pod.client.connect("10.77.0.2", 9999).port == 15006
+    code, answer = ask(pod, *TPROXY)
+    assert code == 0, messages(answer)
+
+
+def test_ipv6_off_on_lo_alone_loses_ipv6_and_is_found(pod):
+    pod.set_sysctl("net/ipv6/conf/lo/disable_ipv6", 1)
+    apply_in(pod, Options.from_argv(REDIRECT))
+    furnish(pod)
+    assert pod.connect("2001:db8::7", 80, uid=APP_ID, gid=APP_ID, timeout=0.4).outcome == "timeout"
+    assert pod.connect("203.0.113.7", 80, uid=APP_ID, gid=APP_ID).port == 15001
+    code, answer = ask(pod, *REDIRECT)
+    assert code == 1
+    assert messages(answer)[0].startswith("net.ipv6.conf.lo.disable_ipv6=1 while IPv6 is captured")
+    assert ask(pod, *SIDECAR, "--ipv6", "off")[0] == 0
+
+
+def test_ipv6_off_everywhere_is_no_complaint(pod_v4only):
+    pod_v4only.set_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
+    code, answer = ask(pod_v4only, *SIDECAR)
+    assert (code, answer["ok"]) == (0, True), answer["findings"]
