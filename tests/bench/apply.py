@@ -24,10 +24,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from netinit.options import Options  # noqa: E402 - the path must be set first
+from netinit.rules import sets  # noqa: E402
 from netinit.rules.layouts import plan  # noqa: E402
 from netinit.rules.network import FAMILIES  # noqa: E402
+from netinit.rules.nft import writer as nft  # noqa: E402
 from netinit.rules.xtables import render_restore, write_plan  # noqa: E402
 
+BACKENDS = "iptables-nft,iptables-legacy,iptables-nft+ipset,iptables-legacy+ipset,nftables"
+COUNTS = "0,100,1000,10000"
+WITH_SETS = "+ipset"
 CLONE_NEWNET = 0x40000000
 SIDECAR = (
     "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020",
@@ -39,13 +44,23 @@ BUDGETS = {  # (figure, excluded networks) -> greatest ratio to the floor
     ("iptables-nft", "second", 1000): 8.0,
     ("nftables", "first", 0): 2.5,
 }
+BARE_BUDGETS = {("nftables", 10000): 1.8}  # (figure, excluded networks) -> greatest ratio of the first run to the bare program
 RSS_BUDGET = 16.0  # MiB
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def excluded_networks(count: int) -> str:
-    """`count` networks as a comma list short enough for one argument of execve(2), which takes 128 KiB."""
-    return ",".join([f"{1 + i // 4000}.{i // 100 % 40}.{i % 100}.0/24" for i in range(count)])
+    """`count` networks as a comma list short enough for one argument of execve(2), which takes 128 KiB.
+
+    None of them touch, so that nothing can be merged.
+    """
+    return ",".join([f"{1 + i // 2000}.{i // 50 % 40}.{i % 50 * 2}.0/24" for i in range(count)])
+
+
+def choose_backend(name: str) -> list[str]:
+    """The options that choose a backend of this bench: long lists are rules, or with `+ipset` sets."""
+    backend, with_sets, _ = name.partition(WITH_SETS)
+    return ["--backend", backend, "--ipset-threshold", "1" if with_sets else "0"]
 
 
 LAUNCHER = "import posix, sys; _, status, usage = posix.wait4(posix.posix_spawn(sys.argv[1], sys.argv[1:], posix.environ), 0); posix.write(9, b'%d' % usage.ru_maxrss); sys.exit(status >> 8)"
@@ -88,35 +103,48 @@ class Contender:
 
     def __init__(self, python: str, backend: str, count: int, folder: pathlib.Path) -> None:
         self.backend, self.count = backend, count
-        options = ["--backend", backend, "--ipv6", "on", *SIDECAR, "-x", excluded_networks(count)]
+        options = [*choose_backend(backend), "--ipv6", "on", *SIDECAR, "-x", excluded_networks(count)]
         self._tool = [python, "-I", "-S", str(ROOT / "netinit" / "__main__.py")]
         self._apply = [*self._tool, *options]
-        self._remove = [*self._tool, "--backend", backend, "--cleanup-only"]
+        self._remove = [*self._tool, *choose_backend(backend), "--cleanup-only"]
         self._floor = [python, "-I", "-S", "-c", "pass"]
         self._bare = self._bare_inputs(Options.from_argv(options), folder)
         self.figures: dict[str, list[float]] = {}
 
-    def _bare_inputs(self, options: Options, folder: pathlib.Path) -> list[tuple[str, str]]:
-        """The programs that do the kernel's part of the job, and the files they read."""
-        inputs = []
+    def _bare_inputs(self, options: Options, folder: pathlib.Path) -> list[tuple[list[str], str]]:
+        """The programs that do the kernel's part of the job, with their arguments, and the files they read."""
         wanted = plan(options)
-        for family in FAMILIES if self.backend.startswith("iptables-") else ():
-            path = folder / f"{self.backend}-{self.count}-{family.program}"
-            path.write_text(render_restore(write_plan(wanted, family)))
-            inputs.append((f"/usr/sbin/{family.program}-{self.backend.removeprefix('iptables-')}-restore", str(path)))
+        if self.backend == "nftables":
+            return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_plan(wanted))))]
+        inputs = []
+        variant = options.backend.removeprefix("iptables-")
+        made: tuple[sets.AddressSet, ...] = ()
+        if options.ipset_threshold:
+            wanted, made = sets.use_sets(wanted, f"netinit-{variant}", options.ipset_threshold)
+        if made:
+            inputs.append((["/usr/sbin/ipset", "restore"], self._keep(folder, "ipset", sets.render_preparation(made, {}))))
+        for family in FAMILIES:
+            path = self._keep(folder, family.program, render_restore(write_plan(wanted, family)))
+            inputs.append(([f"/usr/sbin/{family.program}-{variant}-restore", "--noflush"], path))
         return inputs
+
+    def _keep(self, folder: pathlib.Path, name: str, text: str) -> str:
+        path = folder / f"{self.backend}-{self.count}-{name}"
+        path.write_text(text)
+        return str(path)
 
     def run(self) -> None:
         """One round: floor, bare program, first run, second run, removal."""
         floor = time_program(self._floor)
-        if self._bare:
-            fresh_namespace()
-            self._note("bare", sum(time_program([program, "--noflush"], path) for program, path in self._bare))
+        fresh_namespace()
+        bare = sum(time_program(program, path) for program, path in self._bare)
+        self._note("bare", bare)
         fresh_namespace()
         for name, arguments in (("first", self._apply), ("second", self._apply), ("remove", self._remove)):
             took = time_program(arguments)
             self._note(name, took)
             self._note(f"{name}/floor", took / floor)
+            self._note(f"{name}/bare", took / bare)
         if "memory" not in self.figures:
             fresh_namespace()
             self._note("memory", peak_memory(self._apply, self._tool[0]))
@@ -133,8 +161,8 @@ class Contender:
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--counts", default="0,100,1000,10000")
-    parser.add_argument("--backends", default="iptables-nft,iptables-legacy")
+    parser.add_argument("--counts", default=COUNTS)
+    parser.add_argument("--backends", default=BACKENDS)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
@@ -149,27 +177,35 @@ def main() -> None:
     rows = [{"backend": c.backend, "excluded": c.count, **c.medians()} for c in contenders]
     print_table(rows)
     if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+        write_results(given.json, rows)
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
 
 
+def write_results(path: pathlib.Path, rows: list[dict[str, float | str]]) -> None:
+    """The figures as JSON, a line each, to a hundredth."""
+    lines = [json.dumps({name: round(v, 2) if isinstance(v, float) else v for name, v in row.items()}) for row in rows]
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 def print_table(rows: list[dict[str, float | str]]) -> None:
     """The figures for people, with the budgets."""
-    print(f"{'backend':16} {'excluded':>8} {'floor':>7} {'bare':>8} {'first':>8} {'second':>8} {'remove':>8} {'first/fl':>9} {'second/fl':>9} {'MiB':>6}")
+    print(f"{'backend':22} {'excluded':>8} {'floor':>7} {'bare':>8} {'first':>8} {'second':>8} {'remove':>8} {'first/fl':>9} {'second/fl':>9} {'first/bare':>11} {'MiB':>6}")
     for row in rows:
-        cells = [f"{row['backend']:16} {row['excluded']:>8} {row['floor']:7.1f} {row.get('bare', float('nan')):8.1f}"]
+        cells = [f"{row['backend']:22} {row['excluded']:>8} {row['floor']:7.1f} {row['bare']:8.1f}"]
         cells += [f"{row[name]:8.1f}" for name in ("first", "second", "remove")]
         for name in ("first", "second"):
             budget = BUDGETS.get((row["backend"], name, row["excluded"]))
             ratio = row[f"{name}/floor"]
             mark = " " if budget is None else "✔" if ratio <= budget else "✘"
             cells.append(f"{ratio:8.2f}{mark}")
+        budget, ratio = BARE_BUDGETS.get((row["backend"], row["excluded"])), row["first/bare"]
+        cells.append(f"{ratio:10.2f}{' ' if budget is None else '✔' if ratio <= budget else '✘'}")
         cells.append(f"{row['memory']:6.1f}{' ' if row['memory'] <= RSS_BUDGET or row['excluded'] else '✘'}")
         print(" ".join(cells))
-    print("times in ms, medians; floor: python3 -I -S -c pass; bare: the restore programs alone, one after the other")
-    print(", ".join([f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()]))
+    print("times in ms, medians; floor: python3 -I -S -c pass; bare: nft, or ipset and the restore programs, alone and one after the other")
+    print(", ".join([f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()] + [f"{b} first at {c}: ≤ {v} × bare" for (b, c), v in BARE_BUDGETS.items()]))
 
 
 if __name__ == "__main__":
