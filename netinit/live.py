@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from netinit import backends
-from netinit.backends.ipset import read_contents
 from netinit.backends import ipset
 from netinit.errors import BackendUnavailableError
 from netinit.host import detect, netlink, netns, run
@@ -20,7 +19,6 @@ from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.sets import use_sets
-from netinit.rules.sets import Contents
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
 from netinit.verify import verify
 
@@ -63,7 +61,6 @@ def _read_here(options: Options) -> LiveRules:
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
-    sets = read_contents()
     sides: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*settled.warnings, *plan.warnings]
     for name in backends.populated():
@@ -89,7 +86,7 @@ def _read_here(options: Options) -> LiveRules:
     return LiveRules(sides, around, plan, tuple(warnings))
 
 
-def _read_side(name: str, family: Family, plan: Plan, sets: Contents, marks: frozenset[int], table: int) -> Ruleset:
+def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
     path = detect.programs(_VARIANTS[name], family).save
     if not path:
         raise BackendUnavailableError(
@@ -99,7 +96,7 @@ def _read_side(name: str, family: Family, plan: Plan, sets: Contents, marks: fro
     if result.status:
         raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
     listing = parse_counted_listing(result.output)
-    return load_listing(listing, family, plan=plan, sets=sets, local_marks=marks, routing_table=table)
+    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
 
 
 def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:

@@ -11,7 +11,6 @@ from netinit.rules.matches import ConnectionMark, ConnectionState, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.network import Family
 from netinit.rules.sets import Contents, resolve
-from netinit.rules.sets import USES, Contents, SetDestination, resolve
 from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, UnknownTarget
 from netinit.rules.xtables import Listing, parse_listing, write_plan
 from netinit.rules.xtparse import normalise_rule, parse_rule
@@ -103,14 +102,12 @@ def load_listing(
     family: Family,
     *,
     plan: Plan | None = None,
-    sets: Contents | None = None,
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
     """The rules of a listing; one from `parse_counted_listing` has their counters too.
 
-    Rules that `plan` would make have its purpose and origin; `sets` are the address sets of ours that rules ask.
-    ParseError for a rule that is none.
+    Rules that `plan` would make have its purpose and origin. ParseError for a rule that is none.
     """
     known = _purposes(plan, family) if plan else {}
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -122,9 +119,6 @@ def load_listing(
                 packets, text = _split_counter(spec)
                 rule = parse_rule(text, family)
                 purpose, origin = known.get((table, name, normalise_rule(rule)), (rule.comment, ""))
-                if sets:
-                    rule = resolve(rule, sets)
-                    purpose, origin = _purpose_of_set(rule, plan) or (purpose, origin)
                 rules.append(LoadedRule(number, text, rule, purpose, origin, packets))
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
@@ -141,18 +135,6 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
         for table, chains in ruleset.tables.items()
     }
     return replace(ruleset, tables=tables) if contents else ruleset
-
-
-def _purpose_of_set(rule: Rule, plan: Plan | None) -> tuple[str, str] | None:
-    """Why the plan has the list that a set of ours stands for."""
-    for match in rule.matches:
-        for origin, use in USES.items() if isinstance(match, SetDestination) and plan else ():
-            found = [
-                one for table in plan.tables for chain in table.chains for one in chain.rules if one.origin == origin
-            ]
-            if f"-{use}-" in match.name and found:
-                return found[0].comment, origin
-    return None
 
 
 def parse_counted_listing(text: str) -> Listing:
