@@ -6,8 +6,8 @@ import pytest
 
 from netinit.host.lab import PROXY_ID, Pod, furnish
 from netinit.options import Options
-from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 from netinit.rules.network import IPV4, IPV6
+from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 
 ON = (*SIDECAR, "--ipv6", "on", "--probe-timeout", "1s")
 ALONE = (*ON, "--skip-rule-apply", "--run-validation")
