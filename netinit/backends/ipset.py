@@ -14,7 +14,7 @@ from netinit.backends.xtables import Seen, Side
 from netinit.errors import ApplyError, LockedError, NetinitError
 from netinit.host import detect, run
 from netinit.rules.difference import Difference
-from netinit.rules.model import Plan
+from netinit.rules.model import OWNED_CHAINS, Plan
 from netinit.rules.sets import (
     AddressSet,
     Contents,
@@ -22,6 +22,7 @@ from netinit.rules.sets import (
     parse_save,
     render_preparation,
     render_return,
+    surplus,
     use_sets,
 )
 
@@ -74,9 +75,14 @@ class SetsBackend(RestoreBackend):
 
     def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
         _, wanted = self._rewrite(plan)
+        _refuse_foreign_questions(state, surplus(wanted, state.seen.sets))
         made = super().change(plan, state, force=force)
         scripts = {PREPARE: render_preparation(wanted, state.seen.sets, force=force)}
         return made.replace(scripts={**made.scripts, **scripts, WANTED: " ".join([each.name for each in wanted])})
+
+    def removal(self, plan: Plan, state: State) -> Change:
+        _refuse_foreign_questions(state, tuple(state.seen.sets))
+        return super().removal(plan, state)
 
     def commit(self, change: Change) -> None:
         before: Contents = change.before.seen.sets
@@ -157,6 +163,17 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
     if result.status:
         raise ApplyError(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
     return result.output
+
+
+def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
+    """ApplyError where a rule of somebody else asks one of these sets, which could then not be destroyed."""
+    for family, listing in state.seen.listings.items():
+        for table, listed in listing.items():
+            for chain, texts in listed.rules.items():
+                for text in texts if chain not in OWNED_CHAINS else ():
+                    if any(f"--match-set {name} " in text for name in names):
+                        place = f"{family.name} {table} {chain}"
+                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({text}); remove it first")
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -14,6 +14,7 @@ import pytest
 from netinit.errors import ApplyError
 from netinit.host.lab import APP_ID, Probe, furnish
 from netinit.options import Options
+from netinit.rules.network import IPV4
 from programming import (
     FOLDERS,
     SIDECAR,
@@ -22,6 +23,7 @@ from programming import (
     check_same,
     differences_in,
     listing,
+    load,
     needs,
     remove_in,
     run_tool,
@@ -231,3 +233,14 @@ def test_live_rules_are_explained_with_what_their_sets_hold(pod, variant):
         assert done.returncode == 0, done.stderr
         assert where in done.stdout
         assert "not known to netinit" not in done.stdout
+
+
+@variants
+def test_a_rule_of_somebody_else_that_asks_a_set_is_named_and_nothing_is_changed(pod, variant):
+    apply_in(pod, options(variant))
+    load(pod, variant, IPV4, f"*filter\n-A OUTPUT -m set --match-set {set_names(variant)[0]} dst -j ACCEPT\nCOMMIT\n")
+    programmed = state(pod)
+    for act, wanted in ((remove_in, None), (apply_in, options(variant, "--reconcile", networks=NETWORKS[:50]))):
+        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a rule of somebody else asks an address set"):
+            act(pod, wanted)
+    check_same(state(pod), programmed, "refused, and still changed")
