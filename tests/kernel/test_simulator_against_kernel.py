@@ -174,6 +174,8 @@ def _furnish(pod: Pod) -> None:
     for namespace in everybody:
         for name in ("net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"):  # every refused datagram is told of
             namespace.set_sysctl(name, 0)
+    # What earlier cases still repeat (an unanswered FIN) is not to pass for a new connection.
+    pod.set_sysctl("net/netfilter/nf_conntrack_tcp_loose", 0)
     _settle_neighbours(pod)
 
 
