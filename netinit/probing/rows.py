@@ -13,7 +13,7 @@ from netinit.host import detect, netns
 from netinit.host.conntrack import Event, Watch, forget
 from netinit.host.knocking import Knock
 from netinit.live import inside, read_surroundings
-from netinit.options import OFF, TPROXY, Options
+from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.probing.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.probing.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
@@ -97,8 +97,9 @@ def _probe_here(options: Options) -> Report:
         rows: list[Row] = []
         with ExitStack() as stack:
             if settled.options.inbound_mode == TPROXY:
+                port = settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
                 for family in families:
-                    stack.enter_context(open_transparent(family, settled.options.inbound_port))
+                    stack.enter_context(open_transparent(family, port))
             rows += _probe_outbound(settled.options, families)
             obstacle = can_make_peers()
             if obstacle:
@@ -236,7 +237,10 @@ def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, am
     if ambiguous:
         return Row(ask, expected, "accepted, by whom cannot be told: a program listens there too", None, because)
     captured = transparent and sighting.accepted
-    return Row(ask, expected, _tell(ask, sighting), _holds(ask, trace, sighting, captured), because)
+    observed = _tell(ask, sighting)
+    if trace.transparent and not sighting.events:
+        observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"
+    return Row(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
 
 
 def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:

@@ -7,15 +7,20 @@ import fcntl
 import json
 import os
 import socket
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from netinit.host.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.host.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
 from netinit.probing import probe
+from netinit.probing.peer import Peer
 from netinit.rules.network import IPV4
-from programming import SIDECAR, apply_in, check_same, load, needs, run_tool
+from programming import SIDECAR, TOOL, apply_in, check_same, load, needs, run_tool
+from strategies import made_options
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 REDIRECT = (*SIDECAR, "--ipv6", "on", "-o", "9000", "-x", "10.9.0.0/16,fd09::/64")
@@ -158,6 +163,79 @@ def test_corrupted_pods_are_wrong_in_the_right_rows_of_the_right_family(pod, var
                 pod.run([variant, *command[:-1], "ACCEPT"], check=True)
             if "DNAT" in command:
                 pod.run([variant, *["-D" if word == "-I" else word for word in command]], check=True)
+
+
+def test_whatever_the_options_a_good_pod_is_right_in_every_row():
+    """What the matrix derives of options is predicted and observed alike, by turns on every dialect."""
+    with Pod(interfaces=("eth1",)) as pod:
+        furnish(pod, transparent=(15001, 15006))
+        counted = []
+
+        @seed(4)
+        @settings(max_examples=24, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+        @given(made_options(interfaces=("eth1",)))
+        def hold(options):
+            backend = BACKENDS[len(counted) % 3]
+            options = options.replace(reconcile=True, backend=backend)
+            apply_in(pod, options)
+            with pod.entered():
+                report = probe(options)
+            counted.append(len(report.rows))
+            assert not report.wrong, f"{options.to_environ()} {options.to_argv()}\n{tell(report)}"
+
+        hold()
+    assert sum(counted) > 400, counted
+
+
+def test_a_killed_run_takes_its_interface_along(pod):
+    apply_in(pod, Options.from_argv(REDIRECT))
+    before = take_snapshot(pod)
+    seen = 0
+    for number in range(12):
+        with pod.entered():
+            process = subprocess.Popen([*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number * 0.01)
+        seen += Peer.NAME in interfaces(pod)
+        process.kill()
+        process.wait()
+        assert wait_until(lambda: Peer.NAME not in interfaces(pod)), "the interface stays"
+    check_same(take_snapshot(pod), before, "a killed run left a trace")
+    assert seen > 3, "the kills came at the wrong time"
+
+
+def interfaces(pod):
+    with pod.entered():
+        return {name for _, name in socket.if_nameindex()}
+
+
+def wait_until(holds, more=0.0):
+    """Whether it holds within three seconds; then waits as much more."""
+    deadline = time.monotonic() + 3
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    time.sleep(more)
+    return True
+
+
+def test_a_proxy_without_a_transparent_socket_is_found(pod):
+    apply_in(pod, Options.from_argv(TPROXY))
+    furnish(pod)
+    report = probe_in(pod, TPROXY)
+    wrong = [row for row in report.wrong if row.ask.target == "a port of the pod"]
+    assert len(wrong) == 2, tell(report)
+    assert all("no transparent socket listens on 15006" in row.observed for row in wrong), tell(report)
+
+
+def test_a_pod_with_a_user_namespace_is_probed_from_outside():
+    with Pod(user_namespace=True) as pod:
+        arguments = (*REDIRECT, "--pid", str(pod.pid))
+        assert run_tool(pod.client, *arguments).returncode == 0
+        done = run_tool(pod.client, "verify", "--live", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "a peer to a port of the pod" in done.stdout
+        assert run_tool(pod.client, "doctor", *arguments).returncode == 0
 
 
 def test_without_any_rules_nothing_is_captured_and_that_is_said(pod):
