@@ -25,8 +25,9 @@ from netinit.simulate.packet import make_inbound, make_outbound, text_of
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
 
-PATIENCE = 0.4  # seconds after which a packet has been dropped
-QUIET = 0.05  # seconds without an event, once every probe has one
+# Seconds after which a packet has been dropped, and without an event once every probe has one. What then looks wrong is
+# probed again, more slowly: a busy machine may be late.
+QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
 EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 
@@ -150,7 +151,19 @@ def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str
 
 
 def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[Row]:
-    """The rows of one family and direction, all under way at once."""
+    """The rows of one family and direction; what looks wrong was seen twice."""
+    rows = _attempt(asks, options, around, peer, QUICK)
+    wrong = [index for index, row in enumerate(rows) if row.right is False]
+    again = _attempt([asks[index] for index in wrong], options, around, peer, SLOW) if wrong else []
+    for index, row in zip(wrong, again, strict=True):
+        rows[index] = row
+    return rows
+
+
+def _attempt(
+    asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
+) -> list[Row]:
+    """The rows, all under way at once."""
     ruleset = load_plan(plan_for(options), around.family)
     knocks: list[Knock | str] = []
     with ExitStack() as stack:
@@ -162,7 +175,7 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
                 continue
             stack.callback(knock.close)
             knocks.append(knock)
-        sightings = _watch([knock for knock in knocks if isinstance(knock, Knock)])
+        sightings = _watch([knock for knock in knocks if isinstance(knock, Knock)], patience)
     transparent = options.inbound_mode == TPROXY and peer is not None
     busy = listening_ports(around.family) if transparent else frozenset()
     rows = []
@@ -180,7 +193,7 @@ def _knock(ask: Ask) -> Knock:
     return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
 
 
-def _watch(knocks: Sequence[Knock]) -> dict[tuple[int, str, int, str, int], _Sighting]:
+def _watch(knocks: Sequence[Knock], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
     """What tracking told of each; its entries are removed again."""
     seen = {knock.tuple: _Sighting() for knock in knocks}
     with Watch() as watch:
@@ -188,7 +201,7 @@ def _watch(knocks: Sequence[Knock]) -> dict[tuple[int, str, int, str, int], _Sig
             for knock in knocks:
                 with suppress(PermissionError):  # how the kernel tells that OUTPUT dropped it; nothing will be seen
                     knock.send()
-            for event in _read_until_quiet(watch, seen):
+            for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
         finally:
             for sighting in seen.values():
@@ -197,11 +210,13 @@ def _watch(knocks: Sequence[Knock]) -> dict[tuple[int, str, int, str, int], _Sig
     return seen
 
 
-def _read_until_quiet(watch: Watch, seen: dict[tuple[int, str, int, str, int], _Sighting]) -> Iterator[Event]:
-    deadline = time.monotonic() + PATIENCE
+def _read_until_quiet(
+    watch: Watch, seen: dict[tuple[int, str, int, str, int], _Sighting], patience: float, quiet: float
+) -> Iterator[Event]:
+    deadline = time.monotonic() + patience
     while (left := deadline - time.monotonic()) > 0:
         complete = all(sighting.events for sighting in seen.values())
-        found = list(watch.read(min(left, QUIET)))
+        found = list(watch.read(min(left, quiet)))
         if complete and not found:
             return
         for event in found:

@@ -172,7 +172,7 @@ def test_whatever_the_options_a_good_pod_is_right_in_every_row():
         counted = []
 
         @seed(4)
-        @settings(max_examples=24, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+        @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
         @given(made_options(interfaces=("eth1",)))
         def hold(options):
             backend = BACKENDS[len(counted) % 3]
@@ -184,23 +184,23 @@ def test_whatever_the_options_a_good_pod_is_right_in_every_row():
             assert not report.wrong, f"{options.to_environ()} {options.to_argv()}\n{tell(report)}"
 
         hold()
-    assert sum(counted) > 400, counted
+    assert sum(counted) > 250, counted
 
 
 def test_a_killed_run_takes_its_interface_along(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
     before = take_snapshot(pod)
     seen = 0
-    for number in range(12):
+    for number in range(6):
         with pod.entered():
             process = subprocess.Popen([*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number * 0.01)
+        wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number * 0.02)
         seen += Peer.NAME in interfaces(pod)
         process.kill()
         process.wait()
         assert wait_until(lambda: Peer.NAME not in interfaces(pod)), "the interface stays"
     check_same(take_snapshot(pod), before, "a killed run left a trace")
-    assert seen > 3, "the kills came at the wrong time"
+    assert seen > 1, "the kills came at the wrong time"
 
 
 def interfaces(pod):
