@@ -21,9 +21,13 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 
 
 @click.command("doctor", cls=FlagCommand)
-@click.option("--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name.")
+@click.option(
+    "--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name."
+)
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, trials and findings.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, trials and findings."
+)
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
 
@@ -70,7 +74,9 @@ def _render_table(found: Examination) -> list[str]:
     rows = [head]
     for name in names:
         signs = [
-            "/".join([_sign(trial.outcomes.get(family, {}).get(name)) for family in families]) if not trial.failure else "✘"
+            "/".join([_sign(trial.outcomes.get(family, {}).get(name)) for family in families])
+            if not trial.failure
+            else "✘"
             for trial in found.trials
         ]
         rows.append([f"{name}{' *' if name in needed else ''}", *signs])

@@ -78,7 +78,11 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
 
 def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, ...], str]:
     wanted = backends.named(options)
-    names = backends.AUTO_ORDER if wanted in (AUTO, backends.MEMORY) else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
+    names = (
+        backends.AUTO_ORDER
+        if wanted in (AUTO, backends.MEMORY)
+        else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
+    )
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", find.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
             return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
@@ -121,8 +125,14 @@ def _explain_lack(
         problems = trial.problems(needed)
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # where nothing can be programmed, nothing is captured
-            more = f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})" if concerned else ""
-            found.append(Finding(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned)))
+            more = (
+                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})"
+                if concerned
+                else ""
+            )
+            found.append(
+                Finding(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
+            )
     if not trials:
         found += [Finding(ERROR, "backend", failure) for failure in survey.failures]
     return found or [Finding(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]

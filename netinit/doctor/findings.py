@@ -45,7 +45,9 @@ def find_privileges(*, lacking: bool) -> Iterator[Finding]:
         yield Finding(ERROR, "privileges", f"this is {who}: no rule can be programmed", PRIVILEGE_REMEDY)
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
-        yield Finding(severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", PRIVILEGE_REMEDY)
+        yield Finding(
+            severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", PRIVILEGE_REMEDY
+        )
     if not detect.has_capability(detect.CAP_SETUID):
         yield Finding(
             NOTE, "privileges", "SETUID is missing: validation can only connect as this user", "add SETUID and SETGID"
@@ -60,13 +62,19 @@ def find_privileges(*, lacking: bool) -> Iterator[Finding]:
 def find_locks() -> Iterator[Finding]:
     """Who holds the locks that programming takes. A lock is tried for an instant, since /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
-    for path, what, severity in ((named or XTABLES_LOCK, "legacy iptables", WARNING), (OWN, "this network namespace", WARNING)):
+    for path, what, severity in (
+        (named or XTABLES_LOCK, "legacy iptables", WARNING),
+        (OWN, "this network namespace", WARNING),
+    ):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if named and path == named:
                 yield Finding(
-                    ERROR, "locks", f"XTABLES_LOCKFILE: {path} cannot be opened: {error.strerror}", "name a file in a writable folder"
+                    ERROR,
+                    "locks",
+                    f"XTABLES_LOCKFILE: {path} cannot be opened: {error.strerror}",
+                    "name a file in a writable folder",
                 )
             continue
         try:
@@ -206,5 +214,6 @@ def find_name_servers(options: Options, text: str) -> Iterator[Finding]:
                 "use --dual-stack or --ipv6 on, or IPv4 servers alone",
             )  # fmt: skip
     if len(words) > MOST_SERVERS:
-        yield Finding(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}")
-
+        yield Finding(
+            NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}"
+        )

@@ -94,7 +94,9 @@ class Trial:
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
         """Whether all that is needed works, by family's name."""
         return not self.failure and not any(
-            self.outcomes.get(family, {}).get(name, "was not tried") for family, names in needed.items() for name in names
+            self.outcomes.get(family, {}).get(name, "was not tried")
+            for family, names in needed.items()
+            for name in names
         )
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
@@ -126,7 +128,11 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
         ]
         used = {kind for rule in rules for kind in (type(rule.target), *map(type, rule.matches))}
         names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
-        if not any(isinstance(match, Port) and match.negated and len(match.ports) > 1 for rule in rules for match in rule.matches):
+        if not any(
+            isinstance(match, Port) and match.negated and len(match.ports) > 1
+            for rule in rules
+            for match in rule.matches
+        ):
             names.discard("multiport")
         routing = {ROUTING} if any(rule.family is family for rule in plan.ip_rules) else set()
         found[family.name] = frozenset({"nat"} | names | routing | capture)
@@ -222,5 +228,3 @@ def _try_capture(name: str, options: Options) -> str:
     except NetinitError as error:
         return str(error)
     return ""
-
-

@@ -85,9 +85,7 @@ def _address(link: Any, name: str, addresses: dict[int, str], families: Sequence
     index = link.link_lookup(ifname=name)[0]
     for family in families:
         flags = NO_DAD if family is IPV6 else 0
-        link.addr(
-            "add", index=index, address=addresses[family.version], prefixlen=PREFIX[family.version], flags=flags
-        )
+        link.addr("add", index=index, address=addresses[family.version], prefixlen=PREFIX[family.version], flags=flags)
     link.link("set", index=index, state="up")
 
 

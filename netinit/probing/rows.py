@@ -98,7 +98,9 @@ def _probe_here(options: Options) -> Report:
         rows: list[Row] = []
         with ExitStack() as stack:
             if settled.options.inbound_mode == TPROXY:
-                port = settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
+                port = (
+                    settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
+                )
                 for family in families:
                     stack.enter_context(open_transparent(family, port))
             rows += _probe_outbound(settled.options, families)
@@ -285,7 +287,9 @@ def _tell(ask: Ask, sighting: _Sighting) -> str:
     if sighting.target is None:
         return "dropped (connection tracking never saw it)"
     address, port = sighting.target
-    end = "" if sighting.accepted or ask.protocol == "udp" else ", nobody listens" if sighting.arrived else ", no answer"
+    end = (
+        "" if sighting.accepted or ask.protocol == "udp" else ", nobody listens" if sighting.arrived else ", no answer"
+    )
     if sighting.target != (ask.destination, ask.port):
         return f"sent to {_endpoint(ask.family, (address, port))}{end}"
     return f"kept its destination{', accepted' if sighting.accepted else end}"
