@@ -137,6 +137,7 @@ def read_surroundings(family: Family) -> Surroundings:
     return Surroundings(
         family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
         forwards=(netns.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
+        picks_up=(netns.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
     )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class Surroundings(Record):
     routes: tuple[tuple[Network, str], ...] = ()  # beside the host's own addresses; the longest prefix wins
     default_interface: str = "eth0"
     forwards: bool = False
+    picks_up: bool = True  # packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
     local_marks: frozenset[int] = frozenset()  # marks that a policy rule routes to this host
 
     def is_local(self, address: int | None) -> bool | None:

@@ -183,11 +183,7 @@ class _Journey:
             self._connection, self._is_answer = found
             self._connection.answered |= self._is_answer
             state = "ESTABLISHED" if self._connection.answered else "NEW"
-        elif (
-            packet.protocol == "tcp"
-            and packet.flags
-            and ({"RST", "FIN"} & set(packet.flags) or {"SYN", "ACK"} <= set(packet.flags))
-        ):
+        elif packet.protocol == "tcp" and packet.flags and not _begins(packet.flags, picks_up=self._around.picks_up):
             self._packet = packet.replace(state="INVALID")  # no connection begins like this
             self._note("its connection is not known: INVALID", TRACKING)
             return
@@ -395,3 +391,8 @@ class _Journey:
 
     def _note(self, outcome: str, table: str = "") -> None:
         self._steps.append(Step(self._hook, outcome, table))
+
+
+def _begins(flags: tuple[str, ...], *, picks_up: bool) -> bool:
+    """Whether a TCP packet with these flags makes a connection known."""
+    return flags == ("SYN",) or (picks_up and flags == ("ACK",))

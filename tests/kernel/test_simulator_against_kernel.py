@@ -76,11 +76,11 @@ CLIENT = {IPV4: "10.77.0.1", IPV6: "fd77::1"}
 OTHERS = frozenset(number_of(host) for host in (*OUTSIDE, *CLIENT.values()))
 AROUND = {
     IPV4: Surroundings(
-        family=IPV4, forwards=True, routes=((Network.parse("10.78.0.0/24"), NEIGHBOUR),),
+        family=IPV4, forwards=True, picks_up=False, routes=((Network.parse("10.78.0.0/24"), NEIGHBOUR),),
         addresses=(("eth0", number_of("10.77.0.2")), (NEIGHBOUR, number_of("10.78.0.2"))),
     ),
     IPV6: Surroundings(
-        family=IPV6, forwards=True, routes=((Network.parse("fd78::/64"), NEIGHBOUR),),
+        family=IPV6, forwards=True, picks_up=False, routes=((Network.parse("fd78::/64"), NEIGHBOUR),),
         addresses=(("eth0", number_of("fd77::2")), (NEIGHBOUR, number_of("fd78::2"))),
     ),
 }  # fmt: skip
