@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove clean
+.PHONY: help system install demo test lint bench prove fuzz clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -39,6 +39,9 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 
 prove: install ## the long proofs: the simulator against the kernel with 20,000 connections (root)
 	@NETINIT_CONNECTIONS=20000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
+
+fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
+	@for name in gotemplate inject; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
