@@ -12,22 +12,28 @@ from netinit.backends import routes
 from netinit.backends.base import Backend, State
 from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import detect, netns
+from netinit.options import NONE, Options
 from netinit.records import Record
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.network import Family
 from netinit.survey import Side, Survey, describe_leftover
+from netinit.values import ALL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.logs import Log
-    from netinit.options import Options
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
+_USUAL = Options(inbound_ports=ALL, outbound_cidrs=ALL)
+_CONTRADICTING = (  # fields of which values beside the usual ones can work against others
+    "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
+    "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
+)  # fmt: skip
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -38,6 +44,8 @@ class Outcome(Record):
     changed: bool
     rules: dict[str, str]
     warnings: tuple[str, ...] = ()
+    plan: Plan = EMPTY_PLAN
+    options: Options | None = None  # as settled by the pod's addresses and name servers
 
 
 def main(options: Options, log: Log) -> int:
@@ -50,7 +58,7 @@ def main(options: Options, log: Log) -> int:
         log.info("removed all rules" if outcome.changed else "there were no rules to remove")
     elif not options.skip_rule_apply:
         outcome = apply(options, final=log.wants("info"))
-        for warning in outcome.warnings:
+        for warning in (*outcome.warnings, *_lint(outcome)):
             log.warn(warning)
         log.info(
             f"programmed by {outcome.backend}"
@@ -78,7 +86,8 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, thorough=False)
         outcome = _apply_first_that_works(settled.options, plan, survey, settled.kernel_families, final=final)
-        return outcome.replace(warnings=settled.warnings + plan.warnings + outcome.warnings)
+        warnings = settled.warnings + plan.warnings + outcome.warnings
+        return outcome.replace(warnings=warnings, plan=plan, options=settled.options)
     finally:
         posix.close(held)
 
@@ -104,6 +113,23 @@ def remove(options: Options) -> Outcome:
         )
     finally:
         posix.close(held)
+
+
+def _lint(outcome: Outcome) -> tuple[str, ...]:
+    """What is wrong with the options themselves, where they are not the usual ones of a sidecar.
+
+    Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
+    """
+    options = outcome.options
+    if options is None:
+        return ()
+    unusual = any(getattr(options, field) != getattr(_USUAL, field) for field in _CONTRADICTING)
+    if not unusual and options.inbound_mode != NONE:
+        return ()
+    from netinit.simulate.lint import lint
+
+    found = [f"{finding.option}: {finding.message}" for finding in lint(options, outcome.plan)]
+    return tuple([text for text in found if text not in outcome.warnings])
 
 
 def _apply_first_that_works(options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:

@@ -1,0 +1,30 @@
+"""apply says what is wrong with its options; the usual ones are not even looked at."""
+
+from __future__ import annotations
+
+import sys
+
+from netinit.host.lab import Pod
+from programming import SIDECAR, run_tool
+
+
+def warnings_of(pod, *arguments):
+    done = run_tool(pod, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\twarn\t")[1] for line in done.stderr.splitlines() if "\twarn\t" in line]
+
+
+def test_options_that_work_against_each_other_are_warned_of():
+    with Pod(ipv6=False) as pod:
+        found = warnings_of(pod, "-b", "80", "-d", "8080", "-i", "10.1.0.0/16", "-x", "10.0.0.0/8")
+        assert any(line.startswith("--istio-local-exclude-ports: counts only with") for line in found), found
+        assert any("10.1.0.0/16 is never captured" in line for line in found), found
+        assert len(found) == len(set(found)), "each once"
+
+
+def test_the_usual_options_cost_and_say_nothing():
+    with Pod(ipv6=False) as pod:
+        assert warnings_of(pod, *SIDECAR) == []
+        done = pod.run([sys.executable, "-X", "importtime", "-m", "netinit", *SIDECAR], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        assert done.returncode == 0, done.stderr
+        assert "netinit.simulate" not in done.stderr
