@@ -216,18 +216,17 @@ def write_result(name: str, streams: list[str]) -> None:
 
 
 def _replace(target: Path, text: str) -> None:
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{os.urandom(4).hex()}")  # tempfile takes 10 ms
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
         mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
+        temporary.chmod(mode)
+        temporary.replace(target)
     except BaseException:
         with suppress(FileNotFoundError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
 
 

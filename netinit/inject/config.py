@@ -8,7 +8,6 @@ one bad template refuses the whole configuration.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,6 +49,8 @@ class InjectionConfig:
     @property
     def version(self) -> str:
         """The SHA-256 of the classic template in hexadecimal, as classic status annotations carry it."""
+        import hashlib  # OpenSSL behind it takes its time, and the current format needs none
+
         return hashlib.sha256(self.sources[_SIDECAR].encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -70,7 +70,8 @@ _TIMESTAMP: Final = re.compile(
     r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
 _NEVER_PLAIN: Final = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
-_UNPRINTABLE: Final = re.compile(r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
+_UNPRINTABLE: Final = r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]"
+_UNPRINTABLE_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 _DOUBLE: Final = {
     "\0": "\\0",
     "\x07": "\\a",
@@ -88,7 +89,9 @@ _DOUBLE: Final = {
     "\u2028": "\\L",
     "\u2029": "\\P",
 }
-_TO_ESCAPE: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
+_TO_ESCAPE: Final = r"[^\x20\x21\x23-\x5b\x5d-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]"
+_TO_ESCAPE_ASCII: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+"""Beside each class a narrow one for ASCII: the wide ones, compiled when they are needed, take 2 ms each."""
 _LONGEST_KEY: Final = 128
 """Bytes of a key that may stand on one line with its value."""
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -201,11 +204,12 @@ def _scalar(value: Any, indent: str) -> str:
 def _text(text: str, indent: str) -> str:
     if _REFUSED.search(text):
         raise FunctionError("yaml: control characters are not allowed")
-    special = _UNPRINTABLE.search(text)
+    special = (_UNPRINTABLE_ASCII if text.isascii() else re.compile(_UNPRINTABLE)).search(text)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
     if not text or text in _WORDS or special or "\n" in text or _NUMBER.fullmatch(text) or _TIMESTAMP.fullmatch(text):
-        return f'"{_TO_ESCAPE.sub(_escape, text)}"'
+        escaped = _TO_ESCAPE_ASCII if text.isascii() else re.compile(_TO_ESCAPE)
+        return f'"{escaped.sub(_escape, text)}"'
     if _NEVER_PLAIN.match(text):
         return "'" + text.replace("'", "''") + "'"
     return text

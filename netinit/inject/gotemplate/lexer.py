@@ -58,6 +58,18 @@ _INSIDE: Final = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_QUICK: Final = re.compile(
+    r"""(?P<space>[ \t\r\n]+)(?![ \t\r\n-])
+    |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<variable>\$[A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<string>"(?:[^"\\\n]|\\[^\n])*")""",
+    re.VERBOSE,
+)
+"""The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
+_QUICK_START: Final = re.compile(r"[\w \t\r\n.$\"]")
+"""How a delimiter begins that could be taken for a token."""
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
@@ -106,14 +118,17 @@ class _Lexer:
     """The state of the cutting: what was found, where we are, how many lines were passed."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
-        self.text, self.left, self.right, self.words = text, left, right, words
+        self.text, self.left, self.right = text, left, right
         self.tokens: list[Token] = []
+        self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
+        self.quick = not _QUICK_START.match(right)
         self.line, self.counted = 1, 0
         self.at = 0
 
     def add(self, kind: str, start: int, value: str) -> None:
-        self.line += self.text.count("\n", self.counted, start)
-        self.counted = max(self.counted, start)
+        if start > self.counted:
+            self.line += self.text.count("\n", self.counted, start)
+            self.counted = start
         self.tokens.append(Token(kind, start, value, self.line))
 
     def cut(self) -> None:
@@ -159,13 +174,13 @@ class _Lexer:
         """Go on behind a right delimiter, and behind the blanks that its trim marker takes."""
         self.at = at + width
         if width > len(self.right):
-            rest = self.text
-            while self.at < len(rest) and rest[self.at] in SPACES:
-                self.at += 1
+            self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
 
     def cut_action(self) -> None:
         depth = 0
         while True:
+            if self.quick:
+                self.cut_quickly()
             at = self.at
             if width := self.right_delimiter(at):
                 if depth:
@@ -185,6 +200,19 @@ class _Lexer:
             else:
                 getattr(self, f"cut_{kind}")(value)
 
+    def cut_quickly(self) -> None:
+        """Take tokens as long as they are simple."""
+        text, at, names, tokens = self.text, self.at, self.names, self.tokens
+        line = self.line + text.count("\n", self.counted, at)
+        while found := _QUICK.match(text, at):
+            kind, value = found.lastgroup or "", found[0]
+            tokens.append(Token(names.get(value, kind), at, value, line))
+            if kind == SPACE:
+                line += value.count("\n")
+            at = found.end()
+        self.at = self.counted = at
+        self.line = line
+
     def take(self, kind: str, value: str) -> None:
         self.add(kind, self.at, value)
         self.at += len(value)
@@ -202,11 +230,7 @@ class _Lexer:
         if not is_identifier_character(value[0]):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
         value = self.name(value)
-        if value in ("true", "false"):
-            kind = BOOL
-        else:
-            kind = value if value in KEYWORDS and value not in self.words else IDENTIFIER
-        self.take(kind, value)
+        self.take(self.names.get(value, IDENTIFIER), value)
 
     def cut_field(self, value: str) -> None:
         value = self.name(value)

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Text:
     """Text to be copied."""
 
@@ -46,7 +46,7 @@ class Text:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Bool:
     """true or false."""
 
@@ -57,7 +57,7 @@ class Bool:
         return "true" if self.value else "false"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Nil:
     """The constant nil."""
 
@@ -67,7 +67,7 @@ class Nil:
         return "nil"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Dot:
     """The cursor."""
 
@@ -77,7 +77,7 @@ class Dot:
         return "."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class NumberLiteral:
     """A number or a character."""
 
@@ -88,7 +88,7 @@ class NumberLiteral:
         return self.number.text
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class StringLiteral:
     """A string: as written, and what it means."""
 
@@ -100,7 +100,7 @@ class StringLiteral:
         return self.literal
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Identifier:
     """The name of a function."""
 
@@ -111,7 +111,7 @@ class Identifier:
         return self.name
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Field:
     """A chain of fields of the cursor: .A.B."""
 
@@ -122,7 +122,7 @@ class Field:
         return "".join(f".{name}" for name in self.names)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Variable:
     """A variable, and fields of it: $a.B."""
 
@@ -134,7 +134,7 @@ class Variable:
         return ".".join((self.name, *self.names))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Chain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
@@ -147,7 +147,7 @@ class Chain:
         return base + "".join(f".{name}" for name in self.names)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Command:
     """A function or operand with its arguments."""
 
@@ -158,7 +158,7 @@ class Command:
         return " ".join(f"({arg})" if isinstance(arg, Pipe) else str(arg) for arg in self.args)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Pipe:
     """Commands joined by |, and the variables that take the result."""
 
@@ -179,7 +179,7 @@ Expression: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Action:
     """{{pipe}}, with the delimiters it prints with."""
 
@@ -191,21 +191,21 @@ class Action:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Break:
     """{{break}}."""
 
     pos: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Continue:
     """{{continue}}."""
 
     pos: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Branch:
     """A condition and what follows when it holds."""
 
@@ -213,7 +213,7 @@ class Branch:
     body: list[Node]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class If:
     """{{if}} with any number of {{else if}}, and an {{else}}."""
 
@@ -221,7 +221,7 @@ class If:
     otherwise: list[Node] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class With:
     """{{with}} with any number of {{else with}}, and an {{else}}."""
 
@@ -229,7 +229,7 @@ class With:
     otherwise: list[Node] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Range:
     """{{range}} and its {{else}}."""
 
@@ -238,7 +238,7 @@ class Range:
     otherwise: list[Node] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Invoke:
     """{{template "name" pipe}}."""
 
@@ -256,7 +256,7 @@ Block: TypeAlias = If | With | Range
 Node: TypeAlias = Text | Action | Break | Continue | If | With | Range | Invoke
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Tree:
     """One template: its name and body, the name it was parsed under and the text it stands in."""
 

@@ -11,6 +11,7 @@ from .builtins import BUILTINS
 from .compiler import Body, compile_trees, enter
 from .limits import Limits, Run
 from .literals import quote
+from .nodes import Tree
 from .parser import parse
 from .values import NO_VALUE, Function, from_bytes, to_bytes
 
@@ -22,14 +23,18 @@ _DEFAULT_LIMITS: Final = Limits()
 class Template:
     """A parsed text and the templates that it defines; immutable.
 
-    Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered.
+    Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered. Compiling
+    waits for the first rendering: a configuration has many templates of which few are used.
     """
 
-    __slots__ = ("_bodies", "name")
+    __slots__ = ("_compiled", "_functions", "_own", "_trees", "name")
 
-    def __init__(self, name: str, bodies: Mapping[str, Body]) -> None:
+    def __init__(
+        self, name: str, trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]
+    ) -> None:
         self.name = name
-        self._bodies = bodies
+        self._trees, self._functions, self._own = trees, functions, own
+        self._compiled: Mapping[str, Body] | None = None
 
     @classmethod
     def parse(
@@ -47,14 +52,14 @@ class Template:
         known = {**BUILTINS, **own}
         try:
             trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
-            return cls(name, compile_trees(trees, known, frozenset(own)))
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
+        return cls(name, trees, known, frozenset(own))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the templates that the text defines, its own among them."""
-        return tuple(sorted(self._bodies))
+        return tuple(sorted(self._trees))
 
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
         """The text that the template, or the one of that name which it defines, makes of the data.
@@ -62,17 +67,24 @@ class Template:
         The shapes of the data are those of `gotemplate.values`. Raises TemplateError, in Go's words, when the
         rendering fails or goes over the limits.
         """
-        body = self._bodies.get(self.name if template is None else template)
-        if body is None:
+        name = self.name if template is None else template
+        if name not in self._trees:
             raise TemplateError(
                 f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
             )
         run = Run(self.name, limits)
         try:
-            enter(run, body, NO_VALUE if data is None else data)
+            enter(run, self._bodies()[name], NO_VALUE if data is None else data)
         except RecursionError:
             raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
         return _join(run.parts)
+
+    def _bodies(self) -> Mapping[str, Body]:
+        """The compiled templates; threads that come first together make them twice, which harms nobody."""
+        bodies = self._compiled
+        if bodies is None:
+            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own)
+        return bodies
 
 
 def _join(parts: list[str]) -> str:

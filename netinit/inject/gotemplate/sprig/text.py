@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from typing import Any, Final
 
 from netinit.inject.gotemplate.limits import check_size
@@ -199,9 +198,13 @@ def _first_bad_byte(text: str) -> int:
 
 def sha1sum(text: str) -> str:
     """The SHA-1 of the text in hexadecimal."""
+    import hashlib
+
     return hashlib.sha1(to_bytes(text), usedforsecurity=False).hexdigest()
 
 
 def sha256sum(text: str) -> str:
     """The SHA-256 of the text in hexadecimal."""
+    import hashlib
+
     return hashlib.sha256(to_bytes(text)).hexdigest()
