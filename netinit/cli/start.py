@@ -27,6 +27,7 @@ NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
+_OBJECTS = 50_000  # more than a short command makes; Python's 700 looks for garbage a hundred times in vain
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
@@ -118,6 +119,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
     """Lets click read the command line; without click a `known` error is better than none."""
     gc.enable()
+    gc.set_threshold(_OBJECTS)
     try:
         import click  # noqa: F401 - to see whether it is there
     except ImportError:
