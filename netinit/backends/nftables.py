@@ -17,7 +17,7 @@ from netinit.records import Record
 from netinit.rules.difference import MISSING, Difference
 from netinit.rules.model import Plan
 from netinit.rules.network import FAMILIES, Family
-from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_script, render_tables, write_plan
+from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 DIALECT = "nft"
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
@@ -103,9 +103,9 @@ class NftablesBackend(Backend):
         if script:
             self._run(("-f", "-"), script)
 
-    def check(self, plan: Plan) -> None:
-        """Lets nft and the kernel check the plan's rules without making them; errors as for `commit`."""
-        self._run(("-c", "-f", "-"), render_script(plan, comments=self._comments))
+    def check(self, script: str) -> None:
+        """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
+        self._run(("-c", "-f", "-"), script)
 
     def describe(self, state: State) -> dict[str, str]:
         return {DIALECT: state.seen.text} if state.seen.text else {}

@@ -8,6 +8,7 @@ import click
 
 from netinit.cli.flags import FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
+from netinit.errors import OptionError
 from netinit.logs import Log
 from netinit.options import Options
 
@@ -17,12 +18,20 @@ from netinit.options import Options
     "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="In which form."
 )
 @click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="Of which family.")
-def command(options: Options, form: str, family: str) -> int:
+@click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
+def command(options: Options, form: str, family: str, check: bool) -> int:
     """Print what apply would program; touches nothing and needs no privilege.
 
     restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time; commands are shell lines;
     json has the purpose and the origin of each rule and a hash that is equal for plans that program the same; nft is
     input for nft -f.
     """
-    sys.stdout.write(preview(options, Log(options.log_level, as_json=options.log_as_json), form, family))
+    if check and form != "nft":
+        raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
+    text = preview(options, Log(options.log_level, as_json=options.log_as_json), form, family)
+    if check:
+        from netinit.backends.nftables import NftablesBackend
+
+        NftablesBackend().check(text)
+    sys.stdout.write(text)
     return 0

@@ -13,7 +13,7 @@ import pytest
 
 import netinit
 from netinit.backends.nftables import NftablesBackend
-from netinit.errors import ApplyError, BackendUnavailableError
+from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import run as programs
 from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
 from netinit.options import Options
@@ -172,7 +172,13 @@ def test_comments_are_written_when_asked_for_and_alone_are_no_difference(inside)
 
 def test_a_dry_run_checks_with_the_kernel_and_touches_nothing(inside):
     before = take_snapshot(inside)
-    NftablesBackend().check(planned(*SHRINKING, ipv6="on"))
+    NftablesBackend().check(render_script(planned(*SHRINKING, ipv6="on")))
+    with pytest.raises(NetinitError, match="nft:"):
+        NftablesBackend().check(render_script(SIMPLE).replace("redirect to :15001", "redirect to :999999"))
+    tool = [sys.executable, "-m", "netinit", "render", "-b", "*", "--ipv6", "on", "--format"]
+    checked = inside.run([*tool, "nft", "--check"])
+    assert (checked.returncode, checked.stdout.count("table inet istio-proxy-nat {")) == (0, 1), checked.stderr
+    assert inside.run([*tool, "restore", "--check"]).returncode == 2
     assert inside.run(["nft", "-c", "-f", "-"], stdin=render_script(SIMPLE)).returncode == 0
     assert take_snapshot(inside) == before
 
