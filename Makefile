@@ -56,6 +56,7 @@ system:
 	command -v nft >/dev/null || missing+=(nftables); \
 	command -v ipset >/dev/null || missing+=(ipset); \
 	command -v ip >/dev/null || missing+=(iproute2); \
+	command -v dot >/dev/null || missing+=(graphviz); \
 	command -v gcc >/dev/null || missing+=(gcc); \
 	command -v $(PYTHON) >/dev/null || missing+=(python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \

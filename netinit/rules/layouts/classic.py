@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from netinit.options import NONE, OFF, TPROXY, Options
-from netinit.rules.layouts import inbound
+from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
-from netinit.rules.layouts.outbound import by_family, spare_virtual_interfaces
 from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
 from netinit.rules.model import (
     FILTER,
@@ -24,7 +23,7 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.rules.network import FAMILIES, IPV4, IPV6, Network
 from netinit.rules.targets import Accept, Jump, Reject, Return
 from netinit.values import ALL
 
@@ -44,7 +43,7 @@ def plan(options: Options) -> Plan:
     if options.inbound_mode != NONE and options.inbound_ports:
         _capture_inbound(builder, options, transparent)
     _spare_outbound(builder, options)
-    spare_virtual_interfaces(builder, options)
+    outbound.spare_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
     return Plan(
         layout=options.layout,
@@ -87,7 +86,7 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
     for family in FAMILIES:
         if not options.keep_local_loopback:
             builder.append(
-                NAT, ISTIO_OUTPUT, _loopback(family, negated=True), OutInterface(names=("lo",)), to=Jump(chain=ISTIO_REDIRECT),
+                NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)), to=Jump(chain=ISTIO_REDIRECT),
                 why="the application calls its own service", origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
             )  # fmt: skip
     for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
@@ -96,33 +95,16 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
                 NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
                 why="the proxy's own traffic goes out: no loops", origin=flag,
             )  # fmt: skip
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, _loopback(family), to=Return(),
-            why="loopback traffic stays in the pod", origin="always", families=(family,),
-        )  # fmt: skip
-    for family, networks in by_family(options.exclude_outbound_cidrs):
-        builder.append(
-            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
-            why="these networks are not captured", origin="--istio-service-exclude-cidr", families=(family,),
-        )  # fmt: skip
+    outbound.spare_networks(builder, options)
 
 
 def _capture_outbound(builder: Builder, options: Options) -> None:
-    to_proxy, origin = Jump(chain=ISTIO_REDIRECT), "--istio-service-cidr"
-    if options.outbound_cidrs == ALL:
+    outbound.capture(builder, options)
+    if options.outbound_cidrs not in (ALL, ()):
         builder.append(
-            NAT, ISTIO_OUTPUT, to=to_proxy,
-            why="every other outbound connection goes to the proxy", origin=origin,
+            NAT, ISTIO_OUTPUT, to=Return(),
+            why="all other networks are not captured", origin="--istio-service-cidr",
         )  # fmt: skip
-        return
-    for family, networks in by_family(options.outbound_cidrs):
-        builder.append(
-            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
-            why="these networks are captured", origin=origin, families=(family,),
-        )  # fmt: skip
-    if options.outbound_cidrs:
-        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin=origin)
 
 
 def _refuse_ipv6() -> tuple[Table, ...]:
@@ -136,7 +118,3 @@ def _refuse_ipv6() -> tuple[Table, ...]:
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
     return builder.tables()
-
-
-def _loopback(family: Family, *, negated: bool = False) -> Destination:
-    return Destination(networks=(Network.parse(family.loopback),), negated=negated)
