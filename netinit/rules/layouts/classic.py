@@ -87,7 +87,8 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
         if not options.keep_local_loopback:
             builder.append(
                 NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)),
-                to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service", origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
+                to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
+                origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
             )  # fmt: skip
     for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
         for number in numbers:
