@@ -7,8 +7,6 @@ comma of `-b 80,`, which is a string and which the init container reads as Istio
 
 from __future__ import annotations
 
-from typing import Any
-
 from netinit.errors import InjectionError
 from netinit.inject.annotations import STATUS
 from netinit.inject.config import InjectionConfig
@@ -17,6 +15,10 @@ from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import LEGACY, Status
 from netinit.inject.tree import Tree, mapping, sequence, string, strings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["inject_classic"]
 

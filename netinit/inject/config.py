@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from netinit.errors import ConfigError, ParseError, TemplateError
 from netinit.inject import goyaml
@@ -20,6 +18,11 @@ from netinit.inject.gotemplate import Template
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
 from netinit.inject.tree import Tree, mapping, string, strings
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["InjectionConfig", "load_config", "load_values"]
 
@@ -28,8 +31,7 @@ _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionConfig:
+class InjectionConfig(Record):
     """A configuration whose templates are parsed. It is immutable and may serve many threads."""
 
     classic: bool
@@ -37,12 +39,12 @@ class InjectionConfig:
     templates: Mapping[str, Template]
     sources: Mapping[str, str]
     default_templates: tuple[str, ...] = (_SIDECAR,)
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[str, ...]] = {}
     never_inject_selectors: tuple[Selector, ...] = ()
     always_inject_selectors: tuple[Selector, ...] = ()
-    injected_annotations: Mapping[str, str] = field(default_factory=dict)
-    values: Tree = field(default_factory=dict)
-    mesh: MeshConfig = field(default_factory=MeshConfig.of)
+    injected_annotations: Mapping[str, str] = {}
+    values: Tree
+    mesh: MeshConfig = MeshConfig.of()
     warnings: tuple[str, ...] = ()
     brackets: bool = False
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from netinit.errors import InjectionError
 from netinit.inject import gojson
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
 from netinit.inject.tree import Tree, clone, mapping, sequence, string
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "CORE_DUMP",

@@ -11,12 +11,17 @@ The order is Istio's, and so are its two dialects of the label and annotation `s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from netinit.inject.selectors import Selector
 from netinit.inject.tree import Tree, mapping, strings
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol as _Protocol
+else:
+    _Protocol = object
 
 __all__ = ["INJECT", "Decision", "Policy", "Step", "decide", "decide_manually", "ignored_namespaces"]
 
@@ -38,8 +43,7 @@ class Step(StrEnum):
     MANUAL = "manual"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Record):
     """`inject`, the reason in a sentence, the step that settled it, and what the injector warns about."""
 
     inject: bool
@@ -48,7 +52,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
 
 
-class Policy(Protocol):
+class Policy(_Protocol):
     """What a decision needs of an injection configuration."""
 
     @property

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from netinit.inject.containers import PROXY
 from netinit.inject.gotemplate import Struct, istio
 from netinit.inject.tree import mapping, sequence
+from netinit.patterns import pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["CLASSIC_FUNCTIONS", "FUNCTIONS", "otel_resource_attributes"]
 
 _PREFIX = "resource.opentelemetry.io/"
 _ENRICHMENT = "OTEL_SEMANTIC_CONVENTIONS"
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.~$()/:@+-]")
-_TAG = re.compile(r":([A-Za-z0-9_][A-Za-z0-9_.-]*)\Z")
+_NOT_PLAIN = pattern(r"[^A-Za-z0-9_.~$()/:@+-]")
+_TAG = pattern(r":([A-Za-z0-9_][A-Za-z0-9_.-]*)\Z")
 
 
 def otel_resource_attributes(

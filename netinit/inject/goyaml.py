@@ -18,12 +18,16 @@ import functools
 import json
 import math
 import re
-from typing import Any, NamedTuple
 
 import yaml
 
 from netinit.errors import ParseError
 from netinit.inject.tree import clone
+from netinit.patterns import pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "dump", "load", "load_all", "load_reporting", "shape"]
 
@@ -53,9 +57,9 @@ _WORDS: dict[str, Any] = {
     "<<": _MERGE,
 }
 _FIRST_OF_NUMBER = frozenset("0123456789+-.")
-_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
+_INTEGER = pattern(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_TIMESTAMP = pattern(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
 _MAX_DIGITS = 400
 
 
@@ -113,9 +117,12 @@ class _Frame:
         self.merges: list[Any] | None = None
 
 
-class _Anchor(NamedTuple):
-    value: Any
-    size: int
+class _Anchor:
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value = value
+        self.size = size
 
 
 _UNFINISHED = object()
@@ -293,15 +300,15 @@ def shape(text: str) -> tuple[str, ...]:
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
+_PLAIN = pattern(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
-_COLON = re.compile(r":(?=[^\s:])")
+_COLON = pattern(r":(?=[^\s:])")
 _NOT_PRINTABLE = "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
-_NOT_PRINTABLE_ASCII = re.compile("[^\t\n\x20-\x7e]")
-_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
-_LITERAL = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
-_NUMERIC_START = re.compile(r"[-+.0-9]")
-_NUMBERISH = re.compile(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
+_NOT_PRINTABLE_ASCII = pattern("[^\t\n\x20-\x7e]")
+_SEXAGESIMAL = pattern(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
+_LITERAL = pattern(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
+_NUMERIC_START = pattern(r"[-+.0-9]")
+_NUMBERISH = pattern(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
 
 
 @functools.lru_cache(maxsize=16384)

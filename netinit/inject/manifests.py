@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 from netinit.errors import ParseError
 from netinit.inject import goyaml
 from netinit.inject.owner import Owner
 from netinit.inject.tree import Tree, clone, mapping, string
+from netinit.patterns import pattern
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Document", "Workload", "join", "split", "workloads"]
 
-_SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
-_DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
+_SEPARATOR = pattern(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
+_DIRECTIVES = pattern(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
-_INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
+_INLINE = pattern(r"---[ \t]+[^ \t\r\n#]")
 
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
@@ -38,8 +42,7 @@ _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(Record):
     """One document of a stream: the separator line before it, its text, and its number from 1."""
 
     separator: str
@@ -84,8 +87,7 @@ def join(streams: list[str]) -> str:
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Record):
     """An object that makes pods, or a pod.
 
     `place` tells its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.

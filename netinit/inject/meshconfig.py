@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from netinit.errors import ConfigError, InjectionError, ParseError
 from netinit.inject import goyaml
 from netinit.inject.tree import Tree, clone, mapping, string
+from netinit.patterns import pattern
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "CLASSIC_PROXY",
@@ -114,7 +118,7 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
 }
 
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = pattern(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -193,8 +197,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     return clone(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyConfig:
+class ProxyConfig(Record):
     """The effective ProxyConfig of a pod: `fields` with everything that is set, `defaults` of its release line."""
 
     fields: Tree
@@ -250,13 +253,12 @@ class ProxyConfig:
         return string(mapping(self.fields.get("image")).get("imageType"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshConfig:
+class MeshConfig(Record):
     """The effective MeshConfig: `fields` over the defaults of its release line, and its ProxyConfig."""
 
     fields: Tree
     proxy: ProxyConfig
-    classic: bool = field(default=False)
+    classic: bool = False
 
     @classmethod
     def of(cls, tree: Tree | None = None, *, classic: bool = False) -> MeshConfig:

@@ -6,17 +6,17 @@ A pod names its direct controller only, a ReplicaSet or a Job, whose name tells 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from netinit.inject.tree import Tree, mapping, sequence, string, strings
+from netinit.patterns import pattern
+from netinit.records import Record
 
 __all__ = ["Owner"]
 
-_CRON_JOB = re.compile(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
+_CRON_JOB = pattern(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(Record):
     """A workload; `api_version` is as in manifests, `apps/v1`."""
 
     name: str

@@ -7,10 +7,12 @@ labels last.
 
 from __future__ import annotations
 
-from typing import Any
-
 from netinit.errors import ParseError
 from netinit.inject.tree import Tree, clone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["apply_patch", "json_patch"]
 

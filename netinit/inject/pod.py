@@ -7,7 +7,6 @@ raises InjectionError, whose lines name the annotation or the template.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from netinit.errors import InjectionError
 from netinit.inject.annotations import (
@@ -43,6 +42,7 @@ from netinit.inject.prometheus import clear_ours, merge_metrics
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 from netinit.inject.tree import Tree, clone, mapping, sequence, string, strings
+from netinit.records import Record
 
 __all__ = ["Namespace", "Settings", "inject_pod", "select_templates"]
 
@@ -50,17 +50,15 @@ NETWORK_LABEL = "topology.istio.io/network"
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace:
+class Namespace(Record):
     """The pod's namespace: its name, and labels and annotations where they are known."""
 
     name: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Record):
     """What an injector is started with, beside its configuration.
 
     `environment` holds variables for the proxy, such as a webhook's URL may give them.
@@ -69,7 +67,7 @@ class Settings:
     revision: str = ""
     native_sidecars: bool = True
     compliance_policy: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
 
 
 def inject_pod(

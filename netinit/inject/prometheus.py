@@ -7,13 +7,12 @@ spellings and all of them count.
 
 from __future__ import annotations
 
-import re
-
 from netinit.errors import InjectionError
 from netinit.inject import gojson
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.tree import Tree, sequence, string
+from netinit.patterns import pattern
 
 __all__ = ["clear_ours", "merge_metrics"]
 
@@ -22,7 +21,7 @@ _RESERVED = frozenset(("15000", "15001", "15004", "15006", "15008", "15020", "15
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
-_OTHER = re.compile("[^a-zA-Z0-9_]")
+_OTHER = pattern("[^a-zA-Z0-9_]")
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:

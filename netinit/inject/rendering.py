@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
 
 from netinit.errors import InjectionError, ParseError, TemplateError
 from netinit.inject import goyaml, images
@@ -25,14 +22,19 @@ from netinit.inject.gotemplate import Struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
 from netinit.inject.tree import Tree, clone, mapping, strings
+from netinit.patterns import pattern
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Subject", "render", "render_text"]
 
 DEFAULT_ID = 1337
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(Record):
     """What is known of a pod beside itself: its workload, its ProxyConfig and the injector's settings.
 
     `ids` are the uid and gid of the proxy where the platform chooses them.
@@ -112,15 +114,14 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
 
 # --- break-outs --------------------------------------------------------------------------------------------------
 
-_UNSAFE = re.compile(r"^[^A-Za-z0-9_./$(]|[^A-Za-z0-9_./@%+=$()~: -]|:(?=\s|$)|\s$")
-_WHOLE_MAP = re.compile(r"\.(?:Annotations|Labels)\s*[^\s`\"\].A-Za-z]|range[^}\]]*\.(?:Annotations|Labels)")
+_UNSAFE = pattern(r"^[^A-Za-z0-9_./$(]|[^A-Za-z0-9_./@%+=$()~: -]|:(?=\s|$)|\s$")
+_WHOLE_MAP = pattern(r"\.(?:Annotations|Labels)\s*[^\s`\"\].A-Za-z]|range[^}\]]*\.(?:Annotations|Labels)")
 _TELEMETRY = "resource.opentelemetry.io/"
 _NAMES = ("name", "image")
 _PORT_NAMES = ("name", "protocol", "hostIP")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Doubt:
+class _Doubt(Record):
     """A value that means something to YAML: where it stands, and how to put harmless letters in its place."""
 
     place: str
@@ -233,7 +234,7 @@ def _in_tree(path: tuple[str | int, ...], key: str, change: Callable[[Any], Any]
 def _in_owner(key: str) -> Callable[[Tree, Subject], Subject]:
     def defuse(_pod: Tree, subject: Subject) -> Subject:
         value = harmless(getattr(subject.owner, key))
-        return replace(subject, owner=replace(subject.owner, **{key: value}))
+        return subject.replace(owner=subject.owner.replace(**{key: value}))
 
     return defuse
 
@@ -243,7 +244,7 @@ def _proxy(_pod: Tree, subject: Subject) -> Subject:
     keep = {key: value for key, value in proxy.fields.items() if not isinstance(value, (dict, str))}
     enums = {key: proxy.fields[key] for key in ("interceptionMode", "controlPlaneAuthPolicy") if key in proxy.fields}
     changed = {**_harmless_tree(proxy.fields), **keep, **enums}
-    return replace(subject, proxy=ProxyConfig(fields=changed, defaults=proxy.defaults))
+    return subject.replace(proxy=ProxyConfig(fields=changed, defaults=proxy.defaults))
 
 
 def _defused_shape(

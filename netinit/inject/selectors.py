@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from netinit.errors import ConfigError
 from netinit.inject.tree import string
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Requirement", "Selector"]
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class Requirement(Record):
     """One condition on a label: `In` and `NotIn` with values, `Exists` and `DoesNotExist` without."""
 
     key: str
@@ -43,8 +45,7 @@ class Requirement:
         return words[self.operator]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(Record):
     """A conjunction of requirements. Without any it matches everything; callers that see it otherwise ask `empty`."""
 
     requirements: tuple[Requirement, ...] = ()

@@ -7,20 +7,19 @@ annotation may have been edited or forged: only names in lists of strings are be
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from netinit.inject import gojson
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 from netinit.inject.tree import Tree, mapping, sequence, strings
+from netinit.records import Record
 
 __all__ = ["LEGACY", "Status"]
 
 _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Record):
     """The names that an injection added, in the order of the template."""
 
     init_containers: tuple[str, ...] = ()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from netinit.errors import InjectionError, ParseError
 from netinit.inject import goyaml
@@ -16,14 +13,19 @@ from netinit.inject.manifests import Document, Workload, replaced, split, worklo
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
 from netinit.inject.tree import Tree
+from netinit.patterns import pattern
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Injected", "inject_stream"]
 
-_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+_HEADER = pattern(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injected:
+class Injected(Record):
     """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed."""
 
     text: str

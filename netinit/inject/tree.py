@@ -6,11 +6,14 @@ an object of a newer Kubernetes passes through unharmed.
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
 
 __all__ = ["Tree", "clone", "mapping", "sequence", "string", "strings"]
 
-Tree = dict[str, Any]
+Tree: TypeAlias = "dict[str, Any]"
 
 
 def clone(value: Any) -> Any:

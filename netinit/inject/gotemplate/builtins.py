@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
 
 from . import access
 from .limits import check_size
@@ -30,6 +29,10 @@ from .values import (
     to_bytes,
     type_name,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 __all__ = ["BUILTINS", "call", "equal", "equal_pair"]
 

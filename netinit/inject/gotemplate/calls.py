@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
 
 from netinit.errors import TemplateError
 
 from .limits import LARGE, Run
 from .values import NO_VALUE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 __all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
 
@@ -44,17 +47,25 @@ class Checked:
     """The type of no value: stands for parameters whose every argument has to be checked."""
 
 
-class Argument(NamedTuple):
+class Argument:
     """How to get an argument, the Python type that is right as it is (None: every type), and the check for others.
 
     A constant is known without asking: it stands in `value`, and nothing needs checking.
     """
 
-    expr: Callable[[Run, Any], Any]
-    python_type: type | None
-    admit: Callable[[Any], Any]
-    constant: bool = False
-    value: Any = None
+    __slots__ = ("admit", "constant", "expr", "python_type", "value")
+
+    def __init__(
+        self,
+        expr: Callable[[Run, Any], Any],
+        python_type: type | None,
+        admit: Callable[[Any], Any],
+        *,
+        constant: bool = False,
+        value: Any = None,
+    ) -> None:
+        self.expr, self.python_type, self.admit = expr, python_type, admit
+        self.constant, self.value = constant, value
 
 
 def make_call(
@@ -85,7 +96,7 @@ def make_call(
 def _call_one(
     call: Callable[..., Any], argument: Argument, fail: Callable[[Exception], TemplateError]
 ) -> Callable[[Run, Any], Any]:
-    expr, python_type, admit, *_ = argument
+    expr, python_type, admit = argument.expr, argument.python_type, argument.admit
 
     def call_one(run: Run, dot: Any) -> Any:
         value = expr(run, dot)
@@ -107,7 +118,7 @@ def _call_one(
 def _call_with_constant(
     call: Callable[..., Any], argument: Argument, constant: Any, fail: Callable[[Exception], TemplateError]
 ) -> Callable[[Run, Any], Any]:
-    expr, python_type, admit, *_ = argument
+    expr, python_type, admit = argument.expr, argument.python_type, argument.admit
 
     def call_with_constant(run: Run, dot: Any) -> Any:
         value = expr(run, dot)
@@ -134,8 +145,8 @@ def _call_two(
     *,
     piped: bool,
 ) -> Callable[[Run, Any], Any]:
-    left, left_type, admit_left, *_ = first
-    right, right_type, admit_right, *_ = second
+    left, left_type, admit_left = first.expr, first.python_type, first.admit
+    right, right_type, admit_right = second.expr, second.python_type, second.admit
 
     def call_two(run: Run, dot: Any) -> Any:
         other = right(run, dot) if piped else None
@@ -168,7 +179,8 @@ def _call_many(
     *,
     piped: bool,
 ) -> Callable[[Run, Any], Any]:
-    plain = [argument[:3] for argument in (arguments[:-1] if piped else arguments)]
+    own = arguments[:-1] if piped else arguments
+    plain = [(argument.expr, argument.python_type, argument.admit) for argument in own]
     final = arguments[-1] if piped else None
 
     def call_many(run: Run, dot: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
 
 from netinit.errors import TemplateError
 
@@ -28,9 +27,13 @@ from .values import (
     type_name,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
 __all__ = ["Body", "compile_trees"]
 
-Step: TypeAlias = Callable[[Run, Any], None]
+Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
 class Body:

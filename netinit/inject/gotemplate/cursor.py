@@ -7,13 +7,16 @@ hostile text gets an error, not a crash.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NoReturn
 
 from netinit.errors import TemplateError
 
 from . import lexer
 from .lexer import Token
 from .nodes import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
 __all__ = ["MAX_NESTING", "Cursor", "Source"]
 

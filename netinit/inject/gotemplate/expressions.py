@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.errors import TemplateError
 
@@ -33,9 +32,13 @@ from .nodes import (
 from .scope import Frame, last_visited
 from .values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final, NoReturn, TypeAlias
+
 __all__ = ["Expr", "compile_pipe"]
 
-Expr: TypeAlias = Callable[[Run, Any], Any]
+Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
 _CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral)
 

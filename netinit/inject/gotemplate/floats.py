@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 __all__ = ["float_text", "format_float"]
 

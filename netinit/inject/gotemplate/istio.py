@@ -7,9 +7,9 @@ plain dicts with Kubernetes' names; both are understood everywhere.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+
+from netinit.patterns import pattern
 
 from . import sprig
 from .gojson import from_json, to_json
@@ -18,6 +18,10 @@ from .limits import check_size, measure
 from .printing import sprint
 from .sprig import text
 from .values import MAP, SLICE, STRING, Function, FunctionError, Struct, TypedMap, kind_of, type_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 __all__ = ["functions"]
 
@@ -227,7 +231,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
-_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SECONDS: Final = pattern(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 

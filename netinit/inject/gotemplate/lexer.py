@@ -7,10 +7,15 @@ the text. Lines count from one; positions are indexes into the text.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+
+from netinit.patterns import pattern
 
 from .literals import is_identifier_character, quote
 from .values import to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 __all__ = ["SPACES", "Token", "tokenize"]
 
@@ -46,7 +51,7 @@ KEYWORDS: Final = frozenset(
 
 _LONG: Final = 10
 
-_INSIDE: Final = re.compile(
+_INSIDE: Final = pattern(
     r"""(?P<space>[ \t\r\n]+)
     |(?P<word>\w+)
     |(?P<field>\.(?=[^0-9])\w*)
@@ -58,7 +63,7 @@ _INSIDE: Final = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_QUICK: Final = re.compile(
+_QUICK: Final = pattern(
     r"""(?P<space>[ \t\r\n]+)(?![ \t\r\n-])
     |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
     |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
@@ -67,22 +72,22 @@ _QUICK: Final = re.compile(
     re.VERBOSE,
 )
 """The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
-_QUICK_START: Final = re.compile(r"[\w \t\r\n.$\"]")
+_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"]")
 """How a delimiter begins that could be taken for a token."""
-_BLANKS: Final = re.compile(r"[ \t\r\n]*")
-_NUMBER: Final = re.compile(
+_BLANKS: Final = pattern(r"[ \t\r\n]*")
+_NUMBER: Final = pattern(
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )
 
 
-class Token(NamedTuple):
+class Token:
     """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
 
-    kind: str
-    pos: int
-    text: str
-    line: int
+    __slots__ = ("kind", "line", "pos", "text")
+
+    def __init__(self, kind: str, pos: int, text: str, line: int) -> None:
+        self.kind, self.pos, self.text, self.line = kind, pos, text, line
 
     def __str__(self) -> str:
         if self.kind == EOF:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from .lexer import SPACES
 from .literals import Number, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 __all__ = [
     "Action",
@@ -38,134 +40,164 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Text:
     """Text to be copied."""
 
-    pos: int
-    text: str
+    __slots__ = ("pos", "text")
+
+    def __init__(self, pos: int, text: str) -> None:
+        self.pos = pos
+        self.text = text
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Bool:
     """true or false."""
 
-    pos: int
-    value: bool
+    __slots__ = ("pos", "value")
+
+    def __init__(self, pos: int, value: bool) -> None:
+        self.pos = pos
+        self.value = value
 
     def __str__(self) -> str:
         return "true" if self.value else "false"
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Nil:
     """The constant nil."""
 
-    pos: int
+    __slots__ = ("pos",)
+
+    def __init__(self, pos: int) -> None:
+        self.pos = pos
 
     def __str__(self) -> str:
         return "nil"
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Dot:
     """The cursor."""
 
-    pos: int
+    __slots__ = ("pos",)
+
+    def __init__(self, pos: int) -> None:
+        self.pos = pos
 
     def __str__(self) -> str:
         return "."
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class NumberLiteral:
     """A number or a character."""
 
-    pos: int
-    number: Number
+    __slots__ = ("number", "pos")
+
+    def __init__(self, pos: int, number: Number) -> None:
+        self.pos = pos
+        self.number = number
 
     def __str__(self) -> str:
         return self.number.text
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class StringLiteral:
     """A string: as written, and what it means."""
 
-    pos: int
-    literal: str
-    value: str
+    __slots__ = ("literal", "pos", "value")
+
+    def __init__(self, pos: int, literal: str, value: str) -> None:
+        self.pos = pos
+        self.literal = literal
+        self.value = value
 
     def __str__(self) -> str:
         return self.literal
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Identifier:
     """The name of a function."""
 
-    pos: int
-    name: str
+    __slots__ = ("name", "pos")
+
+    def __init__(self, pos: int, name: str) -> None:
+        self.pos = pos
+        self.name = name
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Field:
     """A chain of fields of the cursor: .A.B."""
 
-    pos: int
-    names: tuple[str, ...]
+    __slots__ = ("names", "pos")
+
+    def __init__(self, pos: int, names: tuple[str, ...]) -> None:
+        self.pos = pos
+        self.names = names
 
     def __str__(self) -> str:
         return "".join(f".{name}" for name in self.names)
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Variable:
     """A variable, and fields of it: $a.B."""
 
-    pos: int
-    name: str
-    names: tuple[str, ...] = ()
+    __slots__ = ("name", "names", "pos")
+
+    def __init__(self, pos: int, name: str, names: tuple[str, ...] = ()) -> None:
+        self.pos = pos
+        self.name = name
+        self.names = names
 
     def __str__(self) -> str:
         return ".".join((self.name, *self.names))
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Chain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
-    pos: int
-    base: Expression
-    names: tuple[str, ...]
+    __slots__ = ("base", "names", "pos")
+
+    def __init__(self, pos: int, base: Expression, names: tuple[str, ...]) -> None:
+        self.pos = pos
+        self.base = base
+        self.names = names
 
     def __str__(self) -> str:
         base = f"({self.base})" if isinstance(self.base, Pipe) else str(self.base)
         return base + "".join(f".{name}" for name in self.names)
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Command:
     """A function or operand with its arguments."""
 
-    pos: int
-    args: list[Expression] = field(default_factory=list)
+    __slots__ = ("args", "pos")
+
+    def __init__(self, pos: int, args: list[Expression] | None = None) -> None:
+        self.pos = pos
+        self.args: list[Expression] = args or []
 
     def __str__(self) -> str:
         return " ".join(f"({arg})" if isinstance(arg, Pipe) else str(arg) for arg in self.args)
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Pipe:
     """Commands joined by |, and the variables that take the result."""
 
-    pos: int
-    commands: list[Command] = field(default_factory=list)
-    variables: list[Variable] = field(default_factory=list)
-    assigns: bool = False
+    __slots__ = ("assigns", "commands", "pos", "variables")
+
+    def __init__(
+        self,
+        pos: int,
+        commands: list[Command] | None = None,
+        variables: list[Variable] | None = None,
+        assigns: bool = False,
+    ) -> None:
+        self.pos = pos
+        self.commands: list[Command] = commands or []
+        self.variables: list[Variable] = variables or []
+        self.assigns = assigns
 
     def __str__(self) -> str:
         head = ""
@@ -179,91 +211,109 @@ Expression: TypeAlias = (
 )
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Action:
     """{{pipe}}, with the delimiters it prints with."""
 
-    pos: int
-    pipe: Pipe
-    delimiters: tuple[str, str]
+    __slots__ = ("delimiters", "pipe", "pos")
+
+    def __init__(self, pos: int, pipe: Pipe, delimiters: tuple[str, str]) -> None:
+        self.pos = pos
+        self.pipe = pipe
+        self.delimiters = delimiters
 
     def __str__(self) -> str:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Break:
     """{{break}}."""
 
-    pos: int
+    __slots__ = ("pos",)
+
+    def __init__(self, pos: int) -> None:
+        self.pos = pos
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Continue:
     """{{continue}}."""
 
-    pos: int
+    __slots__ = ("pos",)
+
+    def __init__(self, pos: int) -> None:
+        self.pos = pos
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Branch:
     """A condition and what follows when it holds."""
 
-    pipe: Pipe
-    body: list[Node]
+    __slots__ = ("body", "pipe")
+
+    def __init__(self, pipe: Pipe, body: list[Node]) -> None:
+        self.pipe = pipe
+        self.body = body
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class If:
     """{{if}} with any number of {{else if}}, and an {{else}}."""
 
-    branches: list[Branch]
-    otherwise: list[Node] | None = None
+    __slots__ = ("branches", "otherwise")
+
+    def __init__(self, branches: list[Branch], otherwise: list[Node] | None = None) -> None:
+        self.branches = branches
+        self.otherwise = otherwise
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class With:
     """{{with}} with any number of {{else with}}, and an {{else}}."""
 
-    branches: list[Branch]
-    otherwise: list[Node] | None = None
+    __slots__ = ("branches", "otherwise")
+
+    def __init__(self, branches: list[Branch], otherwise: list[Node] | None = None) -> None:
+        self.branches = branches
+        self.otherwise = otherwise
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Range:
     """{{range}} and its {{else}}."""
 
-    pipe: Pipe
-    body: list[Node]
-    otherwise: list[Node] | None = None
+    __slots__ = ("body", "otherwise", "pipe")
+
+    def __init__(self, pipe: Pipe, body: list[Node], otherwise: list[Node] | None = None) -> None:
+        self.pipe = pipe
+        self.body = body
+        self.otherwise = otherwise
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Invoke:
     """{{template "name" pipe}}."""
 
-    pos: int
-    name: str
-    pipe: Pipe | None
-    delimiters: tuple[str, str]
+    __slots__ = ("delimiters", "name", "pipe", "pos")
+
+    def __init__(self, pos: int, name: str, pipe: Pipe | None, delimiters: tuple[str, str]) -> None:
+        self.pos = pos
+        self.name = name
+        self.pipe = pipe
+        self.delimiters = delimiters
 
     def __str__(self) -> str:
         pipe = "" if self.pipe is None else f" {self.pipe}"
         return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
 
 
-Block: TypeAlias = If | With | Range
-Node: TypeAlias = Text | Action | Break | Continue | If | With | Range | Invoke
+Block: TypeAlias = "If | With | Range"
+Node: TypeAlias = "Text | Action | Break | Continue | If | With | Range | Invoke"
 
 
-@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Tree:
     """One template: its name and body, the name it was parsed under and the text it stands in."""
 
-    name: str
-    parse_name: str
-    source: str
-    body: list[Node] = field(default_factory=list)
+    __slots__ = ("body", "name", "parse_name", "source")
+
+    def __init__(self, name: str, parse_name: str, source: str, body: list[Node] | None = None) -> None:
+        self.name = name
+        self.parse_name = parse_name
+        self.source = source
+        self.body: list[Node] = body or []
 
 
 def is_empty(body: Sequence[Node]) -> bool:

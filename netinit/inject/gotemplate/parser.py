@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from . import lexer
 from .cursor import Cursor, Source
@@ -35,6 +34,10 @@ from .nodes import (
     With,
     is_empty,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 __all__ = ["parse"]
 

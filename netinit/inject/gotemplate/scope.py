@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from netinit.errors import TemplateError
 
@@ -14,12 +13,13 @@ from .values import Function, to_bytes
 __all__ = ["Frame", "Slot", "last_visited"]
 
 
-class Slot(NamedTuple):
+class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
 
-    name: str
-    place: int
-    holder: int = 0
+    __slots__ = ("holder", "name", "place")
+
+    def __init__(self, name: str, place: int, holder: int = 0) -> None:
+        self.name, self.place, self.holder = name, place, holder
 
 
 class Frame:
@@ -46,7 +46,7 @@ class Frame:
     def hold_elements(self, count: int, holder: int) -> None:
         """The last variables hold elements of the list or map at that place, whose type may be an interface."""
         last = len(self.visible) - count
-        self.visible[last:] = [slot._replace(holder=holder) for slot in self.visible[last:]]
+        self.visible[last:] = [Slot(slot.name, slot.place, holder) for slot in self.visible[last:]]
 
     def new_place(self) -> int:
         """A place without a name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
 
 from netinit.errors import TemplateError
 
@@ -14,6 +13,10 @@ from .literals import quote
 from .nodes import Tree
 from .parser import parse
 from .values import NO_VALUE, Function, from_bytes, to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 __all__ = ["Template"]
 

@@ -22,10 +22,19 @@ Python's truth of every one of these values is Go's truth of its counterpart.
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+
+from netinit.patterns import pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Final, Self, TypeAlias
+
+    _Dict: TypeAlias = dict[Any, Any]
+    _List: TypeAlias = list[Any]
+else:
+    _Dict, _List = dict, list
 
 __all__ = [
     "ANY",
@@ -135,7 +144,7 @@ class Enum(int):
         return self
 
 
-class TypedMap(dict[Any, Any]):
+class TypedMap(_Dict):
     """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
 
     __slots__ = ("go_type", "zero")
@@ -161,7 +170,7 @@ class StringMap(TypedMap):
         super().__init__(data, go_type="map[string]string", zero="")
 
 
-class TypedList(list[Any]):
+class TypedList(_List):
     """A slice whose elements have one type, such as the containers of a pod."""
 
     __slots__ = ("go_type",)
@@ -210,7 +219,9 @@ class Struct:
         return f"Struct({self.go_type!r}, {dict(self.fields)!r})"
 
 
-_ANNOTATIONS: Final = {
+_TAKES_MORE: Final = 0x04
+"""The flag of a code object with a *parameter (inspect.CO_VARARGS)."""
+_ANNOTATIONS: Final[dict[Any, str]] = {
     "str": "string",
     "int": "int",
     "float": "float64",
@@ -257,6 +268,11 @@ class Function:
         """
         if isinstance(call, Function):
             return call
+        code = getattr(call, "__code__", None)
+        if code is not None and not (code.co_kwonlyargcount or call.__defaults__ or hasattr(call, "__wrapped__")):
+            return cls._of_plain(call, code)
+        import inspect  # takes 4 ms, and only unusual callables need it
+
         params: list[str] = []
         variadic: str | None = None
         for parameter in inspect.signature(call).parameters.values():
@@ -271,8 +287,18 @@ class Function:
                 raise TypeError(f"{call!r}: a template cannot give the keyword argument {parameter.name!r}")
         return cls(call, params, variadic)
 
+    @classmethod
+    def _of_plain(cls, call: Callable[..., Any], code: CodeType) -> Function:
+        """`of` for a function or method without defaults: what inspect.signature says, read from where it is kept."""
+        annotations = call.__annotations__
+        count = code.co_argcount
+        bound = 1 if getattr(call, "__self__", None) is not None else 0
+        types = [_ANNOTATIONS.get(annotations.get(name), ANY) for name in code.co_varnames[bound : count + 1]]
+        has_rest = code.co_flags & _TAKES_MORE
+        return cls(call, types[: count - bound], types[count - bound] if has_rest else None)
 
-_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+_NO_TEXT: Final = pattern("[\ud800-\udc7f\udd00-\udfff]")
 
 _KINDS: Final[dict[type, str]] = {
     bool: BOOL,

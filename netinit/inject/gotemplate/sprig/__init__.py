@@ -8,11 +8,14 @@ are left out: templates never change the data, which several threads may share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
 
 from netinit.inject.gotemplate.gojson import to_json
 from netinit.inject.gotemplate.sprig import collections, numbers, text
 from netinit.inject.gotemplate.values import Function, FunctionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 __all__ = ["FUNCTIONS"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from netinit.inject.gotemplate.gojson import from_json, to_json
 from netinit.inject.gotemplate.limits import check_size
 from netinit.inject.gotemplate.sprig.text import text_of, texts_of
 from netinit.inject.gotemplate.values import FLOAT, MAP, NO_VALUE, SLICE, FunctionError, TypedList, kind_of, type_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _items(values: Any, name: str) -> list[Any]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Any, Final
 
 from netinit.inject.gotemplate.limits import check_size
 from netinit.inject.gotemplate.literals import parse_number
 from netinit.inject.gotemplate.values import FLOAT, INT, STRING, UINT, FunctionError, Int64, TypedList, kind_of
+from netinit.patterns import pattern
 
-_ZERO_DECIMALS: Final = re.compile(r"(?<=\d)\.0+$")
-_NO_INTEGER: Final = re.compile(r"[.pP]|^[+-]?\d+[eE]")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+_ZERO_DECIMALS: Final = pattern(r"(?<=\d)\.0+$")
+_NO_INTEGER: Final = pattern(r"[.pP]|^[+-]?\d+[eE]")
 
 
 def to_int64(value: Any) -> Int64:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final
 
 from netinit.inject.gotemplate.limits import check_size
 from netinit.inject.gotemplate.literals import quote as quote_text
 from netinit.inject.gotemplate.printing import sprint
 from netinit.inject.gotemplate.values import SLICE, FunctionError, StringMap, TypedList, from_bytes, kind_of, to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 
 def text_of(value: Any) -> str:
