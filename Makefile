@@ -12,11 +12,12 @@ PYTHON ?= $(shell $(call at_least_3_11,/usr/bin/python3) && echo /usr/bin/python
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.installed
+E2E := $(VENV)/.installed-e2e
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove fuzz clean
+.PHONY: help system install demo test lint bench prove fuzz image image-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -25,7 +26,7 @@ demo: install ## make a pod of network namespaces, program it, send connections,
 	@$(BIN)/netinit demo $(if $(BACKEND),--backend $(BACKEND))
 
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/pytest $(if $(ROOT),--require-netns,-rs) $(ARGS)
+	@$(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --ignore tests/e2e $(ARGS)
 
 lint: install ## ruff, mypy --strict, the direction of imports
 	@$(BIN)/ruff check --quiet --output-format concise
@@ -45,6 +46,24 @@ fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
 
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
+# The image. ENGINE is podman or docker; IMAGE_FLAGS are further flags of its build.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' netinit/__init__.py)
+ENGINE ?= $(notdir $(firstword $(shell command -v podman docker 2>/dev/null)))
+IMAGE ?= netinit:$(VERSION)
+COMMIT := $(shell git log -1 --format=%H 2>/dev/null)
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
+
+image: ## build the image with podman or docker; IMAGE=name:tag
+	@$(if $(ENGINE),,echo "neither podman nor docker is installed"; exit 1)
+	@$(ENGINE) build $(if $(filter podman,$(ENGINE)),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(COMMIT) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
+
+image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
+	@$(if $(ROOT),,echo "make image-test wants root: it makes containers and network namespaces"; exit 1)
+	@$(MAKE) system PROGRAMS="podman runc mmdebstrap"
+	@$(MAKE) $(E2E)
+	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
+
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis *.egg-info
 	@find netinit tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -58,6 +77,7 @@ system:
 	command -v ip >/dev/null || missing+=(iproute2); \
 	command -v dot >/dev/null || missing+=(graphviz); \
 	command -v gcc >/dev/null || missing+=(gcc); \
+	for program in $(PROGRAMS); do command -v $$program >/dev/null || missing+=($$program); done; \
 	command -v $(PYTHON) >/dev/null || missing+=(python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
 	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
@@ -86,6 +106,11 @@ $(PACKAGE): pyproject.toml | system
 	  $(PIP) install --no-deps -e .; \
 	fi; \
 	rm -f "$$log"
+	@touch $@
+
+$(E2E): $(PACKAGE) pyproject.toml
+	@echo "installing what the tests of the image want"
+	@$(PIP) install -e '.[e2e]'
 	@touch $@
 
 # All requirements but the one that has to be compiled.

@@ -1,3 +1,4 @@
+#!/usr/bin/python3 -IS
 """The program: `netinit`, `python -m netinit`, or `python3 -I -S …/netinit/__main__.py` without any installation."""
 
 from __future__ import annotations

@@ -218,9 +218,12 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
 
 
 def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
-    if not detect.has_capability(detect.CAP_NET_ADMIN) and not detect.is_root():
+    if not detect.has_capability(detect.CAP_NET_ADMIN):
+        from netinit.host.privileges import may_gain
+
+        uid = posix.geteuid()
+        who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
-            "neither root nor NET_ADMIN: run the init container as user 0 with securityContext.capabilities.add: [NET_ADMIN]",
+            f"NET_ADMIN is missing ({who}): run the init container as user 0 with securityContext.capabilities.add: [NET_ADMIN]"
         )
     return BackendUnavailableError("\n".join(["no backend works here:", *[f"  {failure}" for failure in failures]]))
-

@@ -1,8 +1,8 @@
-"""Decides who reads the command line: the lean path of apply, which imports next to nothing, or click.
+"""Decides who reads the command line: a lean path, which imports next to nothing, or click.
 
 Lean are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as 1.0's template has it) and
-everything under the program name `istio-iptables`. What the lean path cannot read (a flag that does not exist, --help)
-goes to click, which knows every command's flags and what was probably meant.
+everything under the program name `istio-iptables`; and `netinit inject …` with plain flags. What the lean path cannot
+read (a flag that does not exist, --help) goes to click, which knows every command's flags and what was probably meant.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from netinit.values import TRUE_WORDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
+INJECT_NAMES = ("inject", "kube-inject")
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 _OBJECTS = 50_000  # more than a short command makes; Python's 700 looks for garbage a hundred times in vain
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
@@ -56,6 +57,8 @@ def main() -> NoReturn:
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """The exit code of a command line, program name first; errors have been told on stderr."""
     call = read_call(argv)
+    if posix.geteuid():
+        _raise_privileges()
     try:
         code = _dispatch(call, environ)
         _flush()
@@ -113,24 +116,57 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         return apply(Options.from_texts(texts, environ))
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
+    if call.words[0] in INJECT_NAMES:
+        from netinit.cli import inject_flags
+
+        values = inject_flags.read(call.words[1:], environ)
+        if values is not None:
+            return _inject(values)
     return _ask_click(call, environ, None)
+
+
+def _inject(values: dict[str, Any]) -> int:
+    _collect_garbage_seldom()
+    _find_package("yaml")
+    from netinit.cli import inject_run
+
+    return inject_run.run(values)
 
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
     """Lets click read the command line; without click a `known` error is better than none."""
-    gc.enable()
-    gc.set_threshold(_OBJECTS)
-    try:
-        import click  # noqa: F401 - to see whether it is there
-    except ImportError:
-        import site
-
-        site.main()  # -S left out the folder of installed packages
+    _collect_garbage_seldom()
+    _find_package("click")
     try:
         from netinit.cli import group
     except ImportError as error:
         raise known or NetinitError(f"this command wants the Python package click ({error}); install it") from None
     return group.run(call.program, call.words, environ, alone=call.apply)
+
+
+def _raise_privileges() -> None:
+    """Makes use of capabilities that the interpreter's file gives, as in the image. Refused, they are missed later, and told."""
+    from netinit.host.privileges import raise_permitted
+
+    try:
+        raise_permitted()
+    except OSError:
+        return
+
+
+def _collect_garbage_seldom() -> None:
+    gc.enable()
+    gc.set_threshold(_OBJECTS)
+
+
+def _find_package(name: str) -> None:
+    """Imports the package if it is installed, also where -S left out the folder of installed packages."""
+    try:
+        __import__(name)
+    except ImportError:
+        import site
+
+        site.main()
 
 
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
