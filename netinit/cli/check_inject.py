@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from netinit.cli import inject_inputs
+from netinit.cli import inject_flags, inject_inputs
 from netinit.cli.inject_inputs import Inputs
 from netinit.errors import NetinitError, OptionError, ParseError
 from netinit.inject.config import InjectionConfig
@@ -24,8 +24,7 @@ _MARKS = {True: "✔", False: "✘"}
 
 
 @click.command("check-inject", context_settings={"help_option_names": ["-h", "--help"]})
-@inject_inputs.options
-@inject_inputs.explain_options
+@inject_flags.declare(inject_flags.CHECK)
 def command(labels: str | None, *, as_json: bool, as_table: bool, **shared: Any) -> int:
     """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
 

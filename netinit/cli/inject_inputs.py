@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
+import posix
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import click
-
+from netinit.cli.inject_flags import STDIN
 from netinit.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
-from netinit.inject import Settings, load_config
-from netinit.inject.config import InjectionConfig
-from netinit.inject.defaults import default_config
+from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
+from netinit.inject.pod import Settings
+from netinit.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 __all__ = [
     "Inputs",
-    "explain_options",
     "in_file",
     "inputs_of",
-    "options",
     "read_config",
     "read_manifests",
     "warn",
@@ -31,11 +28,10 @@ __all__ = [
 ]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_STDIN = "-"
+_TYPE_OF_FILE, _FOLDER, _REGULAR = 0o170000, 0o040000, 0o100000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class Inputs(Record):
     """The options that both commands share."""
 
     filenames: tuple[str, ...]
@@ -57,82 +53,37 @@ class Inputs:
         return any((self.context, self.kubeconfig, self.config_map, self.mesh_map))
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both commands share, as decorators."""
-    for decorate in reversed(_OPTIONS):
-        command = decorate(command)
-    return command
-
-
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
-_OPTIONS = (
-    click.option("filenames", "-f", "--filename", multiple=True, metavar="FILE|DIR|-",
-                 help="Manifests: a file, the .yaml, .yml and .json files of a folder, - for stdin. May be repeated."),
-    click.option("-R", "--recursive", is_flag=True, help="Take the folders inside folders as well."),
-    click.option("config_file", "--injectConfigFile", type=_FILE,
-                 help="The injector's configuration: its text or the whole ConfigMap (default: our own templates)."),
-    click.option("mesh_file", "--meshConfigFile", type=_FILE,
-                 help="The mesh configuration: its YAML or the ConfigMap."),
-    click.option("values_file", "--valuesFile", type=_FILE, help="The values of the templates, JSON or YAML."),
-    click.option("--revision", default="", help="The revision that the pods are injected for."),
-    click.option("--native-sidecars", type=bool, default=True, show_default=True, envvar="ENABLE_NATIVE_SIDECARS",
-                 show_envvar=True, metavar="true|false", help="The proxy runs as an init container that never ends."),
-    click.option("--compliance-policy", default="", envvar="COMPLIANCE_POLICY", show_envvar=True,
-                 help="The policy that the proxy is told to keep, such as fips-140-3."),
-    click.option("--context", help="Read the configuration from the cluster of this kubeconfig context."),
-    click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False),
-                 help="Read the configuration from the cluster of this kubeconfig."),
-    click.option("config_map", "--injectConfigMapName",
-                 help="The injector's ConfigMap in the cluster  [default: istio-sidecar-injector]"),
-    click.option("mesh_map", "--meshConfigMapName", help="The mesh's ConfigMap in the cluster  [default: istio]"),
-    click.option("istio_namespace", "-i", "--istioNamespace", default="istio-system", show_default=True,
-                 help="The namespace of these ConfigMaps."),
-    click.option("-n", "--namespace", default="", help="The namespace of objects that name none."),
-)  # fmt: skip
-
-
-def explain_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of the explanation, as decorators."""
-    for decorate in reversed(_EXPLAIN_OPTIONS):
-        command = decorate(command)
-    return command
-
-
-_EXPLAIN_OPTIONS = (
-    click.option("labels", "--namespace-labels", metavar="KEY=VALUE,…",
-                 help="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster)."),
-    click.option("as_json", "--json", is_flag=True, help="Print the explanation as JSON also on a terminal."),
-    click.option("as_table", "--table", is_flag=True, help="Print the explanation as a table also into a pipe."),
-)  # fmt: skip
-
-
-def inputs_of(values: dict[str, Any]) -> Inputs:
-    """The shared options, taken out of a command's parameters."""
+def inputs_of(values: Mapping[str, Any]) -> Inputs:
+    """The shared options among a command's parameters."""
     settings = Settings(
-        revision=values.pop("revision"),
-        native_sidecars=values.pop("native_sidecars"),
-        compliance_policy=values.pop("compliance_policy"),
+        revision=values["revision"],
+        native_sidecars=values["native_sidecars"],
+        compliance_policy=values["compliance_policy"],
     )
-    names = Inputs.__dataclass_fields__.keys() - {"settings"}
-    found = Inputs(settings=settings, **{name: values.pop(name) for name in names})
+    names = [name for name in Inputs._fields if name != "settings"]
+    found = Inputs(settings=settings, **{name: values[name] for name in names})
     if not found.filenames:
         raise OptionError("-f: no manifest is given; name a file, a folder, or - for stdin")
-    if sum(name == _STDIN for name in (*found.filenames, found.config_file, found.mesh_file, found.values_file)) > 1:
+    if sum(name == STDIN for name in (*found.filenames, found.config_file, found.mesh_file, found.values_file)) > 1:
         raise OptionError("-: stdin can be read for one option only")
     return found
 
 
 def in_file(name: str, error: NetinitError) -> str:
     """The lines of an error, each with the file's name before it."""
-    shown = "stdin" if name == _STDIN else name
+    shown = "stdin" if name == STDIN else name
     return "\n".join(f"{shown}: {line}" for line in str(error).splitlines())
 
 
 def read_text(name: str) -> str:
     """The text of a file or of stdin. Raises ParseError where it cannot be read or is not UTF-8."""
     try:
-        data = sys.stdin.buffer.read() if name == _STDIN else Path(name).read_bytes()
-        return data.decode("utf-8-sig")
+        if name == STDIN:
+            data = sys.stdin.buffer.read()
+        else:
+            with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
+                data = file.read()
+        return data.removeprefix(b"\xef\xbb\xbf").decode()
     except OSError as error:
         raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -143,22 +94,35 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
     """The name and text of every manifest, folders in the order of their files' names."""
     found: list[tuple[str, str]] = []
     for name in inputs.filenames:
-        path = Path(name)
-        if name != _STDIN and path.is_dir():
-            pattern = "**/*" if inputs.recursive else "*"
-            files = sorted(item for item in path.glob(pattern) if item.suffix in _SUFFIXES and item.is_file())
-            if not files:
-                raise OptionError(f"-f: {name!r} has no file ending in {', '.join(_SUFFIXES)}")
-            found += [(str(item), read_text(str(item))) for item in files]
-        elif name == _STDIN or path.exists():
+        if name == STDIN:
             found.append((name, read_text(name)))
-        else:
-            raise OptionError(f"-f: {name!r} does not exist")
+            continue
+        try:
+            is_folder = posix.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            raise OptionError(f"-f: {name!r} does not exist") from None
+        except OSError as error:
+            raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
+        files = _files_of(name, recursive=inputs.recursive) if is_folder else [name]
+        found += [(file, read_text(file)) for file in files]
     return found
 
 
-def read_config(inputs: Inputs) -> InjectionConfig:
-    """The configuration: of files, else of the cluster where one is asked for, else our own."""
+def _files_of(folder: str, *, recursive: bool) -> list[str]:
+    from pathlib import Path
+
+    items = Path(folder).glob("**/*" if recursive else "*")
+    files = sorted(item for item in items if item.suffix in _SUFFIXES and item.is_file())
+    if not files:
+        raise OptionError(f"-f: {folder!r} has no file ending in {', '.join(_SUFFIXES)}")
+    return [str(file) for file in files]
+
+
+def read_config(inputs: Inputs, *, lazily: bool = False) -> InjectionConfig:
+    """The configuration: of files, else of the cluster where one is asked for, else our own.
+
+    `lazily`: see load_config.
+    """
     source = read_text(inputs.config_file) if inputs.config_file else None
     mesh = read_text(inputs.mesh_file) if inputs.mesh_file else None
     values = read_text(inputs.values_file) if inputs.values_file else None
@@ -176,8 +140,10 @@ def read_config(inputs: Inputs) -> InjectionConfig:
             mesh = _entry(cluster.config_map(inputs.istio_namespace, name), "mesh", inputs)
     try:
         if source is None:
-            return default_config(values=values, mesh=mesh)
-        return load_config(source, values=values, mesh=mesh)
+            from netinit.inject.defaults import default_config
+
+            return default_config(values=values, mesh=mesh, lazily=lazily)
+        return load_config(source, values=values, mesh=mesh, lazily=lazily)
     except ConfigError as error:
         given = inputs.config_file or inputs.mesh_file or inputs.values_file
         raise ConfigError(in_file(given, error) if given else str(error)) from error
@@ -201,42 +167,52 @@ def _entry(data: dict[str, str], key: str, inputs: Inputs) -> str:
 def write_result(name: str, streams: list[str]) -> None:
     """Write the streams as one, to stdout or in one piece to a file: it has the old content or all of the new."""
     text = join(streams)
-    if name == _STDIN:
+    if name == STDIN:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    target = Path(name)
     try:
-        if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-            target.write_text(text, encoding="utf-8")
+        mode = _mode_of(name)
+        if mode is not None and mode & _TYPE_OF_FILE != _REGULAR:  # /dev/stdout, a pipe
+            with open(name, "w", encoding="utf-8") as stream:  # noqa: PTH123 - as in read_text
+                stream.write(text)
             return
-        _replace(target.resolve(), text)
+        _replace(name, text, 0o666 & ~_umask() if mode is None else mode & 0o7777)
     except OSError as error:
         raise InjectionError(f"-o: {name}: cannot be written: {error.strerror}") from error
 
 
-def _replace(target: Path, text: str) -> None:
-    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.{os.urandom(4).hex()}")  # tempfile takes 10 ms
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _mode_of(name: str) -> int | None:
+    try:
+        return posix.stat(name).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _replace(name: str, text: str, mode: int) -> None:
+    import os
+
+    target = os.path.realpath(name)
+    folder, _, own = target.rpartition("/")
+    temporary = f"{folder}/.{own[:200]}.{os.getpid()}.{os.urandom(4).hex()}"  # tempfile takes 10 ms to import
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        temporary.chmod(mode)
-        temporary.replace(target)
+        posix.chmod(temporary, mode)
+        posix.rename(temporary, target)
     except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        posix.unlink(temporary)
         raise
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    mask = posix.umask(0)
+    posix.umask(mask)
     return mask
 
 
 def warn(lines: Sequence[str]) -> None:
     """Tell the user something, on stderr."""
     for line in lines:
-        click.echo(line, err=True)
+        sys.stderr.write(f"{line}\n")

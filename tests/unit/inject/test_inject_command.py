@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from netinit.cli import check_inject, inject
+from netinit.cli import check_inject, inject, inject_run
 from netinit.errors import ConfigError, InjectionError, OptionError, ParseError
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
@@ -389,14 +389,14 @@ def test_the_options_of_an_init_container_are_those_that_made_it(options):
 
 def test_a_long_stream_shows_its_progress_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    show = inject._progress("app.yaml")
+    show = inject_run._progress("app.yaml")
     for number in range(1, 501):
         show(number, 500)
     assert capsys.readouterr().err.endswith("\rapp.yaml: 500 of 500 documents\n")
-    show = inject._progress("app.yaml")
+    show = inject_run._progress("app.yaml")
     show(1, 1)
     assert capsys.readouterr().err == ""
 
 
 def test_nothing_shows_progress_where_stderr_is_no_terminal():
-    assert inject._progress("app.yaml") is None
+    assert inject_run._progress("app.yaml") is None
