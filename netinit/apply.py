@@ -34,6 +34,7 @@ _CONTRADICTING = (  # fields of which values beside the usual ones can work agai
     "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
     "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
 )  # fmt: skip
+_LEGACY = ("iptables-legacy:", "libiptc:")  # how failures of backends begin that want NET_RAW
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -218,12 +219,17 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
 
 
 def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
+    uid = posix.geteuid()
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         from netinit.host.privileges import may_gain
 
-        uid = posix.geteuid()
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): run the init container as user 0 with securityContext.capabilities.add: [NET_ADMIN]"
+        )
+    if not detect.has_capability(detect.CAP_NET_RAW) and all(failure.startswith(_LEGACY) for failure in failures):
+        return BackendUnavailableError(
+            f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
+            "--backend iptables-nft and nftables do with NET_ADMIN"
         )
     return BackendUnavailableError("\n".join(["no backend works here:", *[f"  {failure}" for failure in failures]]))

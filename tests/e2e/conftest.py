@@ -11,7 +11,9 @@ from engine import Engine, Image, find_obstacle
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("netinit").addoption("--require-image", action="store_true", help="fail, not skip, where no image can be built")
+    group = parser.getgroup("netinit")
+    group.addoption("--require-image", action="store_true", help="fail, not skip, where no image can be built")
+    group.addoption("--image-store", type=Path, help="keep the storage in this folder, and use what is there from last time")
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         if request.config.getoption("--require-image"):
             pytest.fail(f"--require-image: {reason}", pytrace=False)
         pytest.skip(f"no image: {reason}")
-    made = Engine()
+    made = Engine(request.config.getoption("--image-store"))
     try:
         made.make_base()
         yield made

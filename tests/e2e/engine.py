@@ -55,7 +55,7 @@ class Confinement:
     user: str = "0:0"
     capabilities: Sequence[str] = (NET_ADMIN, NET_RAW)
     escalation: bool = False  # allowPrivilegeEscalation
-    ambient: bool = False  # ambient capabilities for a user other than root: podman gives them, Kubernetes does not
+    bounding_only: bool = False  # as Docker has it for users other than root; containerd and CRI-O permit them, too
     mounts: Mapping[str, str] = field(default_factory=dict)  # path in the container -> path here, writable
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,7 +131,8 @@ class Container:
         config["linux"]["cgroupsPath"] = f"/netinit-{os.getpid()}-{self._id[:12]}"
         config["process"]["terminal"] = False
         wanted = [f"CAP_{name}" for name in self._confinement.capabilities]
-        sets = ["bounding", "effective", "permitted"] + (["inheritable", "ambient"] if self._confinement.ambient else [])
+        sets = ["bounding"] if self._confinement.bounding_only else ["bounding", "effective", "permitted"]
+        # Never ambient ones: podman would give them to users other than root, Kubernetes does not.
         config["process"]["capabilities"] = dict.fromkeys(sets, wanted)
         (folder / "config.json").write_text(json.dumps(config))
         return folder
@@ -145,10 +146,12 @@ class Container:
 
 
 class Engine:
-    """podman with storage and settings of its own; nothing is left of them after `close`."""
+    """podman with storage and settings of its own in a folder; nothing is left of a temporary one after `close`."""
 
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="netinit-image-"))
+    def __init__(self, folder: Path | None = None) -> None:
+        self._keep = folder is not None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="netinit-image-"))
+        self.folder.mkdir(exist_ok=True)
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder))
         (self.folder / "containers.conf").write_text(CONTAINERS)
 
@@ -163,7 +166,9 @@ class Engine:
         return self._do(["podman", *arguments], timeout)
 
     def make_base(self) -> None:
-        """Makes Debian's base, without documents, and gives it the name that the Dockerfile wants."""
+        """Makes Debian's base, without documents, and gives it the name that the Dockerfile wants; a kept one is good."""
+        if self.podman("images", "--quiet", BASE).stdout:
+            return
         archive = self.folder / "base.tar"
         left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")]
         self._do(
@@ -194,8 +199,10 @@ class Engine:
         return folder
 
     def close(self) -> None:
-        """Removes containers, images and the storage itself."""
+        """Removes containers, and unless a folder was given images and the storage itself."""
         self.podman("rm", "--all", "--force")
+        if self._keep:
+            return
         self.podman("image", "unmount", "--all", "--force")
         subprocess.run(["umount", "--quiet", str(self.folder / "graph" / "overlay")], check=False)  # podman's bind mount
         shutil.rmtree(self.folder)
