@@ -11,10 +11,10 @@ Pods are trees (dict, list, scalars) as YAML and JSON give them; none that is pa
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from netinit.inject.config import InjectionConfig, load_config
     from netinit.inject.decision import Decision, Step, decide, decide_manually
     from netinit.inject.initcontainer import init_container
@@ -62,4 +62,6 @@ def __getattr__(name: str) -> Any:
     """The public names, each imported when it is first used: the template engine alone needs none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -221,7 +221,7 @@ class Struct:
 
 _TAKES_MORE: Final = 0x04
 """The flag of a code object with a *parameter (inspect.CO_VARARGS)."""
-_ANNOTATIONS: Final[dict[Any, str]] = {
+_ANNOTATIONS: Final[dict[str | type | None, str]] = {
     "str": "string",
     "int": "int",
     "float": "float64",
@@ -269,7 +269,7 @@ class Function:
         if isinstance(call, Function):
             return call
         code = getattr(call, "__code__", None)
-        if code is not None and not (code.co_kwonlyargcount or call.__defaults__ or hasattr(call, "__wrapped__")):
+        if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
             return cls._of_plain(call, code)
         import inspect  # takes 4 ms, and only unusual callables need it
 
@@ -289,13 +289,16 @@ class Function:
 
     @classmethod
     def _of_plain(cls, call: Callable[..., Any], code: CodeType) -> Function:
-        """`of` for a function or method without defaults: what inspect.signature says, read from where it is kept."""
-        annotations = call.__annotations__
-        count = code.co_argcount
+        """`of` for a function or method whose parameters have no defaults: what inspect.signature reads there."""
+        keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        for name in keyword_only:
+            if name not in (call.__kwdefaults__ or ()):
+                raise TypeError(f"{call!r}: a template cannot give the keyword argument {name!r}")
         bound = 1 if getattr(call, "__self__", None) is not None else 0
-        types = [_ANNOTATIONS.get(annotations.get(name), ANY) for name in code.co_varnames[bound : count + 1]]
-        has_rest = code.co_flags & _TAKES_MORE
-        return cls(call, types[: count - bound], types[count - bound] if has_rest else None)
+        names = code.co_varnames[bound : code.co_argcount]
+        rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if code.co_flags & _TAKES_MORE else ()
+        types = [_ANNOTATIONS.get(call.__annotations__.get(name), ANY) for name in (*names, *rest)]
+        return cls(call, types[: len(names)], types[-1] if rest else None)
 
 
 _NO_TEXT: Final = pattern("[\ud800-\udc7f\udd00-\udfff]")
