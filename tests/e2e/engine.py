@@ -5,15 +5,17 @@ The base is made by mmdebstrap from Debian's packages and imported under the nam
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 BASE = "debian:bookworm-slim"
@@ -56,93 +58,95 @@ class Confinement:
     capabilities: Sequence[str] = (NET_ADMIN, NET_RAW)
     escalation: bool = False  # allowPrivilegeEscalation
     bounding_only: bool = False  # as Docker has it for users other than root; containerd and CRI-O permit them, too
-    mounts: Mapping[str, str] = field(default_factory=dict)  # path in the container -> path here, writable
+    mounts: Mapping[str, Path] = field(default_factory=dict)  # path in the container -> path here, writable
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Image:
-    """A built image."""
+    """A built image, and its containers: configured as podman does it, run by runc in a pod's network namespace.
 
-    engine: Engine
-    name: str
+    Like Kubernetes' they have a read-only root, no temporary file systems, podman's default seccomp profile (the same
+    as containerd's RuntimeDefault in what netinit uses) and never ambient capabilities.
+    """
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.engine = engine
+        self.name = name
+        self._count = itertools.count()
 
     def run(
         self,
         pid: int,
         arguments: Sequence[str],
         *,
-        user: str = "0:0",
-        capabilities: Sequence[str] = (NET_ADMIN, NET_RAW),
-        **more: object,
+        entrypoint: Sequence[str] = (),
+        **confinement: object,
     ) -> subprocess.CompletedProcess[str]:
-        """What `<image> <arguments>` said and returned, in the network namespace of process `pid`.
+        """What `<image> <arguments>` said and returned, in the network namespace of process `pid`."""
+        process = self.start(pid, arguments, entrypoint=entrypoint, **confinement)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
-        As Kubernetes runs it: a read-only root without temporary file systems, every capability dropped but those
-        named, no privilege escalation, the default seccomp profile.
-        """
-        confinement = Confinement(user=user, capabilities=capabilities, **more)  # type: ignore[arg-type]
-        with Container(self, pid, arguments, confinement) as container:
-            return container.run()
-
-    def inspect(self) -> dict[str, object]:
-        """The image's configuration."""
-        found: list[dict[str, object]] = json.loads(self.engine.podman("image", "inspect", self.name).stdout)
-        return found[0]
-
-
-class Container:
-    """A container of an image, prepared by podman and run by runc with exactly the capabilities that are wanted."""
-
-    def __init__(
+    def start(
         self,
-        image: Image,
         pid: int,
         arguments: Sequence[str],
-        confinement: Confinement | None = None,
+        *,
         entrypoint: Sequence[str] = (),
-    ) -> None:
-        self._engine = image.engine
-        self._confinement = confinement or Confinement()
-        flags = ["--pull=never", f"--network=ns:/proc/{pid}/ns/net", "--cap-drop=ALL", "--read-only", "--read-only-tmpfs=false"]
-        flags += ["--no-hosts", f"--user={self._confinement.user}"]
-        flags += [f"--cap-add={name}" for name in self._confinement.capabilities]
-        flags += [] if self._confinement.escalation else ["--security-opt=no-new-privileges"]
-        flags += [f"--volume={outside}:{inside}" for inside, outside in self._confinement.mounts.items()]
-        flags += [f"--env={name}={value}" for name, value in self._confinement.environment.items()]
-        flags += [f"--entrypoint={json.dumps(list(entrypoint))}"] if entrypoint else []
-        self._id = self._engine.podman("create", *flags, image.name, *arguments).stdout.strip()
+        **confinement: object,
+    ) -> subprocess.Popen[str]:
+        """The same, still running: runc's process, which forwards signals and ends with the container's exit code."""
+        return subprocess.Popen(
+            self.command(pid, arguments, entrypoint=entrypoint, **confinement),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
-    def run(self) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
-        bundle = self.bundle()
-        name = f"netinit-{os.getpid()}-{self._id[:12]}"
-        command = ["runc", "--root", str(self._engine.folder / "runc"), "run", "--bundle", str(bundle), name]
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    def command(
+        self, pid: int, arguments: Sequence[str], *, entrypoint: Sequence[str] = (), **confinement: object
+    ) -> list[str]:
+        """The command line that runs it: runc with a bundle of its own."""
+        limits = Confinement(**confinement)  # type: ignore[arg-type]
+        config = json.loads(json.dumps(self._template))
+        name = f"netinit-{os.getpid()}-{next(self._count)}"
+        uid, _, gid = limits.user.partition(":")
+        names = [f"CAP_{name}" for name in limits.capabilities]
+        sets = ("bounding",) if limits.bounding_only else ("bounding", "effective", "permitted")
+        process = config["process"]
+        process["args"] = [*(entrypoint or self.configuration["Entrypoint"]), *arguments]
+        process["user"] = {"uid": int(uid), "gid": int(gid)}
+        process["capabilities"] = dict.fromkeys(sets, names)
+        process["noNewPrivileges"] = not limits.escalation
+        process["env"] += [f"{key}={value}" for key, value in limits.environment.items()]
+        config["mounts"] += [
+            {"destination": inside, "source": str(outside), "type": "bind", "options": ["bind", "rw"]}
+            for inside, outside in limits.mounts.items()
+        ]
+        config["linux"]["cgroupsPath"] = f"/{name}"
+        for namespace in config["linux"]["namespaces"]:
+            if namespace["type"] == "network":
+                namespace["path"] = f"/proc/{pid}/ns/net"
+        bundle = self.engine.folder / "bundles" / name
+        bundle.mkdir(parents=True)
+        (bundle / "config.json").write_text(json.dumps(config))
+        return ["runc", "--root", str(self.engine.folder / "runc"), "run", "--bundle", str(bundle), name]
 
-    def bundle(self) -> Path:
-        """The folder of an OCI bundle; its config.json is podman's, but for what only podman can use."""
-        self._engine.podman("init", self._id)
-        folder = self._engine.folder / "bundles" / self._id
-        folder.mkdir(parents=True)
-        made = self._engine.folder / "graph" / "overlay-containers" / self._id / "userdata" / "config.json"
-        config = json.loads(made.read_text())
-        config.pop("hooks", None)
-        config["linux"]["cgroupsPath"] = f"/netinit-{os.getpid()}-{self._id[:12]}"
-        config["process"]["terminal"] = False
-        wanted = [f"CAP_{name}" for name in self._confinement.capabilities]
-        sets = ["bounding"] if self._confinement.bounding_only else ["bounding", "effective", "permitted"]
-        # Never ambient ones: podman would give them to users other than root, Kubernetes does not.
-        config["process"]["capabilities"] = dict.fromkeys(sets, wanted)
-        (folder / "config.json").write_text(json.dumps(config))
-        return folder
+    @functools.cached_property
+    def configuration(self) -> dict[str, Any]:
+        """What the image says of itself: User, Entrypoint, Env, Labels."""
+        found: dict[str, Any] = json.loads(self.engine.podman("image", "inspect", self.name).stdout)[0]["Config"]
+        return found
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.podman("rm", "--force", self._id)
-        shutil.rmtree(self._engine.folder / "bundles" / self._id, ignore_errors=True)
+    @functools.cached_property
+    def _template(self) -> dict[str, Any]:
+        """The configuration that podman writes for a container (OCI runtime specification); its root stays mounted."""
+        flags = ["--pull=never", "--network=ns:/proc/self/ns/net", "--no-hosts", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+        flags += ["--read-only", "--read-only-tmpfs=false"]
+        identity = self.engine.podman("create", *flags, self.name, "--version").stdout.strip()
+        self.engine.podman("init", identity)
+        found = next(self.engine.folder.glob(f"graph/*-containers/{identity}/userdata/config.json"))
+        config: dict[str, Any] = json.loads(found.read_text())
+        config.pop("hooks", None)  # podman's own
+        return config
 
 
 class Engine:
@@ -216,7 +220,3 @@ class Engine:
             raise RuntimeError(f"{' '.join(command)}\nended with {done.returncode}:\n{last}")
         return done
 
-
-def confined(**changes: object) -> Confinement:
-    """The usual confinement, changed."""
-    return replace(Confinement(), **changes)  # type: ignore[arg-type]

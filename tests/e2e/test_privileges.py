@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import ROOT, Confinement, Container, Image
+from engine import ROOT, Image
 from netinit.host.lab import Pod
 
 pytestmark = pytest.mark.netns
@@ -31,10 +31,14 @@ class Case:
     capabilities: str
     escalation: str
 
-    def confinement(self) -> Confinement:
+    def confinement(self) -> dict[str, object]:
         uid, _, docker = self.user.partition(" under ")
-        names = () if self.capabilities == "none" else tuple(self.capabilities.split())
-        return Confinement(f"{uid}:{uid}", names, escalation=self.escalation == "yes", bounding_only=bool(docker))
+        return {
+            "user": f"{uid}:{uid}",
+            "capabilities": () if self.capabilities == "none" else tuple(self.capabilities.split()),
+            "escalation": self.escalation == "yes",
+            "bounding_only": bool(docker),
+        }
 
     def __str__(self) -> str:
         return f"{self.backend}, user {self.user}, {self.capabilities}, escalation {self.escalation}"
@@ -71,8 +75,7 @@ def test_every_row_of_the_table_is_as_it_says(image: Image, backend: str, pod: P
     for case, result in TABLE:
         if case.backend != backend:
             continue
-        with Container(image, pod.pid, [*ARGUMENTS, "--backend", backend], case.confinement()) as container:
-            done = container.run()
+        done = image.run(pod.pid, [*ARGUMENTS, "--backend", backend], **case.confinement())
         lines = done.stderr.splitlines()
         if result == "works":
             removed = image.run(pod.pid, ["remove", "--ipv6", "on"])
@@ -90,9 +93,7 @@ def test_without_net_admin_the_termination_log_has_the_same_line(image: Image, p
     log.chmod(0o666)  # as the kubelet makes it
     for user in ("0:0", "65532:65532"):
         log.write_text("")
-        confinement = Confinement(user, (), mounts={"/dev/termination-log": str(log)})
-        with Container(image, pod.pid, ARGUMENTS, confinement) as container:
-            done = container.run()
+        done = image.run(pod.pid, ARGUMENTS, user=user, capabilities=(), mounts={"/dev/termination-log": log})
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1
         assert log.read_text().strip() == done.stderr.split("\t")[-1].strip()
