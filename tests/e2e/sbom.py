@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PathDistribution
+from email.message import Message
+from email.parser import HeaderParser
 from pathlib import Path
 
 from cyclonedx.model import ExternalReference, ExternalReferenceType, XsUri
@@ -86,13 +87,15 @@ def find_debian_packages(root: Path) -> list[Package]:
 
 
 def _fields(paragraph: str) -> dict[str, str]:
-    """The fields of a control paragraph, each on one line."""
-    unfolded = re.sub(r"\n[ \t]+", "\n\t", paragraph)
-    pairs = (line.partition(":") for line in unfolded.split("\n") if not line.startswith("\t"))
-    result = {name: text.strip() for name, _, text in pairs if name}
-    for name in ("Depends", "Pre-Depends", "Provides"):  # the only ones of which the rest matters
-        if found := re.search(rf"^{name}:((?:.*\n\t)*.*)", unfolded, re.MULTILINE):
-            result[name] = found[1].replace("\n\t", " ").strip()
+    """The fields of a control paragraph; what a field says on further lines follows after line breaks."""
+    result: dict[str, str] = {}
+    name = ""
+    for line in paragraph.strip("\n").split("\n"):
+        if line[:1] in (" ", "\t"):
+            result[name] = f"{result.get(name, '')}\n{line.strip()}"
+        else:
+            name, _, text = line.partition(":")
+            result[name] = text.strip()
     return result
 
 
@@ -107,8 +110,8 @@ def _debian_package(fields: Mapping[str, str], distro: str, root: Path) -> Packa
         name=name,
         version=version,
         purl=PackageURL("deb", "debian", name, version, {key: text for key, text in qualifiers.items() if text}),
-        licenses=_debian_licenses(root / "usr/share/doc" / name / "copyright"),
-        description=fields.get("Description", ""),
+        licenses=_debian_licenses(root, name),
+        description=fields.get("Description", "").partition("\n")[0],
         homepage=fields.get("Homepage", ""),
         needs=tuple(_names(choice.split("|")) for choice in relations.split(",") if choice.strip()),
         gives=_names(fields.get("Provides", "").split(",")),
@@ -119,24 +122,30 @@ def _names(relations: Iterable[str]) -> tuple[str, ...]:
     return tuple(re.split(r"[\s(:\[]", one.strip(), maxsplit=1)[0] for one in relations if one.strip())
 
 
+def _read(root: Path, name: str) -> str:
+    """A file's text; empty where the image has none. A link that leads out of the image is about another machine."""
+    file = (root / name).resolve()
+    inside = file.is_relative_to(root.resolve()) and file.is_file()
+    return file.read_text(encoding="utf-8", errors="replace") if inside else ""
+
+
 def find_system(root: Path) -> tuple[str, str]:
     """The operating system's id and version as /etc/os-release has them, empty where it says nothing."""
-    file = root / "etc/os-release"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = _read(root, "etc/os-release") or _read(root, "usr/lib/os-release")
     found = dict(re.findall(r'^(ID|VERSION_ID)="?([^"\n]*)"?$', text, re.MULTILINE))
     return found.get("ID", ""), found.get("VERSION_ID", "")
 
 
-def _debian_licenses(file: Path) -> tuple[str, ...]:
+def _debian_licenses(root: Path, name: str) -> tuple[str, ...]:
     """The licences of a machine-readable copyright file (DEP-5), those of the packaging left out."""
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    text = _read(root, f"usr/share/doc/{name}/copyright")
     if "copyright-format" not in text.partition("\n")[0]:
         return ()
     found = set()
     for paragraph in re.split(r"\n\s*\n", text):
         fields = _fields(paragraph)
         if "Files" in fields and not fields["Files"].startswith("debian/") and fields.get("License"):
-            found.add(fields["License"])
+            found.add(fields["License"].partition("\n")[0])
     return tuple(sorted(found))
 
 
@@ -145,7 +154,7 @@ def _debian_licenses(file: Path) -> tuple[str, ...]:
 
 def find_python_packages(root: Path) -> list[Package]:
     """The distributions installed anywhere in the image, by name."""
-    found = (_python_package(PathDistribution(folder)) for folder in _dist_infos(root))
+    found = (_python_package(path / "METADATA") for path in _dist_infos(root))
     return sorted({package.reference: package for package in found}.values(), key=lambda package: package.reference)
 
 
@@ -154,12 +163,12 @@ def _dist_infos(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if name.endswith(".dist-info"))
 
 
-def _python_package(found: PathDistribution) -> Package:
-    metadata = found.metadata
+def _python_package(file: Path) -> Package:
+    metadata = HeaderParser().parsestr(file.read_text(encoding="utf-8"))
     name = _normalized(metadata["Name"])
-    required = [text for text in found.requires or () if "extra ==" not in text]
+    required = [text for text in metadata.get_all("Requires-Dist", ()) if "extra ==" not in text]
     needs = tuple((_normalized(re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0]),) for text in required)
-    urls = dict(re.split(r",\s*", url, maxsplit=1) for url in metadata.get_all("Project-URL") or () if "," in url)
+    urls = dict(re.split(r",\s*", url, maxsplit=1) for url in metadata.get_all("Project-URL", ()) if "," in url)
     return Package(
         name=name,
         version=metadata["Version"],
@@ -175,13 +184,13 @@ def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _python_licenses(metadata: Mapping[str, str]) -> tuple[str, ...]:
+def _python_licenses(metadata: Message) -> tuple[str, ...]:
     """The expression, else the short text, else the classifiers."""
     for key in ("License-Expression", "License"):
         text = (metadata.get(key) or "").strip()
         if text and "\n" not in text and text != "UNKNOWN":
             return (text,)
-    classifiers = metadata.get_all("Classifier") or ()  # type: ignore[attr-defined]
+    classifiers = metadata.get_all("Classifier", ())
     return tuple(one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License :: "))
 
 
@@ -197,7 +206,7 @@ def make_bom(root: Path, moment: datetime | None) -> Bom:
             f"{root}: {len(own)} distributions are called {ROOT}; one {ROOT}-VERSION.dist-info must be there"
         )
     bom = Bom(serial_number=_UNKNOWN_SERIAL)
-    bom.metadata.timestamp = moment  # type: ignore[assignment] - the format may leave it out
+    bom.metadata.timestamp = moment  # type: ignore[assignment] # the format may leave it out
     bom.metadata.component = _component(own[0], ComponentType.APPLICATION)
     others = [package for package in (*debian, *python) if package.name != ROOT]
     components = {package.reference: _component(package, ComponentType.LIBRARY) for package in others}

@@ -190,6 +190,14 @@ def test_licences_are_spdx_where_the_packages_name_them(rootfs):
     assert licenses(found["libc6"]) == [], "the image does not say"
 
 
+def test_a_link_that_leads_out_of_the_image_is_not_followed(rootfs, tmp_path):
+    notice = rootfs / "usr/share/doc/libmnl0/copyright"
+    (tmp_path / "copyright").write_text(COPYRIGHT)
+    notice.unlink()
+    notice.symlink_to(tmp_path / "copyright")
+    assert licenses(by_name(json.loads(write_sbom(rootfs)))["libmnl0"]) == []
+
+
 def test_dependencies_are_those_that_the_packages_declare_and_the_image_has(rootfs):
     assert graph(json.loads(write_sbom(rootfs))) == {
         "netinit": {"click", "py-yaml", "pytest", "frontend"},  # and what nothing else needs is there for netinit
