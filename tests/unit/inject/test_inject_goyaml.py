@@ -7,7 +7,8 @@ import math
 import pytest
 
 from netinit.errors import ParseError
-from netinit.inject.goyaml import MAX_ALIASED_NODES, MAX_DEPTH, dump, load, load_all, load_reporting, shape
+from netinit.inject.goyaml import dump, load, load_all, load_reporting, shape
+from netinit.inject.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
 
 # Values as sigs.k8s.io/yaml gives them.
 SCALARS = [
