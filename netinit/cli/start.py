@@ -160,10 +160,8 @@ def _collect_garbage_seldom() -> None:
 
 
 def _find_package(name: str) -> None:
-    """Imports the package if it is installed, also where -S left out the folder of installed packages."""
-    try:
-        __import__(name)
-    except ImportError:
+    """Lets the package be imported when it is installed, also where -S left out the folder of installed packages."""
+    if not any(finder.find_spec(name, None) for finder in sys.meta_path):
         import site
 
         site.main()
