@@ -1,4 +1,4 @@
-"""The example pod comes true: its init container's arguments, its Envoy with its file, and connections in both directions."""
+"""The example pod comes true: the image under its security context, its Envoy with its file, connections in both directions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.netns
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 20.0
 ENVOY = 1337
+OF_THE_IMAGE = 65532
 
 
 def documents():
@@ -81,3 +82,56 @@ def test_connections_of_the_example_pod_go_through_its_envoy_and_arrive(pod, env
     stats = pod.call(get, "http://127.0.0.1:15000/stats?filter=^tcp.*downstream_cx_total")
     counted = dict(line.split(": ") for line in stats.splitlines())
     assert counted == {"tcp.inbound.downstream_cx_total": "2", "tcp.outbound.downstream_cx_total": "2"}
+
+
+def start_in_image(image, pod, container):
+    """The init container as a kubelet has it started: the image with these arguments, confined as it says."""
+    context = container.get("securityContext", {})
+    ids = context.get("runAsUser", OF_THE_IMAGE), context.get("runAsGroup", OF_THE_IMAGE)
+    return image.run(
+        pod.pid,
+        container["args"],
+        user=f"{ids[0]}:{ids[1]}",
+        capabilities=context["capabilities"].get("add", ()),
+        escalation=context.get("allowPrivilegeEscalation", True),
+    )
+
+
+def example_init():
+    return documents()["Pod"]["spec"]["initContainers"][0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{}, {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True}, {"capabilities": {"add": ["NET_ADMIN"]}}],
+    ids=["as it stands", "as another user", "without NET_RAW"],
+)
+def test_the_image_works_under_the_security_contexts_that_the_example_names(image, pod, other):
+    container = example_init()
+    container["securityContext"] |= other
+    done = start_in_image(image, pod, container)
+    assert done.returncode == 0, done.stderr
+    assert "programmed by" in done.stderr
+
+
+def test_the_image_proves_the_rules_without_any_privilege(image, pod):
+    """As istio-validation, which the injector makes where a CNI plugin programs the rules."""
+    rules = example_init()
+    assert start_in_image(image, pod, rules).returncode == 0, "in the place of the CNI plugin"
+    powerless = {
+        "runAsUser": ENVOY,
+        "runAsGroup": ENVOY,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    arguments = [*rules["args"], "--run-validation", "--skip-rule-apply"]
+    done = start_in_image(image, pod, {"args": arguments, "securityContext": powerless})
+    assert done.returncode == 0, done.stderr
+    assert "captured on port 15006" in done.stderr
+
+
+def test_the_image_works_as_the_classic_injector_starts_it(image, pod):
+    """Its template names a capability and no user, so the image's own counts."""
+    arguments = ["-p", "15001", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "80, ", "-d", ""]
+    done = start_in_image(image, pod, {"args": arguments, "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}})
+    assert done.returncode == 0, done.stderr
