@@ -29,13 +29,14 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
       --expression 's,^/((bin|lib|lib64|sbin)/),/usr/\1,' \
       --expression '\,^/(usr/lib|usr/s?bin/(python3|ipset|ldconfig|nft|xtables|ip6?tables)|etc/(ld\.so|protocols|services)),!d' \
       --expression '\,/(binfmt.d|gconv|locale|systemd|python3.11/(curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo))(/|$),d' \
-      --expression '\,/(lib-dynload/_?(ctypes_test|ossaudiodev|test|xx)|ip6?tables-apply),d' \
+      --expression '\,/(lib-dynload/_?(ctypes_test|ossaudiodev|test|xx)|ip6?tables-apply|sitecustomize),d' \
       --expression 's,^/,,' \
  && sort --unique --output /tmp/files /tmp/files \
  && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
  && tar --extract --file /tmp/files.tar \
  && for module in usr/lib/python3.11/lib-dynload/*.so; do \
-      for library in $(readelf --dynamic "$module" | sed --quiet 's/.*NEEDED.*\[\(.*\)\]/\1/p'); do \
+      readelf --dynamic "$module" >/tmp/wanted; \
+      for library in $(sed --quiet 's/.*NEEDED.*\[\(.*\)\]/\1/p' /tmp/wanted); do \
         [ -n "$(find usr/lib -name "$library")" ] || rm --force "$module"; \
       done; \
     done \
@@ -54,14 +55,14 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
 # ---- the Python packages, in a layer before the sources
 FROM system AS libraries
 # A certificate authority of the building network's own counts where one is mounted; the image holds none.
-ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 \
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore PIP_TARGET=/usr/lib/netinit CFLAGS=-g0
 WORKDIR /build
 COPY pyproject.toml .
 RUN update-ca-certificates >/dev/null 2>&1 \
  && python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["image"])' \
       >/tmp/requirements \
- && xargs python3 -m pip install </tmp/requirements \
+ && xargs python3 -m pip install --no-compile </tmp/requirements \
  && find /usr/lib/netinit -name '*.so' -exec strip --strip-unneeded {} + \
  && rm -rf /usr/lib/netinit/bin /usr/lib/netinit/share \
  && mv /usr/lib/netinit /image/usr/lib/netinit \
@@ -73,7 +74,7 @@ ARG VERSION=0.1.0
 ARG SOURCE_DATE_EPOCH=315532800
 COPY LICENSE README.md ./
 COPY netinit netinit
-RUN python3 -m pip install --no-deps --no-build-isolation . \
+RUN python3 -m pip install --no-compile --no-deps --no-build-isolation . \
  && rm -rf /usr/lib/netinit/bin \
  && chmod 755 /usr/lib/netinit/netinit/__main__.py \
  && find /usr/lib/netinit -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} + \

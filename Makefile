@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove fuzz image image-test clean
+.PHONY: help system install demo test lint bench prove fuzz image sbom image-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -50,13 +50,23 @@ install: $(PACKAGE) ## the programs of the system and the package in .venv
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' netinit/__init__.py)
 ENGINE ?= $(notdir $(firstword $(shell command -v podman docker 2>/dev/null)))
 IMAGE ?= netinit:$(VERSION)
-COMMIT := $(shell git log -1 --format=%H 2>/dev/null)
+SBOM ?= dist/netinit-$(VERSION).cdx.json
+COMMIT ?= $(shell git log -1 --format=%H 2>/dev/null)
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 
 image: ## build the image with podman or docker; IMAGE=name:tag
 	@$(if $(ENGINE),,echo "neither podman nor docker is installed"; exit 1)
 	@$(ENGINE) build $(if $(filter podman,$(ENGINE)),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(COMMIT) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
+
+sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	container=$$($(ENGINE) create $(IMAGE) --version); \
+	$(ENGINE) export "$$container" | tar --extract --directory "$$folder"; \
+	$(ENGINE) rm "$$container" >/dev/null; \
+	mkdir -p "$(dir $(SBOM))"; \
+	$(BIN)/python tests/e2e/sbom.py "$$folder" "$(SBOM)"; \
+	echo "$(SBOM)"
 
 image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
 	@$(if $(ROOT),,echo "make image-test wants root: it makes containers and network namespaces"; exit 1)

@@ -23,6 +23,7 @@ LOCAL = "localhost/netinit"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")  # of the building network, used while building alone
 PROGRAMS = ("podman", "runc", "mmdebstrap")
 NET_ADMIN, NET_RAW = "NET_ADMIN", "NET_RAW"
+EPOCH = "1700000000"  # SOURCE_DATE_EPOCH: any one time, so that the builds of a run are alike
 TIMEOUT = 120.0  # seconds for a container; builds have ten times as much
 
 STORAGE = """\
@@ -156,14 +157,16 @@ class Engine:
         self._keep = folder is not None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="netinit-image-"))
         self.folder.mkdir(exist_ok=True)
+        self._sources = self._copy_sources()
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder))
         (self.folder / "containers.conf").write_text(CONTAINERS)
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment in which podman uses this storage."""
-        own = {"CONTAINERS_STORAGE_CONF": f"{self.folder}/storage.conf", "CONTAINERS_CONF": f"{self.folder}/containers.conf"}
-        return {**os.environ, **own}
+        settings = {"STORAGE_CONF": "storage.conf", "CONF": "containers.conf"}
+        own = {f"CONTAINERS_{key}": str(self.folder / name) for key, name in settings.items()}
+        return {**os.environ, **own, "SOURCE_DATE_EPOCH": EPOCH}
 
     def podman(self, *arguments: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
         """What a podman command said; RuntimeError with its last lines where it failed."""
@@ -190,7 +193,10 @@ class Engine:
         flags = ["--pull=never", "--isolation=chroot", "--network=host", *more]
         if CERTIFICATES.is_dir():
             flags.append(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro")
-        self._do(["make", "-C", str(ROOT), "image", f"IMAGE={name}", "ENGINE=podman", f"IMAGE_FLAGS={' '.join(flags)}"], 10 * TIMEOUT)
+        self._do(
+            ["make", "-C", str(self._sources), "image", "ENGINE=podman", f"IMAGE={name}", f"IMAGE_FLAGS={' '.join(flags)}"],
+            10 * TIMEOUT,
+        )
         return Image(self, name)
 
     def unpack(self, image: Image, folder: Path) -> Path:
@@ -210,6 +216,15 @@ class Engine:
         self.podman("image", "unmount", "--all", "--force")
         subprocess.run(["umount", "--quiet", str(self.folder / "graph" / "overlay")], check=False)  # podman's bind mount
         shutil.rmtree(self.folder)
+
+    def _copy_sources(self) -> Path:
+        """What the image is built of, as it is now: one state for every build of this engine."""
+        folder = self.folder / "sources"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(ROOT / "netinit", folder / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml"):
+            shutil.copy2(ROOT / name, folder / name)
+        return folder
 
     def _do(self, command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

