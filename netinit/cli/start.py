@@ -21,12 +21,14 @@ from netinit.values import TRUE_WORDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
     from typing import Any, NoReturn
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
+PACKAGES = ("click", "yaml")  # that this process may want; nothing else is worth looking for again
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 _OBJECTS = 50_000  # more than a short command makes; Python's 700 looks for garbage a hundred times in vain
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
@@ -126,8 +128,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
 
 
 def _inject(values: dict[str, Any]) -> int:
-    _collect_garbage_seldom()
-    _find_package("yaml")
+    _prepare_for_more()
     from netinit.cli import inject_run
 
     return inject_run.run(values)
@@ -135,8 +136,7 @@ def _inject(values: dict[str, Any]) -> int:
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
     """Lets click read the command line; without click a `known` error is better than none."""
-    _collect_garbage_seldom()
-    _find_package("click")
+    _prepare_for_more()
     try:
         from netinit.cli import group
     except ImportError as error:
@@ -154,17 +154,27 @@ def _raise_privileges() -> None:
         return
 
 
-def _collect_garbage_seldom() -> None:
+def _prepare_for_more() -> None:
+    """Gets ready for commands that allocate, and import packages."""
     gc.enable()
     gc.set_threshold(_OBJECTS)
+    if sys.flags.no_site:
+        sys.meta_path.append(_InstalledPackages())
 
 
-def _find_package(name: str) -> None:
-    """Lets the package be imported when it is installed, also where -S left out the folder of installed packages."""
-    if not any(finder.find_spec(name, None) for finder in sys.meta_path):
+class _InstalledPackages:
+    """A finder (PEP 451) that comes last: where -S left out the folder of installed packages, it is added in need."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """The package's specification, or None: for every other module, and where it is not installed."""
+        if name not in PACKAGES:
+            return None
+        sys.meta_path.remove(self)
         import site
 
         site.main()
+        found = (finder.find_spec(name, None) for finder in sys.meta_path)
+        return next((spec for spec in found if spec is not None), None)
 
 
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:

@@ -6,7 +6,7 @@ that Kubernetes gives them.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import math
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, float):
         yield json_float(value)
     elif isinstance(value, bytes):
-        yield json_text(base64.b64encode(value).decode())
+        yield json_text(binascii.b2a_base64(value, newline=False).decode())
     elif isinstance(value, dict):
         keys = sorted(value) if sort else list(value)
         yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)

@@ -37,9 +37,21 @@ OWN = frozenset(
 SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]
 
 
-def imports(*command):
+# What injecting plain manifests adds to the standard library's share; everything here is written in C or needed by re and json.
+FOR_INJECTION = frozenset(
+    """
+    _collections _collections_abc _functools _json _operator _sre _typing binascii collections collections.abc copyreg enum functools itertools
+    json json.decoder json.encoder json.scanner keyword math operator re re._casefix re._compiler re._constants re._parser reprlib types
+    unicodedata
+    """.split(),  # noqa: SIM905 - as above
+)
+CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: {{ .Values.image | quote }}\n"
+POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - {name: c, image: i}\n"
+
+
+def imports(*command, words=SIDECAR):
     """What a command imports, by the interpreter's own account."""
-    done = subprocess.run([*command, *SIDECAR], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line.split("|") for line in done.stderr.splitlines() if line.startswith("import time:")]
     return {row[2].strip() for row in rows[1:]}
@@ -56,6 +68,35 @@ def test_a_plain_dry_run_imports_nothing_costly_either():
     loaded = imports(sys.executable, "-I", "-S", "-X", "importtime", MAIN, "-n")
     foreign = {name for name in loaded if not name.startswith("netinit")}
     assert foreign - CHEAP == set()
+
+
+@pytest.mark.parametrize("name", ["inject", "kube-inject"])
+def test_a_plain_injection_imports_neither_click_nor_yaml_nor_what_costs_like_them(name, tmp_path):
+    files = {"-f": POD, "--injectConfigFile": CONFIG, "--meshConfigFile": "defaultConfig:\n  concurrency: 2\n", "--valuesFile": '{"image": "x"}'}
+    words = [name]
+    for number, (flag, text) in enumerate(files.items()):
+        path = tmp_path / str(number)
+        path.write_text(text)
+        words += [flag, str(path)]
+    loaded = imports(sys.executable, "-I", "-S", "-X", "importtime", MAIN, words=words)
+    assert "netinit.inject.stream" in loaded
+    foreign = {name for name in loaded if not name.startswith("netinit")}
+    assert foreign - CHEAP - FOR_INJECTION == set(), "each costs milliseconds; import them where they are needed, or list them here"
+    assert FOR_INJECTION - loaded <= {"_typing", "unicodedata", "binascii"}, "no longer imported: take them off the list"
+
+
+def test_an_injection_with_unusual_flags_or_yaml_gives_the_same(tmp_path):
+    (tmp_path / "config").write_text(CONFIG)
+    (tmp_path / "plain.yaml").write_text(POD)
+    (tmp_path / "unusual.yaml").write_text(POD.replace("name: p", "name: &a p").replace("image: i", 'image: "i"'))
+    config = f"--injectConfigFile={tmp_path}/config"
+    lines = (["-f", f"{tmp_path}/plain.yaml"], [f"-f{tmp_path}/plain.yaml"], ["-f", f"{tmp_path}/unusual.yaml"])
+    texts = {
+        subprocess.run([sys.executable, "-I", "-S", MAIN, "inject", config, *words], capture_output=True, text=True, check=True, timeout=30).stdout
+        for words in lines
+    }
+    assert len(texts) == 1
+    assert "istio-proxy" in texts.pop()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 
 from netinit.inject.gotemplate.limits import check_size
@@ -176,14 +175,14 @@ def untitle(text: str) -> str:
 
 def encode_base64(text: str) -> str:
     """The text in base64."""
-    return base64.b64encode(to_bytes(text)).decode()
+    return binascii.b2a_base64(to_bytes(text), newline=False).decode()
 
 
 def decode_base64(text: str) -> str:
     """What the base64 text says; where it is none, the text of Go's complaint."""
     raw = text.replace("\r", "").replace("\n", "")
     try:
-        return from_bytes(base64.b64decode(raw, validate=True))
+        return from_bytes(binascii.a2b_base64(raw, strict_mode=True))
     except (binascii.Error, ValueError):
         return f"illegal base64 data at input byte {_first_bad_byte(text)}"
 
