@@ -87,6 +87,31 @@ def test_every_row_of_the_table_is_as_it_says(image: Image, backend: str, pod: P
     assert not wrong, "\n".join(wrong)
 
 
+LOOK = """
+import pathlib
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print("seccomp", status["Seccomp"].strip(), "no new privileges", status["NoNewPrivs"].strip(), "bounds", status["CapBnd"].strip())
+mounts = [line.split() for line in open("/proc/self/mounts")]
+print("root", mounts[0][3].split(",")[0], "writable", sorted(m[1] for m in mounts if m[3].startswith("rw") and not m[1].startswith(("/proc", "/dev", "/sys"))))
+for path in ("/x", "/tmp/x", "/run/x"):
+    try:
+        pathlib.Path(path).touch()
+    except OSError as error:
+        print(path, error.strerror)
+"""
+
+
+def test_the_containers_are_confined_as_kubernetes_does_it(image: Image, pod: Pod):
+    done = image.run(pod.pid, ["-I", "-S", "-c", LOOK], entrypoint=["/usr/bin/python3.11"], capabilities=("NET_ADMIN",))
+    assert done.stdout.splitlines() == [
+        "seccomp 2 no new privileges 1 bounds 0000000000001000",
+        "root ro writable []",
+        "/x Read-only file system",
+        "/tmp/x Read-only file system",
+        "/run/x Read-only file system",
+    ], done.stdout + done.stderr
+
+
 def test_without_net_admin_the_termination_log_has_the_same_line(image: Image, pod: Pod, tmp_path: Path):
     log = tmp_path / "termination-log"
     log.touch()
