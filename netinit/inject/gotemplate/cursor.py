@@ -22,6 +22,7 @@ __all__ = ["MAX_NESTING", "Cursor", "Source"]
 
 MAX_NESTING: Final = 100
 
+_SPACE: Final = lexer.SPACE
 _LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
 """The kinds behind which no token follows: they are taken again and again."""
 
@@ -60,15 +61,29 @@ class Cursor:
 
     def next(self) -> Token:
         """The next token, which is taken."""
-        token = self.peek()
+        shared = self.shared
+        at = shared.at
+        token = shared.tokens[at]
+        if at > shared.read:
+            shared.read = at
+            self.line = token.line
         if token.kind not in _LAST:
-            self.shared.at += 1
+            shared.at = at + 1
         return token
 
     def skip_space(self) -> Token:
         """The next token that is no blank; it is not taken."""
-        while (token := self.peek()).kind == lexer.SPACE:
-            self.shared.at += 1
+        shared = self.shared
+        at, tokens = shared.at, shared.tokens
+        token = tokens[at]
+        if token.kind == _SPACE:
+            while token.kind == _SPACE:
+                at += 1
+                token = tokens[at]
+            shared.at = at
+        if at > shared.read:
+            shared.read = at
+            self.line = token.line
         return token
 
     def next_word(self) -> Token:

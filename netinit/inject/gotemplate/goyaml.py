@@ -207,7 +207,7 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _text(text: str, indent: str) -> str:
-    if _REFUSED.search(text):
+    if ("\x7f" in text) if text.isascii() else _REFUSED.search(text):
         raise FunctionError("yaml: control characters are not allowed")
     special = (_UNPRINTABLE_ASCII if text.isascii() else re.compile(_UNPRINTABLE)).search(text)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:

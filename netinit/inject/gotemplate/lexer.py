@@ -74,6 +74,8 @@ _QUICK: Final = pattern(
 """The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
 _QUICK_START: Final = pattern(r"[\w \t\r\n.$\"]")
 """How a delimiter begins that could be taken for a token."""
+_GOES_ON: Final = frozenset((".", "+", "-"))
+"""What makes more of a number than the digits before."""
 _BLANKS: Final = pattern(r"[ \t\r\n]*")
 _NUMBER: Final = pattern(
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
@@ -230,7 +232,7 @@ class _Lexer:
 
     def cut_word(self, value: str) -> None:
         if "0" <= value[0] <= "9":
-            self.cut_number()
+            self.cut_number(value)
             return
         if not is_identifier_character(value[0]):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
@@ -285,14 +287,17 @@ class _Lexer:
         elif value == "|":
             self.take(PIPE, value)
         elif value in "+-.":
-            self.cut_number()
+            self.cut_number(value)
         elif value.isascii() and value.isprintable():
             self.take(CHAR, value)
         else:
             raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
 
-    def cut_number(self) -> None:
+    def cut_number(self, value: str) -> None:
         text, at = self.text, self.at
+        if value.isdigit() and value.isascii() and text[at + len(value) : at + len(value) + 1] not in _GOES_ON:
+            self.take(NUMBER, value)
+            return
         end = self.number_end(at, at)
         if text[end : end + 1] in ("+", "-"):
             end = self.number_end(at, end)

@@ -25,6 +25,8 @@ _ESCAPE: Final = pattern(
     r"|(?P<simple>[abfnrtv\\'\"]))"
 )
 _MAX_BYTE: Final = 0xFF
+_FEW_DIGITS: Final = 18
+"""Decimal digits that fit into 64 bits, whatever they are: nearly all numbers need no more than int()."""
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
@@ -159,6 +161,9 @@ class Number:
 
 def parse_number(text: str) -> Number:
     """The constant of the literal (a number or a character); raises ValueError with Go's words."""
+    if text.isdigit() and text.isascii() and len(text) <= _FEW_DIGITS and (text[0] != "0" or text == "0"):
+        value = int(text)
+        return Number(text, value, value, float(value))
     if text.startswith("'"):
         code = unquote_char(text)
         return Number(text, code, code, float(code))

@@ -42,6 +42,8 @@ def resolve(text: str) -> Any:
         return WORDS[text]
     if not text or text[0] not in _FIRST_OF_NUMBER or len(text) > _MAX_DIGITS:
         return text
+    if text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
+        return int(text)
     plain = text.replace("_", "") if text[0] != "." else text
     if TIMESTAMP.match(text):
         return text
