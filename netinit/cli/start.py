@@ -11,10 +11,8 @@ import gc
 import posix
 import sys
 
-from netinit.argv import is_flag, parse_flags, take_flags
 from netinit.errors import BackendUnavailableError, NetinitError, OptionError
 from netinit.logs import Log, write_termination_log
-from netinit.options import Options
 from netinit.records import Record
 from netinit.values import TRUE_WORDS
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from typing import Any, NoReturn
+
+    from netinit.options import Options
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -89,7 +89,7 @@ def read_call(argv: Sequence[str]) -> Call:
         return Call(program=f"{NAME} {ISTIO_NAME}", istio=True, apply=True, words=words[1:])
     if first == APPLY:
         return Call(program=f"{NAME} {APPLY}", istio=False, apply=True, words=words[1:])
-    if is_flag(first) and first not in OF_THE_GROUP:
+    if len(first) > 1 and first[0] == "-" and first not in OF_THE_GROUP:
         return Call(program=NAME, istio=False, apply=True, words=words)
     return Call(program=NAME, istio=False, apply=False, words=words)
 
@@ -111,6 +111,9 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if any(name in environ for name in COMPLETION_VARIABLES):
         return _ask_click(call, environ, None)
     if call.apply:
+        from netinit.argv import parse_flags
+        from netinit.options import Options
+
         try:
             texts = parse_flags(call.words)
         except OptionError as error:
@@ -179,6 +182,8 @@ class _InstalledPackages:
 
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
     """Tells the error that is being handled: as an event in the init container, else as plain lines."""
+    from netinit.argv import take_flags
+
     texts = take_flags(call.words).texts
     if call.apply:
         as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
