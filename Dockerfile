@@ -17,8 +17,8 @@ RUN apt-get update \
       python3-dev python3-pip python3-setuptools python3-wheel \
  && rm -rf /var/lib/apt/lists/*
 
-# A root with those files in a merged /usr, and a paragraph about each package where scanners look for it. Modules of
-# Python that want a library which is not there (OpenSSL, SQLite, readline) are left out.
+# A root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look for it.
+# Modules of Python that want a library which is not there (OpenSSL, SQLite, readline) are left out.
 WORKDIR /image
 # hadolint ignore=SC2086
 RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
@@ -27,7 +27,7 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
  && dpkg --listfiles $KEPT >/tmp/files \
  && sed --in-place --regexp-extended /tmp/files \
       --expression 's,^/((bin|lib|lib64|sbin)/),/usr/\1,' \
-      --expression '\,^/(usr/lib|usr/s?bin/(python3|ipset|ldconfig|nft|xtables|ip6?tables)|etc/(ld\.so|protocols|services)),!d' \
+      --expression '\,^/(usr/lib|usr/s?bin/(python3|ipset|ldconfig|nft|xtables|ip6?tables)|etc/(ld\.so|protocols|services)|usr/share/doc/[^/]+(/copyright)?$),!d' \
       --expression '\,/(binfmt.d|gconv|locale|systemd|python3.11/(curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo))(/|$),d' \
       --expression '\,/(lib-dynload/_?(ctypes_test|ossaudiodev|test|xx)|ip6?tables-apply|sitecustomize),d' \
       --expression 's,^/,,' \
@@ -35,10 +35,10 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
  && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
  && tar --extract --file /tmp/files.tar \
  && for module in usr/lib/python3.11/lib-dynload/*.so; do \
-      readelf --dynamic "$module" >/tmp/wanted; \
-      for library in $(sed --quiet 's/.*NEEDED.*\[\(.*\)\]/\1/p' /tmp/wanted); do \
+      readelf --dynamic "$module" >/tmp/dynamic && sed --quiet 's/.*NEEDED.*\[\(.*\)\]/\1/p' /tmp/dynamic >/tmp/wanted; \
+      while read -r library; do \
         [ -n "$(find usr/lib -name "$library")" ] || rm --force "$module"; \
-      done; \
+      done </tmp/wanted; \
     done \
  && for package in $KEPT; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
  && cp --dereference /etc/debian_version /etc/os-release etc \

@@ -178,6 +178,7 @@ class Engine:
             return
         archive = self.folder / "base.tar"
         left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")]
+        left_out.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
         self._do(
             [
                 "mmdebstrap", "--quiet", "--variant=minbase", "--include=usr-is-merged", *left_out,

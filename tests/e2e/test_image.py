@@ -151,6 +151,8 @@ def test_every_package_of_debian_is_named_for_scanners(files: Path):
     assert {"iptables", "nftables", "ipset", "libc6", "python3.11-minimal"} <= named
     assert all(re.search(r"^Version: \S", text, re.MULTILINE) for text in paragraphs)
     assert "bookworm" in (files / "etc/os-release").read_text()
+    without = [name for name in named if not (files / "usr/share/doc" / name / "copyright").is_file()]
+    assert not without, f"without a licence: {without}"
 
 
 # It starts quickly
