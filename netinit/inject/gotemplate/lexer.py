@@ -68,12 +68,16 @@ _QUICK: Final = pattern(
     |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
     |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
     |(?P<variable>\$[A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
-    |(?P<string>"(?:[^"\\\n]|\\[^\n])*")""",
+    |(?P<mark>[()|])
+    |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
+    |(?P<raw>`[^`]*`)""",
     re.VERBOSE,
 )
 """The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
-_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"]")
+_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"`()|]")
 """How a delimiter begins that could be taken for a token."""
+_OF_LINES: Final = frozenset((SPACE, RAW_STRING))
+"""What may hold line feeds."""
 _GOES_ON: Final = frozenset((".", "+", "-"))
 """What makes more of a number than the digits before."""
 _BLANKS: Final = pattern(r"[ \t\r\n]*")
@@ -187,7 +191,7 @@ class _Lexer:
         depth = 0
         while True:
             if self.quick:
-                self.cut_quickly()
+                depth = self.cut_quickly(depth)
             at = self.at
             if width := self.right_delimiter(at):
                 if depth:
@@ -207,18 +211,29 @@ class _Lexer:
             else:
                 getattr(self, f"cut_{kind}")(value)
 
-    def cut_quickly(self) -> None:
-        """Take tokens as long as they are simple."""
-        text, at, names, tokens = self.text, self.at, self.names, self.tokens
+    def cut_quickly(self, depth: int) -> int:
+        """Take tokens as long as they are simple; gives the depth of parentheses behind them."""
+        text, at, tokens = self.text, self.at, self.tokens
+        match, add, name = _QUICK.match, tokens.append, self.names.get
         line = self.line + text.count("\n", self.counted, at)
-        while found := _QUICK.match(text, at):
-            kind, value = found.lastgroup or "", found[0]
-            tokens.append(Token(names.get(value, kind), at, value, line))
-            if kind == SPACE:
+        while found := match(text, at):
+            kind, value = found.lastgroup, found[0]
+            if kind == "mark":
+                if value == ")" and not depth:
+                    break
+                depth += (value == "(") - (value == ")")
+                kind = value
+            elif kind == "identifier":
+                kind = name(value, IDENTIFIER)
+            elif kind == "raw":
+                kind = RAW_STRING
+            add(Token(kind, at, value, line))  # type: ignore[arg-type] # every alternative has a name
+            if kind in _OF_LINES:
                 line += value.count("\n")
             at = found.end()
         self.at = self.counted = at
         self.line = line
+        return depth
 
     def take(self, kind: str, value: str) -> None:
         self.add(kind, self.at, value)
