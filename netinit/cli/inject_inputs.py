@@ -190,20 +190,31 @@ def _mode_of(name: str) -> int | None:
 
 
 def _replace(name: str, text: str, mode: int) -> None:
-    import os
-
-    target = os.path.realpath(name)
-    folder, _, own = target.rpartition("/")
-    temporary = f"{folder}/.{own[:200]}.{os.getpid()}.{os.urandom(4).hex()}"  # tempfile takes 10 ms to import
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    target = _target_of(name)
+    folder, slash, own = target.rpartition("/")
+    temporary = (
+        f"{folder}{slash}.{own[:200]}.{posix.getpid()}.{posix.urandom(4).hex()}"  # tempfile takes 10 ms to import
+    )
+    handle = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+        with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read_text
             stream.write(text)
         posix.chmod(temporary, mode)
         posix.rename(temporary, target)
     except BaseException:
         posix.unlink(temporary)
         raise
+
+
+def _target_of(name: str) -> str:
+    """The file that is replaced: where the name is a symbolic link, what it leads to."""
+    try:
+        posix.readlink(name)
+    except OSError:  # the usual case: no link
+        return name
+    from os.path import realpath
+
+    return realpath(name)
 
 
 def _umask() -> int:
