@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from netinit.errors import InjectionError, ParseError
+from netinit.errors import ConfigError, InjectionError, ParseError
 from netinit.inject import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, Step, decide_manually
@@ -79,7 +79,7 @@ def _inject(
     for workload in workloads(tree):
         try:
             pod = _injected(workload, config, settings, namespace, notices)
-        except InjectionError as error:
+        except (InjectionError, ConfigError) as error:  # ConfigError: a template that was not parsed before is broken
             problems += [f"{workload.title}: {line}" for line in str(error).splitlines()]
             continue
         if pod is not None:

@@ -400,3 +400,15 @@ def test_a_long_stream_shows_its_progress_on_a_terminal(monkeypatch, capsys):
 
 def test_nothing_shows_progress_where_stderr_is_no_terminal():
     assert inject_run._progress("app.yaml") is None
+
+
+def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
+    (folder / "config").write_text(CONFIG + "  other: '{{ if }}'\n")
+    assert "istio-proxy" in output(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
+    asking = POD.replace("namespace: shop}", "namespace: shop, annotations: {inject.istio.io/templates: other}}")
+    (folder / "a.yaml").write_text(POD + "---\n" + asking)
+    result = run(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
+    assert isinstance(result.exception, InjectionError)
+    assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')
+    refused = run(check_inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
+    assert isinstance(refused.exception, ConfigError), "the check tells about every template"

@@ -94,6 +94,20 @@ def test_a_bad_configuration_is_refused_as_a_whole(source, message):
         load_config(source)
 
 
+def test_a_lazy_configuration_refuses_a_broken_template_when_a_pod_asks_for_it():
+    source = {"templates": {"sidecar": "", "other": "{{ if }}"}, "aliases": {"both": ["sidecar", "other"]}}
+    with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
+        load_config(source)
+    config = load_config(source, lazily=True)
+    assert inject_pod(POD, config)["spec"]["containers"][0]["name"] == "c"
+    assert (list(config.templates), len(config.templates), "other" in config.templates) == (["sidecar", "other"], 2, True)
+    for asked in ("other", "both"):
+        with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
+            inject_pod({**POD, "metadata": {"annotations": {"inject.istio.io/templates": asked}}}, config)
+    with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
+        load_config({**source, "defaultTemplates": ["both"]}, lazily=True)
+
+
 def templates(**sources):
     return load_config({"templates": sources, "defaultTemplates": ["one"], "aliases": {"both": ["one", "two"]}})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from pathlib import Path
 
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.inject.gotemplate import StringMap, Struct, Template, TemplateError, TypedList, istio, sprig
+from netinit.inject.gotemplate.builtins import BUILTINS
 from netinit.inject.gotemplate.goyaml import to_yaml
-from netinit.inject.gotemplate.values import Int32, Int64
+from netinit.inject.gotemplate.values import Function, Int32, Int64
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())
 """What sprig 3.2.3 and sigs.k8s.io/yaml 1.3 answered to random arguments: function, arguments, printed as %v|%T|%q."""
@@ -233,3 +236,39 @@ def floats_as_text(tree):
         except ValueError:
             return tree
     return float(tree) if type(tree) in (int, float) else tree
+
+
+class Sample:
+    def plain(self, count: int, text: str, *rest: bool) -> None: ...
+
+    @classmethod
+    def of_class(cls, share: float) -> None: ...
+
+    @staticmethod
+    def of_none(anything, *, quiet: bool = True) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "call",
+    [Sample().plain, Sample.plain, Sample.of_class, Sample.of_none, lambda: 0, lambda *rest: rest, lambda a, b=1: b, len, str.upper,
+     functools.partial(Sample.of_none), functools.wraps(Sample.of_none)(lambda *rest: rest), *[function.call for function in BUILTINS.values()],
+     *[function.call for function in sprig.FUNCTIONS.values()]],
+)  # fmt: skip
+def test_a_function_has_the_parameters_that_its_signature_tells(call):
+    types = {"int": "int", "str": "string", "float": "float64", "bool": "bool"}
+    parameters = inspect.signature(call).parameters.values()
+    wanted = [parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty]
+    rest = [parameter for parameter in parameters if parameter.kind == parameter.VAR_POSITIONAL]
+    found = Function.of(call)
+    assert len(found.params) == len(wanted)
+    assert (found.variadic is None) == (not rest)
+    for go_type, parameter in zip((*found.params, *filter(None, [found.variadic])), (*wanted, *rest), strict=True):
+        assert go_type == types.get(parameter.annotation, go_type)
+
+
+def test_a_function_that_wants_a_keyword_is_none_for_templates():
+    def wants(*, name):
+        return name
+
+    with pytest.raises(TypeError, match="a template cannot give the keyword argument 'name'"):
+        Function.of(wants)
