@@ -31,6 +31,7 @@ TEMPLATE = [
     "-b", "*", "-d", f"15090,15021,15020,{EXCLUDED_PORT}", "-o", str(EXCLUDED_PORT), "--dual-stack", "--redirect-dns",
 ]  # fmt: skip
 APP_USER, ROOT_USER = 1000, 0
+_ACCEPTED = rf"^listener\.0.0.0.0_({INBOUND_PORT}|{OUTBOUND_PORT})\.downstream_cx_total$"
 INBOUND, OUTBOUND = ("inbound",), ("outbound",)
 families = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
 protocols = pytest.mark.parametrize("udp", [True, False], ids=["UDP", "TCP"])
@@ -143,12 +144,7 @@ def bare(request: pytest.FixtureRequest, envoy: None) -> Iterator[MeshPod]:
 
 @families
 def test_without_the_init_container_nothing_meets_the_proxy(bare: MeshPod, family: int) -> None:
-    assert bare.client.fetch(POD[family]) == Answer("app", APP_USER, CLIENT[family])
-    assert bare.app.fetch(WORLD[family]) == Answer("outside", ROOT_USER, POD[family])
-    assert bare.app.fetch(WORLD[family], **to_service(family)) == Answer("outside", ROOT_USER, POD[family])
-    for udp in (True, False):
-        assert bare.app.resolve("shop.mesh", WORLD[family], udp=udp) == "the world knows shop.mesh"
-    assert not any(bare.envoy.stats(r"^listener\..*_150..\.downstream_cx_total").values())
+    check_out_of_service(bare, family)
 
 
 @families
@@ -283,6 +279,32 @@ def test_an_init_container_killed_half_way_is_finished_by_the_next(envoy, image,
         check_in_service(stage)
 
 
+@pytest.mark.parametrize(("backend", "mode"), [(backend, mode) for backend in BACKENDS for mode in MODES])
+def test_after_removing_the_pod_is_as_before_and_nothing_meets_the_proxy(envoy, image, resolv, backend, mode):
+    with unprogrammed(image, resolv, backend, mode) as stage:
+        before = state(stage.mesh.pod)
+        done = stage.run()
+        assert done.returncode == 0, done.stderr
+        check_in_service(stage)
+        done = stage.remove()
+        assert done.returncode == 0, done.stderr
+        check_same(state(stage.mesh.pod), before, "after remove")
+        for family in (4, 6):
+            check_out_of_service(stage.mesh, family)
+
+
+def check_out_of_service(mesh: MeshPod, family: int) -> None:
+    """Requests go straight, in both directions, and the proxy learns of none."""
+    before = mesh.envoy.stats(_ACCEPTED)
+    assert len(before) == 2, "one counter for each listener"
+    assert mesh.client.fetch(POD[family]) == Answer("app", APP_USER, CLIENT[family])
+    assert mesh.app.fetch(WORLD[family]) == Answer("outside", ROOT_USER, POD[family])
+    assert mesh.app.fetch(WORLD[family], **to_service(family)) == Answer("outside", ROOT_USER, POD[family])
+    for udp in (True, False):
+        assert mesh.app.resolve("shop.mesh", WORLD[family], udp=udp) == "the world knows shop.mesh"
+    assert mesh.envoy.stats(_ACCEPTED) == before
+
+
 def check_in_service(stage: Stage) -> None:
     """Requests go through the proxy in both directions and families, and the rules are as planned."""
     for family in (4, 6):
@@ -321,7 +343,7 @@ def check_alive(streams: Sequence) -> None:
 
 def connections(stage: Stage, port: int) -> int:
     """How many connections the proxy has accepted at this port."""
-    return sum(stage.mesh.envoy.stats(rf"^listener\.[^w]*_{port}\.downstream_cx_total").values())
+    return sum(stage.mesh.envoy.stats(rf"^listener\.0.0.0.0_{port}\.downstream_cx_total$").values())
 
 
 def to_service(family: int) -> dict[str, str]:
