@@ -85,7 +85,7 @@ def measure(work: Callable[[], Any], times: int) -> list[float]:
 
 
 STARTS = {"-m netinit": ["-m", "netinit"], "by path": ["-I", "-S", str(ROOT / "netinit" / "__main__.py")]}
-BUDGET = 8.0  # times a bare interpreter, in CPU time; the peer in Go takes 33 ms, which is 5.5 times
+BUDGET = 8.0  # times a bare interpreter, in CPU time
 
 
 def bench_command(arguments: list[str], documents: int, repeat: int, start: str = "-m netinit") -> float:

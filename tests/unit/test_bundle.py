@@ -12,6 +12,7 @@ import pytest
 import netinit
 
 PACKAGE = Path(netinit.__file__).parent
+SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 SHOW = "import sys; print(type(sys.modules['netinit.options'].__spec__.loader).__name__, file=sys.stderr)"
 
 
@@ -60,6 +61,15 @@ def test_a_source_that_changed_makes_the_whole_bundle_count_for_nothing(copy):
     source = copy / "netinit" / "rules" / "targets.py"
     source.write_text(source.read_text() + "\n# one more line\n")
     assert loader_of_options(copy)[0] == "SourceFileLoader"
+
+
+@pytest.mark.netns
+def test_a_start_reads_no_module_beside_the_bundle(copy):
+    command = ["unshare", "-n", sys.executable, "-I", "-S", "-v", str(copy / "netinit" / "__main__.py"), *SIDECAR]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    read = [line for line in done.stderr.splitlines() if line.startswith("# code object from") and "/netinit/" in line]
+    assert read == [], "import it in one of netinit.bundle.ROOTS"
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xe3\x00\x00", b"(\x03\x00\x00\x00NNN"])
