@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -87,6 +88,18 @@ def test_simple_trees_never_need_the_parser(tree):
 def test_deep_and_long_texts_are_left_to_the_parser_with_its_limits():
     for text in ("- " * 60 + "a", "".join(f"{' ' * n}a:\n" for n in range(60)), "a: " + "[" * 60 + "]" * 60, "a: " + "x" * 1_000_001):
         assert plain.read(text) is plain.UNREAD
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(f"k{number}: |\n  x\n" for number in range(70_000)), "- []\n" * 190_000, "- {a: [b, c], d:\n  'e'}\n" * 30_000, "- '" + "''" * 400_000 + "'\n",
+     "a: " + "[ " * 400_000, "- [\n" * 200_000, "- " * 400_000 + "a", "- a" + " #" * 400_000, " \n" * 400_000 + "a: b", 'a: "' + "\\" * 900_000, "a: |\n  x\n" + "\n" * 900_000],
+    ids=lambda text: text[:12].encode("unicode_escape").decode(),
+)  # fmt: skip
+def test_no_text_takes_it_long(text):
+    started = time.process_time()
+    plain.read(text)
+    assert time.process_time() - started < 3, "a text of the greatest length takes a second at most"
 
 
 def test_istios_own_files_need_no_parser(conformance):

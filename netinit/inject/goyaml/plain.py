@@ -136,7 +136,8 @@ class _Reader:
 
     def flow(self, text: str) -> Any:
         """The list or mapping in brackets that begins with this text, and may go on on the next lines."""
-        text = "\n".join((text, *self.lines[self.at + 1 : self.at + _MOST_LINES]))
+        if text[-1] not in "]}":
+            text = "\n".join((text, *self.lines[self.at + 1 : self.at + _MOST_LINES]))
         value, end = _flow(text, 0, 0)
         if _AFTER_FLOW.match(text, end) is None:
             raise _NotPlainError
@@ -152,9 +153,7 @@ class _Reader:
             raise _NotPlainError
         margin = " " * width
         end = start
-        for line in lines[start:]:
-            if not line.startswith(margin) and line.strip(" "):
-                break
+        while end < len(lines) and (lines[end].startswith(margin) or not lines[end].strip(" ")):
             end += 1
         open_ended = end == len(lines) and lines[-1] != ""  # no line feed behind the last line, so none in the text
         if open_ended and lines[-1][-1] == " ":
