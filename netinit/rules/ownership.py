@@ -43,10 +43,11 @@ def gather(listings: Iterable[Listing]) -> Evidence:
     for listing in listings:
         nat, mangle = listing.get(NAT), listing.get(MANGLE)
         if nat:
-            prerouting = [_plain(text) for text in nat.rules.get(PREROUTING, [])]
+            prerouting, output = _plain_rules(nat, PREROUTING), _plain_rules(nat, OUTPUT)
             virtual |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
-            excluded |= _excluded([_plain(text) for text in nat.rules.get(OUTPUT, [])], prerouting)
-        if mangle:
+            excluded |= _excluded(output, "-o", prerouting, "-i")
+        if mangle:  # on its own, since a killed run may have changed one table and not the other
+            excluded |= _excluded(_plain_rules(mangle, PREROUTING), "-i", _plain_rules(mangle, OUTPUT), "-o")
             for chain in OWNED_CHAINS & set(mangle.rules):
                 marks |= {
                     _word_after(text, option)
@@ -62,7 +63,7 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
     for name, table in listing.items():
         present = holds_ours(table)
         for chain in BUILTIN_CHAINS:
-            texts = [_plain(text) for text in table.rules.get(chain, ())]
+            texts = _plain_rules(table, chain)
             if not texts:
                 continue
             found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
@@ -121,6 +122,10 @@ def target_of(text: str) -> str:
     return ""
 
 
+def _plain_rules(table: ListedTable, chain: str) -> list[str]:
+    return [_plain(text) for text in table.rules.get(chain, ())]
+
+
 def _plain(text: str) -> str:
     """The rule without its comment: comments change nothing that a rule does."""
     before, found, rest = text.partition("-m comment --comment ")
@@ -134,15 +139,15 @@ def _plain(text: str) -> str:
     return before + rest.partition(" ")[2]
 
 
-def _excluded(output: list[str], prerouting: list[str]) -> set[str]:
-    """Interfaces of `-o X -j RETURN` right before our jump in OUTPUT that PREROUTING spares as well."""
+def _excluded(jumping: list[str], option: str, confirming: list[str], other: str) -> set[str]:
+    """Interfaces X of `OPTION X -j RETURN` right before our jump in one chain that another chain spares as well."""
     found = set()
-    for index, text in enumerate(output):
-        if target_of(text) != "ISTIO_OUTPUT":
+    for index, text in enumerate(jumping):
+        if target_of(text) not in OWNED_CHAINS:
             continue
-        for before in reversed(output[:index]):
-            name = _word_after(before, "-o ")
-            if before != f"-o {name} -j RETURN" or f"-i {name} -j RETURN" not in prerouting:
+        for before in reversed(jumping[:index]):
+            name = _word_after(before, f"{option} ")
+            if before != f"{option} {name} -j RETURN" or f"{other} {name} -j RETURN" not in confirming:
                 break
             found.add(name)
     return found

@@ -98,3 +98,22 @@ def test_a_killed_change_is_finished_by_the_next_one(pod):
         end(process)
         apply_in(pod, new)
         check_same(forget_priority(state(pod)), wanted, f"kill {number}")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_change_killed_between_two_tables_leaves_nothing_behind(pod, variant):
+    """The killed run spared eth9 in the table mangle already and in nat not yet; the next one knows nothing of eth9."""
+    needs(variant)
+    options = Options.from_argv([*TPROXY, "--backend", variant])
+    clean = state(pod)
+    apply_in(pod, options)
+    wanted = state(pod)
+    for family in ("iptables", "ip6tables"):
+        for chain, option in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
+            command = [variant.replace("iptables", family), "-t", "mangle", "-I", chain, "1", option, "eth9", "-j", "RETURN"]
+            pod.run(command, check=True)
+
+    apply_in(pod, options.replace(reconcile=True))
+    check_same(state(pod), wanted, "the rules of the killed change")
+    remove_in(pod, options)
+    check_same(state(pod), clean, "removed")
