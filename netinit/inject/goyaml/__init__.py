@@ -7,14 +7,13 @@ Laws:
 - `load(dump(tree)) == tree`, for PyYAML's reader as well: what either of them would take for another type is quoted.
 - No input takes more than the limits allow: depth, nodes, and nodes made by aliases ("billion laughs").
 
-The plain YAML of manifests is read by `plain`, which gives up at anything else; then, and for every error, `events`
-reads the text through PyYAML, which takes 10 ms to import.
+Reading goes through PyYAML, with libyaml where it has it (`events`); importing it takes 10 ms, so that is done by the first
+who reads.
 """
 
 from __future__ import annotations
 
 from netinit.errors import ParseError
-from netinit.inject.goyaml import plain
 from netinit.inject.goyaml.writer import dump
 
 TYPE_CHECKING = False
@@ -38,9 +37,6 @@ def load(text: str) -> Any:
 
 def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
     """`load`, and a sentence for every key that stands twice in its mapping (the last one counts, as in Go)."""
-    tree = plain.read(text)
-    if tree is not plain.UNREAD:
-        return tree, ()
     from netinit.inject.goyaml import events
 
     builder = events.build(text)
