@@ -35,7 +35,7 @@ def init_container(
     container["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "privileged": False,
-        "readOnlyRootFilesystem": False,
+        "readOnlyRootFilesystem": True,
         "runAsGroup": 0,
         "runAsNonRoot": False,
         "runAsUser": 0,

@@ -76,6 +76,12 @@ def test_an_example_names_the_image_of_this_version(path):
     assert not stale, f"examples/{path.name} names netinit:{', '.join(stale)}; this is {netinit.__version__}"
 
 
+def test_the_image_and_the_default_configuration_name_this_version():
+    assert set(re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {netinit.__version__}
+    values = yaml.safe_load((ROOT / "netinit" / "data" / "injection-values.yaml").read_text())
+    assert values["global"]["proxy_init"]["image"] == f"netinit:{netinit.__version__}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_files_that_an_example_mentions_exist(path):
     mentioned = set(re.findall(r"\b[a-z]+(?:-[a-z]+)*\.yaml\b", path.read_text())) - {"envoy.yaml", "app.yaml"}
