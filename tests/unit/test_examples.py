@@ -16,7 +16,8 @@ from netinit.podfile import read_pod
 from netinit.simulate.lint import lint
 from podsecurity import containers, offences
 
-FOLDER = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PODS = ["pod.yaml", "native-sidecar.yaml"]
 
