@@ -24,15 +24,11 @@ def summarise(failure: NetinitError) -> str:
 
 
 def _lines() -> list[str]:
-    missing = [
-        name
-        for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("NET_RAW", detect.CAP_NET_RAW))
-        if not detect.has_capability(number)
-    ]
+    missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure says so itself
     lines = []
     if missing:
         lines.append(
-            f"{' and '.join(missing)} missing: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
+            "NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift wants an SCC"
         )
     have = [name for name in (detect.NFT, detect.LEGACY) if detect.programs(name, IPV4).restore]

@@ -220,11 +220,11 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     told = []
     monkeypatch.setattr("netinit.cli.start.apply", refuse)
     monkeypatch.setattr("netinit.cli.start.write_termination_log", told.append)
-    monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_ADMIN)
+    monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
     assert run_program(["istio-iptables"], {}) == 1
     for text in (capsys.readouterr().err, *told):
         assert "no backend works here:" in text
-        assert "doctor: NET_ADMIN missing: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
+        assert "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
     assert len(told) == 1
 
 
