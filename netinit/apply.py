@@ -225,7 +225,7 @@ def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): run the init container as user 0 with securityContext.capabilities.add: [NET_ADMIN]"
+            f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
         )
     if not detect.has_capability(detect.CAP_NET_RAW) and all(failure.startswith(_LEGACY) for failure in failures):
         return BackendUnavailableError(

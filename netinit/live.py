@@ -13,6 +13,7 @@ from netinit import backends
 from netinit.backends import ipset
 from netinit.errors import BackendUnavailableError
 from netinit.host import detect, netlink, netns, run
+from netinit.host.privileges import raise_permitted
 from netinit.options import Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
@@ -58,6 +59,7 @@ def inside(options: Options, action: Callable[[], Result]) -> Result:
 
 
 def _read_here(options: Options) -> LiveRules:
+    raise_permitted()
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}

@@ -59,8 +59,6 @@ def main() -> NoReturn:
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """The exit code of a command line, program name first; errors have been told on stderr."""
     call = read_call(argv)
-    if posix.geteuid():
-        _raise_privileges()
     try:
         code = _dispatch(call, environ)
         _flush()
@@ -145,16 +143,6 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
     except ImportError as error:
         raise known or NetinitError(f"this command wants the Python package click ({error}); install it") from None
     return group.run(call.program, call.words, environ, alone=call.apply)
-
-
-def _raise_privileges() -> None:
-    """Makes use of capabilities that the interpreter's file gives, as in the image. Refused, they are missed later, and told."""
-    from netinit.host.privileges import raise_permitted
-
-    try:
-        raise_permitted()
-    except OSError:
-        return
 
 
 def _prepare_for_more() -> None:

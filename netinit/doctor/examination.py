@@ -11,6 +11,7 @@ from netinit.doctor.trials import CAPTURE, FEATURES, Trial, needed_features, try
 from netinit.errors import LabError, NetinitError
 from netinit.host import detect
 from netinit.host.netns import read_text
+from netinit.host.privileges import raise_permitted
 from netinit.live import inside
 from netinit.options import AUTO, Options
 from netinit.rules.network import Family
@@ -48,6 +49,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
 
 def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Examination:
+    raise_permitted()
     settled = detect.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)

@@ -20,19 +20,28 @@ _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 def raise_permitted() -> tuple[int, ...]:
     """The capabilities that were put into effect now, of this process and of programs that it starts.
 
-    None of them for root, whose programs have them anyway. OSError when the kernel or a seccomp profile refuses.
+    None for root, whose programs have them anyway; none where the kernel or a seccomp profile refuses: whoever wants one
+    then tells that it is missing.
     """
     if posix.geteuid() == 0:
         return ()
     sets = read_sets()
-    wanted = tuple([number for number in WANTED if sets["CapPrm"] >> number & 1 and not sets["CapAmb"] >> number & 1])
-    if wanted:
+    permitted, ambient = sets.get("CapPrm", 0), sets.get("CapAmb", 0)
+    wanted = tuple([number for number in WANTED if permitted >> number & 1 and not ambient >> number & 1])
+    if not wanted:
+        return ()
+    try:
         _raise(sets, wanted)
+    except OSError:
+        return ()
     return wanted
 
 
 def read_sets() -> dict[str, int]:
-    """The capability sets of this process by the names of proc(5): CapInh CapPrm CapEff CapBnd CapAmb."""
+    """The capability sets of this process by the names of proc(5): CapInh CapPrm CapEff CapBnd CapAmb, as far as told.
+
+    Some kernels tell only some of them (gVisor has no CapAmb), and without /proc there are none.
+    """
     lines = [line.split() for line in read_text("/proc/self/status").splitlines() if line.startswith("Cap")]
     return {name.rstrip(":"): int(bits, 16) for name, bits in lines}
 
@@ -47,7 +56,7 @@ def _raise(sets: dict[str, int], numbers: tuple[int, ...]) -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     bits = sum(1 << number for number in numbers)
-    words = [sets["CapEff"] | bits, sets["CapPrm"], sets["CapInh"] | bits]
+    words = [sets.get("CapEff", 0) | bits, sets["CapPrm"], sets.get("CapInh", 0) | bits]
     halves = [word & 0xFFFFFFFF for word in words] + [word >> 32 for word in words]
     header, data = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)(*halves)
     _check(ctypes, libc.capset(header, data))

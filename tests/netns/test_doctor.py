@@ -110,7 +110,7 @@ def test_without_net_admin_one_finding_says_so(pod):
     assert code == 1
     assert messages(answer) == ["this is root, but without NET_ADMIN: no rule can be programmed"]
     failed = run_tool(pod, *REDIRECT, prefix=without("net_admin"))
-    assert "NET_ADMIN is missing (uid 0): run the init container as user 0" in failed.stderr
+    assert "NET_ADMIN is missing (uid 0): run the init container with securityContext" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
 
 

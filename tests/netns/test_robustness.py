@@ -269,7 +269,7 @@ def test_without_privileges_one_line_says_so(pod):
         for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
             failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
             assert failed.returncode == 1
-            assert "NET_ADMIN is missing (uid 65534): run the init container as user 0" in failed.stderr, failed.stderr
+            assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, failed.stderr
             assert len(failed.stderr.splitlines()) == 1, failed.stderr
 
 
