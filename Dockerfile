@@ -18,7 +18,11 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 # A root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look for it.
-# Modules of Python that want a library which is not there (OpenSSL, SQLite, readline) are left out.
+# The expressions of sed, in order: paths as the merged /usr has them; only programs, libraries, Python, what they read in
+# /etc, and licences; no tables of locales, no parts of Python for terminals, tests and documents; nothing that wants a shell;
+# relative paths. Modules of Python that want a library which is not there (OpenSSL, SQLite, readline) are left out.
+# The interpreter's capabilities are permitted, not effective: root does not need them, and for another user netinit raises
+# them where the container may have them.
 WORKDIR /image
 # hadolint ignore=SC2086
 RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
@@ -34,6 +38,7 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
  && sort --unique --output /tmp/files /tmp/files \
  && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
  && tar --extract --file /tmp/files.tar \
+ && cp --archive --parents /usr/share/common-licenses . \
  && for module in usr/lib/python3.11/lib-dynload/*.so; do \
       readelf --dynamic "$module" >/tmp/dynamic && sed --quiet 's/.*NEEDED.*\[\(.*\)\]/\1/p' /tmp/dynamic >/tmp/wanted; \
       while read -r library; do \
@@ -49,7 +54,6 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib
  && ln -s ../lib/netinit/netinit/__main__.py usr/bin/netinit \
  && ln -s ../lib/netinit/netinit/__main__.py usr/bin/istio-iptables \
  && ln -s python3.11 usr/bin/python3 \
-# Permitted, not effective: user 0 needs them not; another user's netinit raises them where the container may have them.
  && setcap cap_net_admin,cap_net_raw=p usr/bin/python3.11
 
 # ---- the Python packages, in a layer before the sources
@@ -71,6 +75,7 @@ RUN update-ca-certificates >/dev/null 2>&1 \
 # ---- netinit, compiled, its start in one file
 FROM libraries AS package
 ARG VERSION=0.1.0
+# The time of the files, in seconds: 1980-01-01, the earliest that an archive can hold, where the build does not say.
 ARG SOURCE_DATE_EPOCH=315532800
 COPY LICENSE README.md ./
 COPY netinit netinit
@@ -80,7 +85,8 @@ RUN python3 -m pip install --no-compile --no-deps --no-build-isolation . \
  && find /usr/lib/netinit -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} + \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/netinit \
  && PYTHONPATH=/usr/lib/netinit python3 -P -m netinit.bundle \
- && test "$(PYTHONPATH=/usr/lib/netinit python3 -P -c 'import netinit; print(netinit.__version__)')" = "$VERSION"
+ && PYTHONPATH=/usr/lib/netinit python3 -P -c "import sys, netinit; netinit.__version__ == '$VERSION' \
+      or sys.exit('these sources are netinit ' + netinit.__version__ + '; the build was told VERSION=$VERSION')"
 
 # ---- the image
 FROM scratch

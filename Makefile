@@ -52,25 +52,25 @@ ENGINE ?= $(notdir $(firstword $(shell command -v podman docker 2>/dev/null)))
 IMAGE ?= netinit:$(VERSION)
 SBOM ?= dist/netinit-$(VERSION).cdx.json
 COMMIT ?= $(shell git log -1 --format=%H 2>/dev/null)
-export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)# 1980-01-01, the earliest in an archive
+image sbom: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 
 image: ## build the image with podman or docker; IMAGE=name:tag
-	@$(if $(ENGINE),,echo "neither podman nor docker is installed"; exit 1)
-	@$(ENGINE) build $(if $(filter podman,$(ENGINE)),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
+	@$(if $(ENGINE),,echo "neither podman nor docker is installed; as root: apt-get install podman"; exit 1)
+	@$(ENGINE) build $(if $(filter podman,$(notdir $(ENGINE))),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(COMMIT) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
-	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	container=$$($(ENGINE) create $(IMAGE) --version); \
+	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \
+	trap 'rm -rf "$$folder"; $(ENGINE) rm "$$container" >/dev/null' EXIT; \
 	$(ENGINE) export "$$container" | tar --extract --directory "$$folder"; \
-	$(ENGINE) rm "$$container" >/dev/null; \
 	mkdir -p "$(dir $(SBOM))"; \
 	$(BIN)/python tests/e2e/sbom.py "$$folder" "$(SBOM)"; \
 	echo "$(SBOM)"
 
 image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
 	@$(if $(ROOT),,echo "make image-test wants root: it makes containers and network namespaces"; exit 1)
-	@$(MAKE) system PROGRAMS="podman runc mmdebstrap"
+	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES=debian-archive-keyring
 	@$(MAKE) $(E2E)
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
 
@@ -87,6 +87,7 @@ system:
 	command -v ip >/dev/null || missing+=(iproute2); \
 	command -v dot >/dev/null || missing+=(graphviz); \
 	command -v gcc >/dev/null || missing+=(gcc); \
+	for package in $(PACKAGES); do dpkg-query --status $$package >/dev/null 2>&1 || missing+=($$package); done; \
 	for program in $(PROGRAMS); do command -v $$program >/dev/null || missing+=($$program); done; \
 	command -v $(PYTHON) >/dev/null || missing+=(python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
