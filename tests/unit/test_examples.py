@@ -77,6 +77,12 @@ def test_an_example_names_the_image_of_this_version(path):
     assert not stale, f"examples/{path.name} names netinit:{', '.join(stale)}; this is {netinit.__version__}"
 
 
+@pytest.mark.parametrize("path", [*FILES, ROOT / "README.md"], ids=lambda path: path.name)
+def test_a_helm_command_never_upgrades_istio_by_the_way(path):
+    commands = re.findall(r"\bhelm (?:install|upgrade) [^\n`]*", path.read_text())
+    assert not [command for command in commands if "--version " not in command]
+
+
 def test_the_image_and_the_default_configuration_name_this_version():
     assert set(re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {netinit.__version__}
     values = yaml.safe_load((ROOT / "netinit" / "data" / "injection-values.yaml").read_text())
