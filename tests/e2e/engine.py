@@ -1,30 +1,33 @@
-"""Builds and runs the image with podman and runc, in storage of its own: no registry, no running engine, nobody's images.
+"""Builds the image with podman, in storage of its own: no registry, no running engine, nobody's images or settings.
 
 The base is made by mmdebstrap from Debian's packages and imported under the name that the Dockerfile asks for.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from containers import TIMEOUT, Image
+from leftovers import FOLDER, end_cgroups, remove_folder, sweep, unmount
+
+__all__ = ["BUILDING", "COMMIT", "ROOT", "Engine", "find_obstacle"]
 
 ROOT = Path(__file__).parents[2]
 BASE = "debian:bookworm-slim"
 LOCAL = "localhost/netinit"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")  # of the building network, used while building alone
 PROGRAMS = ("podman", "runc", "mmdebstrap")
-NET_ADMIN, NET_RAW = "NET_ADMIN", "NET_RAW"
+PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 EPOCH = "1700000000"  # SOURCE_DATE_EPOCH: any one time, so that the builds of a run are alike
-TIMEOUT = 120.0  # seconds for a container; builds have ten times as much
+COMMIT = "c0ffee" * 6 + "c0de"  # copied sources have no history
+BUILDING = 280.0  # seconds for the base, and for the image: together less than conftest.py gives a test with its fixtures
 
 STORAGE = """\
 [storage]
@@ -32,145 +35,63 @@ driver = "overlay"
 graphroot = "{folder}/graph"
 runroot = "{folder}/run"
 """
-# Limits that a root without SYS_RESOURCE may set; no systemd and no journal are asked for.
+# Limits that a root without SYS_RESOURCE may set; no systemd and no journal are asked for. tmp_dir and locks in files keep
+# it apart from a podman that is used here; labels would have to fit the policy of a machine with SELinux.
 CONTAINERS = """\
 [containers]
 default_ulimits = ["nofile=1024:4096", "nproc=1024:2048"]
+label = false
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+lock_type = "file"
 runtime = "runc"
+tmp_dir = "{folder}/libpod"
 """
+# What would lead podman elsewhere, or make to other variables than those given here.
+FOREIGN = ("BUILDAH_", "CONTAINER", "MAKE", "MFLAGS", "STORAGE_")
+
+_numbers = itertools.count()
 
 
 def find_obstacle() -> str | None:
     """Why no image can be built and run here; None where it can."""
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if os.geteuid():
         return "building and running the image wants root"
     return f"not installed: {' '.join(missing)} (make image-test installs them)" if missing else None
 
 
-@dataclass(frozen=True)
-class Confinement:
-    """What a container may do, as a pod's securityContext says it. The default is what Istio's template gives."""
+class Engine:
+    """podman with storage and settings of its own in a folder; nothing is left of a temporary one after `close`.
 
-    user: str = "0:0"
-    capabilities: Sequence[str] = (NET_ADMIN, NET_RAW)
-    escalation: bool = False  # allowPrivilegeEscalation
-    bounding_only: bool = False  # as Docker has it for users other than root; containerd and CRI-O permit them, too
-    mounts: Mapping[str, Path] = field(default_factory=dict)  # path in the container -> path here, writable
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-class Image:
-    """A built image, and its containers: configured as podman does it, run by runc in a pod's network namespace.
-
-    Like Kubernetes' they have a read-only root, no temporary file systems, podman's default seccomp profile (the same
-    as containerd's RuntimeDefault in what netinit uses) and never ambient capabilities.
+    `name` is that of this engine in this process; those of its cgroups and of runc's containers begin with it.
     """
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self.engine = engine
-        self.name = name
-        self._count = itertools.count()
-
-    def run(
-        self,
-        pid: int,
-        arguments: Sequence[str],
-        *,
-        entrypoint: Sequence[str] = (),
-        **confinement: object,
-    ) -> subprocess.CompletedProcess[str]:
-        """What `<image> <arguments>` said and returned, in the network namespace of process `pid`."""
-        process = self.start(pid, arguments, entrypoint=entrypoint, **confinement)
-        output, errors = process.communicate(timeout=TIMEOUT)
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def start(
-        self,
-        pid: int,
-        arguments: Sequence[str],
-        *,
-        entrypoint: Sequence[str] = (),
-        **confinement: object,
-    ) -> subprocess.Popen[str]:
-        """The same, still running: runc's process, which forwards signals and ends with the container's exit code."""
-        return subprocess.Popen(
-            self.command(pid, arguments, entrypoint=entrypoint, **confinement),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def command(
-        self, pid: int, arguments: Sequence[str], *, entrypoint: Sequence[str] = (), **confinement: object
-    ) -> list[str]:
-        """The command line that runs it: runc with a bundle of its own."""
-        limits = Confinement(**confinement)  # type: ignore[arg-type]
-        config = json.loads(json.dumps(self._template))
-        name = f"netinit-{os.getpid()}-{next(self._count)}"
-        uid, _, gid = limits.user.partition(":")
-        names = [f"CAP_{name}" for name in limits.capabilities]
-        sets = ("bounding",) if limits.bounding_only else ("bounding", "effective", "permitted")
-        process = config["process"]
-        process["args"] = [*(entrypoint or self.configuration["Entrypoint"]), *arguments]
-        process["user"] = {"uid": int(uid), "gid": int(gid)}
-        process["capabilities"] = dict.fromkeys(sets, names)
-        process["noNewPrivileges"] = not limits.escalation
-        process["env"] += [f"{key}={value}" for key, value in limits.environment.items()]
-        config["mounts"] += [
-            {"destination": inside, "source": str(outside), "type": "bind", "options": ["bind", "rw"]}
-            for inside, outside in limits.mounts.items()
-        ]
-        config["linux"]["cgroupsPath"] = f"/{name}"
-        for namespace in config["linux"]["namespaces"]:
-            if namespace["type"] == "network":
-                namespace["path"] = f"/proc/{pid}/ns/net"
-        bundle = self.engine.folder / "bundles" / name
-        bundle.mkdir(parents=True)
-        (bundle / "config.json").write_text(json.dumps(config))
-        return ["runc", "--root", str(self.engine.folder / "runc"), "run", "--bundle", str(bundle), name]
-
-    @functools.cached_property
-    def configuration(self) -> dict[str, Any]:
-        """What the image says of itself: User, Entrypoint, Env, Labels."""
-        found: dict[str, Any] = json.loads(self.engine.podman("image", "inspect", self.name).stdout)[0]["Config"]
-        return found
-
-    @functools.cached_property
-    def _template(self) -> dict[str, Any]:
-        """The configuration that podman writes for a container (OCI runtime specification); its root stays mounted."""
-        flags = ["--pull=never", "--network=ns:/proc/self/ns/net", "--no-hosts", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-        flags += ["--read-only", "--read-only-tmpfs=false"]
-        identity = self.engine.podman("create", *flags, self.name, "--version").stdout.strip()
-        self.engine.podman("init", identity)
-        found = next(self.engine.folder.glob(f"graph/*-containers/{identity}/userdata/config.json"))
-        config: dict[str, Any] = json.loads(found.read_text())
-        config.pop("hooks", None)  # podman's own
-        return config
-
-
-class Engine:
-    """podman with storage and settings of its own in a folder; nothing is left of a temporary one after `close`."""
-
     def __init__(self, folder: Path | None = None) -> None:
+        sweep()
+        self.name = f"netinit-{os.getpid()}-{next(_numbers)}"
+        self._containers = itertools.count()
         self._keep = folder is not None
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="netinit-image-"))
-        self.folder.mkdir(exist_ok=True)
-        self._sources = self._copy_sources()
+        self.folder = (folder or Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))).resolve()
+        for part in (".", "tmp"):
+            (self.folder / part).mkdir(exist_ok=True)
+        self.sources = self._copy_sources()
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder))
-        (self.folder / "containers.conf").write_text(CONTAINERS)
+        (self.folder / "containers.conf").write_text(CONTAINERS.format(folder=self.folder))
+        self.runc = ("runc", "--root", str(self.folder / "runc"))
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment in which podman uses this storage."""
+        """The environment in which podman, runc and mmdebstrap touch this folder alone."""
         settings = {"STORAGE_CONF": "storage.conf", "CONF": "containers.conf"}
         own = {f"CONTAINERS_{key}": str(self.folder / name) for key, name in settings.items()}
-        return {**os.environ, **own, "SOURCE_DATE_EPOCH": EPOCH}
+        own |= {"TMPDIR": str(self.folder / "tmp"), "PATH": PATH, "SOURCE_DATE_EPOCH": EPOCH}
+        return {key: text for key, text in os.environ.items() if not key.startswith(FOREIGN)} | own
 
-    def podman(self, *arguments: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
+    def podman(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What a podman command said; RuntimeError with its last lines where it failed."""
-        return self._do(["podman", *arguments], timeout)
+        return self.do(["podman", *arguments])
 
     def make_base(self) -> None:
         """Makes Debian's base, without documents, and gives it the name that the Dockerfile wants; a kept one is good."""
@@ -179,44 +100,72 @@ class Engine:
         archive = self.folder / "base.tar"
         left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")]
         left_out.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
-        self._do(
+        self.do(
             [
                 "mmdebstrap", "--quiet", "--variant=minbase", "--include=usr-is-merged", *left_out,
                 "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "bookworm", str(archive),
             ],
-            10 * TIMEOUT,
+            timeout=BUILDING,
         )  # fmt: skip
         self.podman("import", "--quiet", str(archive), BASE)
         archive.unlink()
 
     def build(self, name: str = LOCAL, *, more: Iterable[str] = ()) -> Image:
-        """Builds the image with the project's own command, from the base alone."""
+        """Builds the image of the copied sources with the project's own command, from the base alone."""
+        self.do(["make", "-C", str(self.sources), "image", f"COMMIT={COMMIT}", *self.variables(name, more)], timeout=BUILDING)
+        return Image(self, name)
+
+    def variables(self, name: str, more: Iterable[str] = ()) -> list[str]:
+        """What make must be told to build an image of this name here."""
         flags = ["--pull=never", "--isolation=chroot", "--network=host", *more]
         if CERTIFICATES.is_dir():
             flags.append(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro")
-        self._do(
-            ["make", "-C", str(self._sources), "image", "ENGINE=podman", f"IMAGE={name}", f"IMAGE_FLAGS={' '.join(flags)}"],
-            10 * TIMEOUT,
-        )
-        return Image(self, name)
+        return ["ENGINE=podman", f"IMAGE={name}", f"IMAGE_FLAGS={' '.join(flags)}"]
 
     def unpack(self, image: Image, folder: Path) -> Path:
         """The image's files in a folder, with owners, modes, times and capabilities."""
         mounted = self.podman("image", "mount", image.name).stdout.strip()
         try:
-            self._do(["cp", "--archive", f"{mounted}/.", str(folder)], TIMEOUT)
+            self.do(["cp", "--archive", f"{mounted}/.", str(folder)])
         finally:
             self.podman("image", "unmount", image.name)
         return folder
 
+    def name_container(self) -> str:
+        """A name that no other container has."""
+        return f"{self.name}-{next(self._containers)}"
+
+    def delete_container(self, name: str) -> None:
+        """The container, running or not, is gone; one that is not there is as good."""
+        self.do([*self.runc, "delete", "--force", name])
+
     def close(self) -> None:
-        """Removes containers, and unless a folder was given images and the storage itself."""
-        self.podman("rm", "--all", "--force")
-        if self._keep:
-            return
-        self.podman("image", "unmount", "--all", "--force")
-        subprocess.run(["umount", "--quiet", str(self.folder / "graph" / "overlay")], check=False)  # podman's bind mount
-        shutil.rmtree(self.folder)
+        """Removes containers, mounts and cgroups, and unless a folder was given images and the storage itself.
+
+        Each step is taken also when one before it fails; the failure is raised at the end.
+        """
+        with contextlib.ExitStack() as steps:  # the last comes first
+            if not self._keep:
+                steps.callback(remove_folder, self.folder)
+            steps.callback(unmount, self.folder)
+            steps.callback(shutil.rmtree, self.folder / "bundles", ignore_errors=True)
+            steps.callback(end_cgroups, f"{self.name}-")
+            steps.callback(self._delete_containers)
+            steps.callback(self.podman, "rm", "--all", "--force")
+
+    def do(self, command: Sequence[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
+        """What a command said in this engine's environment; RuntimeError with its last lines where it failed."""
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, check=False, env=self.environment, stdin=subprocess.DEVNULL
+        )
+        if done.returncode:
+            last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+            raise RuntimeError(f"{' '.join(command)}\nended with {done.returncode}:\n{last}")
+        return done
+
+    def _delete_containers(self) -> None:
+        for name in self.do([*self.runc, "list", "--quiet"]).stdout.split():
+            self.delete_container(name)
 
     def _copy_sources(self) -> Path:
         """What the image is built of, as it is now: one state for every build of this engine."""
@@ -226,13 +175,3 @@ class Engine:
         for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml"):
             shutil.copy2(ROOT / name, folder / name)
         return folder
-
-    def _do(self, command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, check=False, env=self.environment, stdin=subprocess.DEVNULL
-        )
-        if done.returncode:
-            last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-            raise RuntimeError(f"{' '.join(command)}\nended with {done.returncode}:\n{last}")
-        return done
-

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import netinit
-from engine import ROOT, Engine, Image
+from containers import Image
+from engine import COMMIT, ROOT, Engine
 from netinit.host.lab import Pod
 from netinit.host.privileges import WANTED
 

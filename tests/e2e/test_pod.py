@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from containers import Image
 from crash import run_and_kill
-from engine import Image
 from pod import CLIENT, EXCLUDED_PORT, LOOPBACK, OTHER, POD, WORLD, Answer, MeshPod, open_mesh_pod
 from programming import FOLDERS, TOOL, check_same, state, variant_of
 from sidecar import INBOUND_PORT, OUTBOUND_PORT, PASS, find_envoy

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import ROOT, Image
+from containers import Image
+from engine import ROOT
 from netinit.host.lab import Pod
 
 pytestmark = pytest.mark.netns
