@@ -131,6 +131,7 @@ DOCUMENTED = [
     '{{"put" | printf "%s%s" "out" | printf "%q"}}', '{{with "output"}}{{printf "%q" .}}{{end}}',
     '{{with $x := "output" | printf "%q"}}{{$x}}{{end}}', '{{with $x := "output"}}{{$x | printf "%q"}}{{end}}',
     "{{23 -}} < {{- 45}}", "{{/* a comment */}}x", "{{- /* trimmed */ -}}\n x", "{{-3}}", "{{- 3}}", "{{ -3 }}",
+    "{{range $k, $v := .m}}{{$k.a}}{{end}}", "{{range $k, $v := .m}}{{$v.a.b}}{{end}}", "{{range $i, $e := .l}}{{$i.a}}{{end}}",
     "{{range $i, $e := .l}}{{$i}}={{$e}};{{end}}", "{{range .em}}{{else}}none{{end}}", "{{range .im}}{{.}}{{end}}",
     "{{range 3}}{{.}}{{end}}", "{{range $i := 3}}{{$i}}{{end}}", "{{range $i, $j := 3}}{{end}}", "{{range .s}}{{end}}",
     "{{range .l}}{{if eq . 1}}{{continue}}{{end}}{{.}}{{break}}{{end}}", "{{break}}", "{{range .l}}{{else}}{{continue}}{{end}}",

@@ -211,8 +211,8 @@ class _Compiler:
         holder = frame.new_place()
         source = compile_pipe(frame, node.pipe)
         names = [variable.name for variable in node.pipe.variables]
-        if not node.pipe.assigns:
-            frame.hold_elements(len(names), holder)
+        if names and not node.pipe.assigns:
+            frame.hold_elements(holder)
         slots = [frame.find(name) for name in names]
         places = [slot.place for slot in slots if slot is not None]
         key_place = places[0] if len(places) > 1 else -1

@@ -43,10 +43,10 @@ class Frame:
         self.visible.append(slot)
         return slot
 
-    def hold_elements(self, count: int, holder: int) -> None:
-        """The last variables hold elements of the list or map at that place, whose type may be an interface."""
-        last = len(self.visible) - count
-        self.visible[last:] = [Slot(slot.name, slot.place, holder) for slot in self.visible[last:]]
+    def hold_elements(self, holder: int) -> None:
+        """The last variable holds elements of the list or map at that place, whose type may be an interface."""
+        last = self.visible[-1]
+        self.visible[-1] = Slot(last.name, last.place, holder)
 
     def new_place(self) -> int:
         """A place without a name."""
