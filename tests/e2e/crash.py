@@ -1,10 +1,9 @@
-"""Init containers that crash: killed as soon as they have changed anything."""
+"""Init containers that crash: killed, with all their processes, some time after they have started."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import time
@@ -12,89 +11,75 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from netinit.host.lab import Pod, list_rules
+from netinit.host.lab import Pod
 
-__all__ = ["run_and_kill"]
+__all__ = ["find_half", "run_and_kill"]
 
 _SECONDS = 60.0
-_ATTEMPTS = 5
-_KILLED = 128 + signal.SIGKILL
+_ATTEMPTS = 60
+_STEP, _SMALLEST_STEP = 0.008, 0.0004  # seconds
 Run = Callable[[], subprocess.CompletedProcess[str]]
 
 
-def run_and_kill(pod: Pod, backend: str, run: Run, undo: Run) -> None:
-    """Runs a container in the pod and kills all its processes at the first change of the pod's rules that shows.
+def find_half(pod: Pod, run: Run, look: Callable[[], str], *, before: str, after: str, undo: Callable[[], object]) -> float:
+    """Kills containers until one leaves neither the state before it nor the one after it; that state stays.
 
-    One that ends before it can be killed, on a busy machine, is undone, and another is tried. AssertionError when that
-    happens again and again.
+    Each is killed later than one that had changed nothing, earlier than one that had done all; `undo` brings the state
+    before it back. Returns the seconds after which the last one was killed. AssertionError when none is hit.
     """
+    delay, step = 3 * _STEP, _STEP
+    late = None
     for _ in range(_ATTEMPTS):
-        done = _try_to_kill(pod, backend, run)
-        if done.returncode == _KILLED:
-            return
-        assert done.returncode == 0, done.stderr
-        undone = undo()
-        assert undone.returncode == 0, undone.stderr
-    raise AssertionError(f"{_ATTEMPTS} containers ended before they could be killed")
+        run_and_kill(pod, run, delay)
+        seen = look()
+        if seen not in (before, after):
+            return delay
+        if late is not None and late != (seen == after):
+            step = max(step / 2, _SMALLEST_STEP)
+        late = seen == after
+        delay = max(0.0, delay - step if late else delay + step)
+        if late:
+            undo()
+    raise AssertionError(f"none of {_ATTEMPTS} killed containers left its work half done; the last was killed after {delay * 1e3:.1f} ms")
 
 
-def _try_to_kill(pod: Pod, backend: str, run: Run) -> subprocess.CompletedProcess[str]:
-    watch = _legacy_changes if backend in ("iptables-legacy", "libiptc") else _nft_changes
-    with watch(pod) as changed, ThreadPoolExecutor(1) as pool:
-        others = _inhabitants(pod)
+def run_and_kill(pod: Pod, run: Run, delay: float) -> None:
+    """Runs a container and kills it so many seconds after netinit has started, unless it ended before.
+
+    AssertionError when it fails by itself.
+    """
+    others = set(_inhabitants(pod))
+    with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)
-        deadline = time.monotonic() + _SECONDS
-        while not changed() and not running.done():
-            assert time.monotonic() < deadline, "the container changes nothing"
-        for pid in _inhabitants(pod) - others:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return running.result()
+        first = _await_newcomer(pod, others, running.done)
+        if first is not None:
+            try:
+                time.sleep(delay)
+                # It is number 1 of the container's own process namespace, with which all others go.
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(first, signal.SIGKILL)
+            finally:
+                os.close(first)
+        done = running.result()
+    assert done.returncode in (0, 128 + signal.SIGKILL), done.stderr
 
 
-@contextlib.contextmanager
-def _legacy_changes(pod: Pod) -> Iterator[Callable[[], bool]]:
-    """Whether the IPv4 rules of the older kernel interface are not what they were: it announces nothing."""
-    tables = Path(f"/proc/{pod.pid}/net/ip_tables_names")
-    registered, before = tables.read_text(), list_rules(pod, "iptables-legacy-save")
-
-    def changed() -> bool:
-        time.sleep(0.001)
-        return tables.read_text() != registered or list_rules(pod, "iptables-legacy-save") != before
-
-    yield changed
-
-
-@contextlib.contextmanager
-def _nft_changes(pod: Pod) -> Iterator[Callable[[], bool]]:
-    """Whether a transaction has changed the nft tables, which the kernel announces at once."""
-    with pod.popen(["nft", "monitor"]) as monitor:
-        try:
-            assert monitor.stdout is not None
-            descriptor = monitor.stdout.fileno()
-            heard = b""
-            for number in range(1000):  # until it is heard, the monitor may not listen yet
-                pod.run(["nft", f"add table ip overture{number}; delete table ip overture{number}"], check=True)
-                while not _is_end_of(heard, number) and select.select([descriptor], [], [], 0.1)[0]:
-                    heard += os.read(descriptor, 1 << 16)
-                if _is_end_of(heard, number):
-                    break
-            yield lambda: bool(select.select([descriptor], [], [], 0.01)[0])
-        finally:
-            monitor.kill()
+def _await_newcomer(pod: Pod, others: set[int], ended: Callable[[], bool]) -> int | None:
+    """A descriptor of netinit's process, not of runc's before it; None when it ended before it was seen."""
+    deadline = time.monotonic() + _SECONDS
+    while not ended():
+        assert time.monotonic() < deadline, "no container starts"
+        for pid in _inhabitants(pod):
+            with contextlib.suppress(OSError):
+                if pid not in others and Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
+                    return os.pidfd_open(pid)
+    return None
 
 
-def _is_end_of(heard: bytes, number: int) -> bool:
-    """Whether all that is told of this transaction was heard."""
-    return b"# new generation" in heard.partition(b"delete table ip overture%d\n" % number)[2]
-
-
-def _inhabitants(pod: Pod) -> set[int]:
-    """The processes whose network is the pod's."""
-    wanted = Path(f"/proc/{pod.pid}/ns/net").stat().st_ino
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
+def _inhabitants(pod: Pod) -> Iterator[int]:
+    """The processes whose network is the pod's, the youngest first."""
+    wanted = Path(f"/proc/{pod.pid}/ns/net").readlink()
+    for pid in sorted((int(path.name) for path in Path("/proc").glob("[0-9]*")), reverse=True):
         with contextlib.suppress(OSError):
-            if (entry / "ns/net").stat().st_ino == wanted:
-                found.add(int(entry.name))
-    return found
+            if Path(f"/proc/{pid}/ns/net").readlink() == wanted:
+                yield pid

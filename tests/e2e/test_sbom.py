@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from containers import Image
+from engine import BUILDING, ROOT
+
 PROGRAM = Path(__file__).with_name("sbom.py")
 EPOCH = "1700000000"
 
-pytest.importorskip("cyclonedx.output", reason="cyclonedx-python-lib is not installed")
-pytest.importorskip("jsonschema", reason="cyclonedx-python-lib is not installed with the extra json-validation")
+pytestmark = pytest.mark.usefixtures("cyclonedx")
 
 LIBC = """\
 Package: libc6
@@ -282,3 +284,17 @@ def test_the_image_s_own_document_is_valid_and_names_what_does_the_work(files, t
     assert {"iptables", "nftables", "ipset", "libc6", "click"} <= found.keys()
     listed = {path.name for path in (files / "var/lib/dpkg/status.d").iterdir()}
     assert listed <= found.keys(), "a package is missing from the document"
+
+
+def test_make_sbom_builds_the_image_of_these_sources_and_writes_its_document(engine, image, tmp_path):
+    name, output, tools = "localhost/netinit-sbom", tmp_path / "sbom.json", Path(sys.executable).parent
+    installed = [f"--old-file=.venv/{stamp}" for stamp in (".installed", ".installed-e2e")]
+    done = engine.do(
+        ["make", "--no-print-directory", "-C", str(ROOT), *installed, "sbom", f"BIN={tools}", f"SBOM={output}", *engine.variables(name)], timeout=BUILDING
+    )
+    assert done.stdout.splitlines()[-1] == str(output)
+    validate(output.read_text())
+    assert {"iptables", "libc6", "click"} <= by_name(json.loads(output.read_text())).keys()
+    revision = Image(engine, name).configuration["Labels"]["org.opencontainers.image.revision"]
+    told = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    assert revision == told.stdout.strip() or told.returncode
