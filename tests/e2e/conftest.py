@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from containers import Image
 from engine import BUILDING, Engine, find_obstacle
+from leftovers import heed_signals
 from sidecar import find_envoy
 
 
@@ -23,9 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """A run that is told to end, or whose terminal closes, tears its fixtures down as after Ctrl-C."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    heed_signals()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

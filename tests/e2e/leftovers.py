@@ -16,12 +16,18 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["FOLDER", "end_cgroups", "find_cgroups", "find_mounts", "remove_folder", "sweep", "unmount"]
+__all__ = ["FOLDER", "end_cgroups", "find_cgroups", "find_mounts", "heed_signals", "remove_folder", "sweep", "unmount"]
 
 FOLDER = "netinit-image-"
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESSES = ("cgroup.procs", "tasks")  # the second in version 1, where a thread may live apart
 PATIENCE = 5.0  # seconds that killed processes may take to go
+
+
+def heed_signals() -> None:
+    """A run that is told to end, or whose terminal closes, tears its fixtures down as after Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 def sweep() -> None:
