@@ -23,6 +23,7 @@ _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # A pod must behave the same on every machine, whose own settings may be inherited, and send nothing by itself.
 _SETTINGS = {
+    "net/ipv4/ip_forward": 0,  # first, since writing it resets others
     "net/ipv4/conf/all/rp_filter": 0,
     "net/ipv4/conf/default/rp_filter": 0,
     "net/ipv6/conf/default/accept_dad": 0,
@@ -49,9 +50,10 @@ def wire(
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
-        for version in versions if neighbours else ():
-            pod.set_sysctl(_FORWARDING[version], 1)
-        with _netlink(pod, {**_SETTINGS, **_POD_SETTINGS}) as inside:
+        forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
+        for setting, value in forwarding.items():
+            pod.set_sysctl(setting, value)
+        with _netlink(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
             with _netlink(client, _SETTINGS) as beyond:
                 _join(_End(pod, inside, "eth0"), _End(client, beyond, "eth0"), 0, versions)
                 _add_routes(inside, 0, 1, versions)
