@@ -90,16 +90,15 @@ RUN python3 -m pip install --no-compile --no-deps --no-build-isolation . \
 
 # ---- the image
 FROM scratch
+COPY --from=libraries /image /
+COPY --from=package /usr/lib/netinit /usr/lib/netinit
+# Behind the files: podman keeps a step whose words are the same, whatever the value of VERSION was.
 ARG VERSION=0.1.0
-ARG REVISION=
 LABEL org.opencontainers.image.title="netinit" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod, in the place of istio-init" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION" \
       org.opencontainers.image.base.name="debian:bookworm-slim"
-COPY --from=libraries /image /
-COPY --from=package /usr/lib/netinit /usr/lib/netinit
 ENV PATH=/usr/sbin:/usr/bin
 # Dry runs, render and explain need no privileges. Kubernetes' templates say runAsUser: 0 where rules are programmed.
 USER 65532:65532

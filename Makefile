@@ -58,7 +58,8 @@ image sbom: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 image: ## build the image with podman or docker; IMAGE=name:tag
 	@$(if $(ENGINE),,echo "neither podman nor docker is installed; as root: apt-get install podman"; exit 1)
 	@$(ENGINE) build $(if $(filter podman,$(notdir $(ENGINE))),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
-	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(COMMIT) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
+	  --build-arg VERSION=$(VERSION) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
+	  --label org.opencontainers.image.revision=$(COMMIT) .
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \
