@@ -90,7 +90,8 @@ def converse(host: Host, packet: Packet, players: Players) -> Conversation:
     traces = [first, answer]
     if answer.fate == UNKNOWN:
         return Conversation(UNKNOWN, tuple(traces))
-    came_back = answer.fate == _way_back(first) and _mirrors(answer.last, packet)
+    # An answer that TPROXY takes goes to a listener, which asked nothing.
+    came_back = answer.fate == _way_back(first) and _mirrors(answer.last, packet) and not answer.transparent
     if server is None:
         return Conversation(REFUSED_BY_PORT if came_back else TIMEOUT, tuple(traces))
     if packet.protocol == "tcp" and came_back:
@@ -123,7 +124,11 @@ def _answer(first: Trace, server: Listener | None) -> Packet:
             has_socket=server is not None, uid=server.uid if server else None, gid=server.gid if server else None
         )
     else:
-        packet = packet.replace(in_interface=came.out_interface, socket=first.fate == SENT)
+        # An answer from outside has the addresses that NAT gave the question until it is nearly there (LOCAL_IN), so no
+        # socket is found for it before; on lo it comes in with its own again.
+        asked = (first.first.destination, first.first.destination_port)
+        moved = (came.destination, came.destination_port) != asked
+        packet = packet.replace(in_interface=came.out_interface, socket=first.fate == SENT and not moved)
     if server is None and packet.protocol == "udp":
         control = "ipv6-icmp" if packet.family.version == _IPV6 else "icmp"
         state = "INVALID" if came.state in ("INVALID", "UNTRACKED") else "RELATED"
