@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 
 import click
 
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, read_value
 from netinit.doctor.examination import Examination, examine
 from netinit.doctor.findings import ERROR, WARNING
-from netinit.errors import OptionError
 from netinit.options import Options
 from netinit.rules.network import FAMILIES
-from netinit.values import quote_value, read_gid, read_uid
+from netinit.values import read_gid, read_uid
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}
@@ -36,18 +34,11 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
 
     Exit codes: 0 pods will work, 1 they will not.
     """
-    users = tuple(_read(text, read_uid, "--uid") for text in uids)
-    groups = tuple(_read(text, read_gid, "--gid") for text in gids)
+    users = tuple(read_value(text, read_uid, "--uid") for text in uids)
+    groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
     found = examine(options, users, groups)
     sys.stdout.write(render_json(found) if as_json else render_text(found))
     return GOOD if found.good else BAD
-
-
-def _read(text: str, read: Callable[[str], int], label: str) -> int:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise OptionError(f"{label}: {quote_value(text)} {error}") from None
 
 
 def render_text(found: Examination) -> str:

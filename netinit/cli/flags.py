@@ -7,14 +7,17 @@ that the two cannot differ; click gets what is left, which is the command's own 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
 from netinit.values import SWITCH, quote_value
 
+Kind = TypeVar("Kind")
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -130,3 +133,11 @@ def spell_default(flag: Flag) -> str:
     if value is None or value in ((), False, "", 0):
         return ""
     return flag.kind.write(value)
+
+
+def read_value(text: str, read: Callable[[str], Kind], label: str) -> Kind:
+    """What `read` makes of an own option's text; OptionError with the option, the value and what is wrong with it."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise OptionError(f"{label}: {quote_value(text)} {error}") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from netinit.cli.flags import read_value
 from netinit.errors import OptionError, ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
@@ -88,7 +89,7 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
         return Ground(found.sides, found.surroundings, None, warnings=found.warnings)
     origins: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
-    addresses = tuple(_read(address, read_address, "--pod-ip") for address in pod_ip)
+    addresses = tuple(read_value(address, read_address, "--pod-ip") for address in pod_ip)
     if pod:
         from netinit.podfile import read_pod
 
@@ -116,8 +117,8 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     """The first packet of the connection in question. OptionError says what is missing or wrong."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
-    source = _read(question.source, read_address, "--from") if question.source else ""
-    port = port or (_read(question.to_port, read_port, "--to-port") if question.to_port else 0)
+    source = read_value(question.source, read_address, "--from") if question.source else ""
+    port = port or (read_value(question.to_port, read_port, "--to-port") if question.to_port else 0)
     if not port:
         raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")
     family = family_of(host or source) if host or source else IPV4
@@ -128,7 +129,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         raise OptionError(f"--to: {family.name} is off in this namespace")
     protocol = "udp" if question.udp else "tcp"
     if inbound:
-        interface = _read(question.interface, read_interface, "--interface") if question.interface else ""
+        interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
         packet = make_inbound(
             around, source or SOMEBODY[family.version], host, port, protocol=protocol, interface=interface
         )
@@ -141,16 +142,9 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         raise OptionError(
             "--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection"
         )
-    uid = _read(question.uid, read_uid, "--uid") if question.uid else APPLICATION
-    gid = _read(question.gid, read_gid, "--gid") if question.gid else uid
+    uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
+    gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
-
-
-def _read(text: str, read: Callable[[str], Any], label: str) -> Any:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise OptionError(f"{label}: {quote_value(text)} {error}") from None
 
 
 def read_file(name: str) -> str:

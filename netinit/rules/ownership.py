@@ -14,6 +14,7 @@ from netinit.rules.xtables import ListedTable, Listing, Written
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
 LOOP_MARK = "0x53a"
 FULL_MASKS = "--nfmask 0xffffffff --ctmask 0xffffffff"
@@ -45,9 +46,10 @@ def gather(listings: Iterable[Listing]) -> Evidence:
         if nat:
             prerouting, output = _plain_rules(nat, PREROUTING), _plain_rules(nat, OUTPUT)
             virtual |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
-            excluded |= _excluded(output, "-o", prerouting, "-i")
+            excluded |= _excluded(output, {"ISTIO_OUTPUT"}, "-o", prerouting, "-i")
         if mangle:  # on its own, since a killed run may have changed one table and not the other
-            excluded |= _excluded(_plain_rules(mangle, PREROUTING), "-i", _plain_rules(mangle, OUTPUT), "-o")
+            prerouting, output = _plain_rules(mangle, PREROUTING), _plain_rules(mangle, OUTPUT)
+            excluded |= _excluded(prerouting, OWNED_CHAINS, "-i", output, "-o")  # --drop-invalid jumps there first
             for chain in OWNED_CHAINS & set(mangle.rules):
                 marks |= {
                     _word_after(text, option)
@@ -139,11 +141,11 @@ def _plain(text: str) -> str:
     return before + rest.partition(" ")[2]
 
 
-def _excluded(jumping: list[str], option: str, confirming: list[str], other: str) -> set[str]:
-    """Interfaces X of `OPTION X -j RETURN` right before our jump in one chain that another chain spares as well."""
+def _excluded(jumping: list[str], chains: AbstractSet[str], option: str, confirming: list[str], other: str) -> set[str]:
+    """Interfaces X of `OPTION X -j RETURN` right before a jump to those chains of ours that another chain spares as well."""
     found = set()
     for index, text in enumerate(jumping):
-        if target_of(text) not in OWNED_CHAINS:
+        if target_of(text) not in chains:
             continue
         for before in reversed(jumping[:index]):
             name = _word_after(before, f"{option} ")

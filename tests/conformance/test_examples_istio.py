@@ -17,7 +17,7 @@ from netinit.inject import Settings, goyaml, inject_pod, load_config
 from netinit.inject.containers import find
 from netinit.inject.initcontainer import options_of
 from netinit.inject.webhooks import current_webhooks, firing
-from podsecurity import offences
+from podsecurity import INIT_CONTAINER, offences
 
 pytestmark = needs_data
 
@@ -143,16 +143,8 @@ def test_the_template_gives_the_init_container_our_image_and_a_stricter_security
         "requests": {"cpu": "10m", "memory": "32Mi"},
         "limits": {"cpu": "1", "memory": "128Mi"},
     }
-    assert init["securityContext"] == {
-        "runAsUser": 0,
-        "runAsGroup": 0,
-        "runAsNonRoot": False,
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-        "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
-    }
+    capabilities = {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+    assert init["securityContext"] == {**INIT_CONTAINER, "capabilities": capabilities}
 
 
 def test_the_template_touches_no_other_container():

@@ -14,24 +14,12 @@ import netinit
 from netinit.inject.initcontainer import options_of
 from netinit.podfile import read_pod
 from netinit.simulate.lint import lint
-from podsecurity import containers, offences
+from podsecurity import INIT_CONTAINER, containers, offences
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PODS = ["pod.yaml", "native-sidecar.yaml"]
-
-PROMISED = {
-    "runAsUser": 0,
-    "runAsGroup": 0,
-    "runAsNonRoot": False,
-    "allowPrivilegeEscalation": False,
-    "privileged": False,
-    "readOnlyRootFilesystem": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-    "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
-}
-
 
 def documents(name):
     return list(yaml.safe_load_all((FOLDER / name).read_text()))
@@ -103,7 +91,7 @@ def test_the_init_container_runs_first_under_exactly_the_promised_security_conte
     init = init_of(the("Pod", name))
     assert init["name"] == "istio-init"
     assert init["image"] == f"netinit:{netinit.__version__}"
-    assert init["securityContext"] == PROMISED
+    assert init["securityContext"] == INIT_CONTAINER
     assert "restartPolicy" not in init, "it would be a sidecar that never ends"
 
 
