@@ -6,8 +6,6 @@ errors of command lines that the lean path cannot read.
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from netinit.cli import start
@@ -16,6 +14,7 @@ from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
 from netinit.errors import OptionError
 from netinit.logs import Log
 from netinit.options import Options
+from netinit.output import show_artefact
 
 
 @click.command("apply", cls=FlagCommand)
@@ -33,5 +32,5 @@ def command(options: Options, form: str | None, family: str | None) -> int:
     if not options.dry_run:
         return start.apply(options)
     log = Log(options.log_level, as_json=options.log_as_json)
-    sys.stdout.write(preview(options, log, form or FORMATS[0], family or "both"))
+    show_artefact(preview(options, log, form or FORMATS[0], family or "both"))
     return 0

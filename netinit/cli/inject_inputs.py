@@ -10,7 +10,9 @@ from netinit.errors import ConfigError, InjectionError, NetinitError, OptionErro
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
+from netinit.output import show_artefact, tell
 from netinit.records import Record
+from netinit.shown import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def inputs_of(values: Mapping[str, Any]) -> Inputs:
 def in_file(name: str, error: NetinitError) -> str:
     """The lines of an error, each with the file's name before it."""
     shown = "stdin" if name == STDIN else name
-    return "\n".join(f"{shown}: {line}" for line in str(error).splitlines())
+    return "\n".join(f"{shown}: {line}" for line in parts(str(error)))
 
 
 def read_text(name: str) -> str:
@@ -168,8 +170,7 @@ def write_result(name: str, streams: list[str]) -> None:
     """Write the streams as one, to stdout or in one piece to a file: it has the old content or all of the new."""
     text = join(streams)
     if name == STDIN:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        show_artefact(text)
         return
     try:
         mode = _mode_of(name)
@@ -225,5 +226,4 @@ def _umask() -> int:
 
 def warn(lines: Sequence[str]) -> None:
     """Tell the user something, on stderr."""
-    for line in lines:
-        sys.stderr.write(f"{line}\n")
+    tell(lines)

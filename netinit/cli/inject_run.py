@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from netinit.cli import inject_inputs
 from netinit.errors import InjectionError, NetinitError, OptionError
 from netinit.inject.stream import inject_stream
+from netinit.output import tell_progress, tells_a_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(values: dict[str, Any]) -> int:
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
     """What shows on a terminal how far a long stream is."""
-    if not sys.stderr.isatty():
+    if not tells_a_terminal():
         return None
     shown = 0.0
 
@@ -54,7 +54,6 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
         now = time.monotonic()
         if total >= _LONG and (now - shown >= _EVERY or number == total):
             shown = now
-            sys.stderr.write(f"\r{name}: {number} of {total} documents" + ("\n" if number == total else ""))
-            sys.stderr.flush()
+            tell_progress(f"{name}: {number} of {total} documents", last=number == total)
 
     return show

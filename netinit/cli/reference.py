@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netinit.cli.flags import is_ours, spell_default
 from netinit.options import FLAGS, Flag
+from netinit.output import show_artefact
 from netinit.values import SWITCH
 
 BEGIN = "<!-- begin: options, made by python -m netinit.cli.reference -->"
@@ -72,7 +73,7 @@ def main(paths: list[str]) -> None:
     for path in map(Path, paths):
         path.write_text(replace_tables(path.read_text("utf-8")), "utf-8")
     if not paths:
-        sys.stdout.write(render_tables())
+        show_artefact(render_tables())
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from netinit.cli.flags import FlagCommand
@@ -11,6 +9,7 @@ from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
 from netinit.errors import OptionError
 from netinit.logs import Log
 from netinit.options import Options
+from netinit.output import show_artefact
 
 
 @click.command("render", cls=FlagCommand)
@@ -33,5 +32,5 @@ def command(options: Options, form: str, family: str, check: bool) -> int:
         from netinit.backends.nftables import NftablesBackend
 
         NftablesBackend().check(text)
-    sys.stdout.write(text)
+    show_artefact(text)
     return 0

@@ -12,7 +12,7 @@ import posix
 import sys
 
 from netinit.errors import BackendUnavailableError, NetinitError, OptionError
-from netinit.logs import Log, write_termination_log
+from netinit.logs import Log, flush, write_termination_log
 from netinit.records import Record
 from netinit.values import TRUE_WORDS
 
@@ -48,7 +48,7 @@ def main() -> NoReturn:
     """Runs this process's command line and ends the process with its exit code."""
     code = run(sys.argv, _environment())
     try:
-        _flush()
+        flush()
     except OSError:  # run has tried and told
         posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
     if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
@@ -61,7 +61,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     call = read_call(argv)
     try:
         code = _dispatch(call, environ)
-        _flush()
+        flush()
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
         return _report(call, environ, str(error) + (_diagnose(error) if call.apply else ""), code)
@@ -97,8 +97,9 @@ def apply(options: Options) -> int:
     log = Log(options.log_level, as_json=options.log_as_json)
     if options.dry_run:
         from netinit.cli.preview import preview
+        from netinit.output import show_artefact
 
-        sys.stdout.write(preview(options, log))
+        show_artefact(preview(options, log))
         return 0
     from netinit.apply import main as do
 
@@ -171,6 +172,8 @@ class _InstalledPackages:
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
     """Tells the error that is being handled: as an event in the init container, else as plain lines."""
     from netinit.argv import take_flags
+    from netinit.output import tell
+    from netinit.shown import parts
 
     texts = take_flags(call.words).texts
     if call.apply:
@@ -178,11 +181,11 @@ def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> 
         Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
     else:
-        sys.stderr.write("".join([f"{call.program}: {line}\n" for line in message.splitlines()]))
+        tell([f"{call.program}: {line}" for line in parts(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
-        traceback.print_exc()
+        tell(parts(traceback.format_exc()))
     return code
 
 
@@ -197,12 +200,6 @@ def _diagnose(error: NetinitError) -> str:
     except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
         return ""
     return f"\n{said}" if said else ""
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # None when the process was started with it closed
-            stream.flush()
 
 
 def _environment() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netinit.records import Record
+from netinit.shown import MOST_OF_A_RULE, shorten
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
 
@@ -33,4 +34,13 @@ class Difference(Record):
             ]
         )
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return f"{self.kind}: {place}: {self.rule or 'the chain itself'}{why}"
+        return f"{self.kind}: {place}: {_spell(self.rule) if self.rule else 'the chain itself'}{why}"
+
+
+def _spell(rule: str) -> str:
+    """The rule as listed; a comment in it is somebody's word, and quoted as such."""
+    if "--comment" in rule:
+        from netinit.rules.xtparse.quotation import quote_rule  # seldom
+
+        return quote_rule(rule)
+    return shorten(rule, MOST_OF_A_RULE)

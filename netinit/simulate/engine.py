@@ -25,6 +25,7 @@ from netinit.rules.targets import (
     Tproxy,
     TrackZone,
 )
+from netinit.shown import MOST_OF_A_RULE, shorten
 from netinit.simulate.conntrack import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
@@ -377,10 +378,10 @@ class _Journey:
     def _unknown_part(self, loaded: LoadedRule) -> str:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
-        return f"nobody can know here whether {' and '.join(parts)}"
+        return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
 
     def _place(self, table: str, chain: LoadedChain, loaded: LoadedRule) -> str:
-        return f"rule {loaded.number} of {table} {chain.name}, `{loaded.text}`"
+        return f"rule {loaded.number} of {table} {chain.name}, {loaded.quotation}"
 
     def _end(self, fate: str, reason: str) -> str:
         self._fate, self._reason = fate, reason

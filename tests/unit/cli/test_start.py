@@ -23,7 +23,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.apply netinit.argv netinit.errors netinit.logs netinit.options netinit.records netinit.survey netinit.values
+    netinit netinit.apply netinit.argv netinit.errors netinit.logs netinit.options netinit.records netinit.shown netinit.survey netinit.values
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
