@@ -10,7 +10,7 @@ import posix
 import sys
 import time
 
-from netinit.shown import escape, parts
+from netinit.shown import escape, split_message
 from netinit.values import LEVELS
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ class Log:
 
     def error(self, message: str) -> None:
         """Why something failed. A message of several lines becomes an event for each line."""
-        for line in parts(message):
+        for line in split_message(message):
             self._write("error", line)
 
     def warn(self, message: str) -> None:
@@ -53,7 +53,7 @@ class Log:
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
-            lines = [escape(line, keep="\t") for line in parts(text)]
+            lines = [escape(line, keep="\t") for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
     def debug(self, message: str) -> None:
@@ -106,7 +106,7 @@ def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
 
     Never raises: it reports an error that is about to end the process and must not replace it.
     """
-    lines = "\n".join([escape(line) for line in parts(message)])
+    lines = "\n".join([escape(line) for line in split_message(message)])
     data = lines.encode("utf-8", "backslashreplace")[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
     try:
         descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK)

@@ -36,7 +36,7 @@ def escape(text: str, keep: str = "") -> str:
     return "".join([c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text])
 
 
-def parts(message: str) -> list[str]:
+def split_message(message: str) -> list[str]:
     """The lines of a message as its author broke them: at line feeds alone, not at what else Python takes for a break."""
     return message.removesuffix("\n").split("\n")
 

@@ -25,6 +25,7 @@ from netinit.rules.sets import (
     surplus,
     use_sets,
 )
+from netinit.shown import escape
 
 PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ipset, names of the sets that stay
 PROGRAM = "ipset"
@@ -172,8 +173,12 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
             for chain, texts in listed.rules.items():
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
-                        place = f"{family.name} {table} {chain}"
-                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({text}); remove it first")
+                        from netinit.rules.xtparse.quotation import quote_rule
+
+                        place = f"{family.name} {table} {escape(chain)}"
+                        raise ApplyError(
+                            f"{place}: a rule of somebody else asks an address set of netinit ({quote_rule(text)}); remove it first"
+                        )
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -20,6 +20,7 @@ from netinit.rules.transition import (
     write_transition,
 )
 from netinit.rules.xtables import Listing, Written, parse_listing, write_plan
+from netinit.shown import escape
 
 
 class Seen(Record):
@@ -96,9 +97,11 @@ class XtablesBackend(Backend):
         scripts = {}
         for side in self._sides(plan, state):
             for table, chain, rule in find_foreign_jumps(side.listing):
-                place = f"{side.family.name} {table} {chain}"
+                from netinit.rules.xtparse.quotation import quote_rule
+
+                place = f"{side.family.name} {table} {escape(chain)}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first"
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
                 )
             scripts[side.family.name] = write_transition({}, side.listing, side.owned)
         return Change(scripts=_filled(scripts), before=state, plan=plan)

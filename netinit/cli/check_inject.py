@@ -17,7 +17,7 @@ from netinit.inject.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.verdict import Verdict, judge
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.output import answers_a_terminal, show, show_artefact, to_json
-from netinit.shown import Lines, escape, lines, parts
+from netinit.shown import Lines, escape, lines, shorten, split_message
 from netinit.simulate.lint import lint
 
 _MARKS = {True: "✔", False: "✘"}
@@ -169,7 +169,7 @@ def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
 
 
 def _title(verdict: Verdict) -> str:
-    return f"{verdict.kind} {verdict.namespace}/{verdict.name}"
+    return shorten(f"{verdict.kind} {verdict.namespace}/{verdict.name}")
 
 
 def _details(verdict: Verdict) -> list[str]:
@@ -177,7 +177,7 @@ def _details(verdict: Verdict) -> list[str]:
     told = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings),
-        ("refused", parts(verdict.error) if verdict.error else ()),
+        ("refused", split_message(verdict.error) if verdict.error else ()),
         ("to change it", verdict.remedies),
         ("interception", verdict.interception),
         ("note", verdict.findings),

@@ -10,7 +10,7 @@ from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
 from netinit.output import show, show_artefact, to_json
 from netinit.rules.network import FAMILIES
-from netinit.shown import Lines, lines, parts
+from netinit.shown import Lines, lines, split_message
 from netinit.values import read_gid, read_uid
 
 GOOD, BAD = 0, 1
@@ -47,7 +47,8 @@ def render_text(found: Examination) -> Lines:
     """The table of what was tried, what was found with its remedies, and the answer."""
     told = _render_table(found) if found.trials else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
-        told += parts(f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {finding.message}")
+        first, *more = split_message(finding.message)
+        told += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
         if finding.remedy:
             told.append(f"    remedy: {finding.remedy}")
     if found.good:

@@ -12,7 +12,7 @@ from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
 from netinit.output import show_artefact, tell
 from netinit.records import Record
-from netinit.shown import parts
+from netinit.shown import split_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def inputs_of(values: Mapping[str, Any]) -> Inputs:
 def in_file(name: str, error: NetinitError) -> str:
     """The lines of an error, each with the file's name before it."""
     shown = "stdin" if name == STDIN else name
-    return "\n".join(f"{shown}: {line}" for line in parts(str(error)))
+    return "\n".join(f"{shown}: {line}" for line in split_message(str(error)))
 
 
 def read_text(name: str) -> str:

@@ -173,7 +173,7 @@ def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> 
     """Tells the error that is being handled: as an event in the init container, else as plain lines."""
     from netinit.argv import take_flags
     from netinit.output import tell
-    from netinit.shown import parts
+    from netinit.shown import split_message
 
     texts = take_flags(call.words).texts
     if call.apply:
@@ -181,11 +181,11 @@ def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> 
         Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
     else:
-        tell([f"{call.program}: {line}" for line in parts(message)])
+        tell([f"{call.program}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
-        tell(parts(traceback.format_exc()))
+        tell([f"    {line}" for line in split_message(traceback.format_exc())])
     return code
 
 

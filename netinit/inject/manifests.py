@@ -15,6 +15,7 @@ from netinit.inject.owner import Owner
 from netinit.inject.tree import Tree, clone, mapping, string
 from netinit.patterns import pattern
 from netinit.records import Record
+from netinit.shown import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Workload(Record):
     def title(self) -> str:
         """How messages name it: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f'{self.kind} "{full}"'
+        return f"{self.kind} {quote(full)}"
 
     def pod(self) -> Tree:
         """A copy of the pod as manual injection sees it: for a CronJob with the metadata of the job, as in Istio."""

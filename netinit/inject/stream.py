@@ -15,6 +15,7 @@ from netinit.inject.pod import Namespace, Settings, inject_pod
 from netinit.inject.tree import Tree
 from netinit.patterns import pattern
 from netinit.records import Record
+from netinit.shown import split_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def inject_stream(
         try:
             body, count = _inject(document, config, settings or Settings(), namespace, notices)
         except (InjectionError, ParseError) as error:
-            problems += [f"document {document.number}: {line}" for line in str(error).splitlines()]
+            problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
         if parts[-1] and count and not parts[-1].endswith("\n"):
             parts[-1] += "\n"
@@ -80,7 +81,7 @@ def _inject(
         try:
             pod = _injected(workload, config, settings, namespace, notices)
         except (InjectionError, ConfigError) as error:  # ConfigError: a template that was not parsed before is broken
-            problems += [f"{workload.title}: {line}" for line in str(error).splitlines()]
+            problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
             continue
         if pod is not None:
             changes[workload.place] = workload.with_pod(pod)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.records import Record
-from netinit.shown import MOST_OF_A_RULE, shorten
+from netinit.shown import MOST_OF_A_RULE, escape, shorten
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
 
@@ -34,7 +34,7 @@ class Difference(Record):
             ]
         )
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return f"{self.kind}: {place}: {_spell(self.rule) if self.rule else 'the chain itself'}{why}"
+        return escape(f"{self.kind}: {place}: {_spell(self.rule) if self.rule else 'the chain itself'}{why}")
 
 
 def _spell(rule: str) -> str:

@@ -15,7 +15,7 @@ from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, Un
 from netinit.rules.xtables import Listing, parse_listing, write_plan
 from netinit.rules.xtparse import normalise_rule, parse_rule
 from netinit.rules.xtparse.quotation import part_comment, quote_rule
-from netinit.shown import MOST_OF_A_RULE, shorten
+from netinit.shown import MOST_OF_A_RULE, escape, shorten
 
 ACCEPT = "ACCEPT"
 
@@ -37,8 +37,8 @@ class LoadedRule:
 
     @property
     def bare_text(self) -> str:
-        """The rule without its comment, cut where it is longer than rules are."""
-        return shorten(part_comment(self.text)[0], MOST_OF_A_RULE)
+        """The rule without its comment on one line, cut where it is longer than rules are."""
+        return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
 
     @property
     def quotation(self) -> str:

@@ -21,7 +21,7 @@ from select import POLLIN, poll
 from netinit.errors import LabError
 from netinit.logs import flush
 from netinit.output import tell
-from netinit.shown import parts
+from netinit.shown import split_message
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
 _CLONE_NEWNET = 0x40000000  # sched.h
@@ -111,7 +111,7 @@ def fork(body: Callable[[], object]) -> int:
         flush()
         code = 0
     except BaseException:  # noqa: BLE001 - nothing may unwind into the parent's frames
-        tell(parts(traceback.format_exc()))
+        tell(split_message(traceback.format_exc()))
     finally:
         os._exit(code)
 

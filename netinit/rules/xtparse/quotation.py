@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.errors import ParseError
 from netinit.rules.xtparse import split_words
-from netinit.shown import MOST_OF_A_RULE, quote, shorten
+from netinit.shown import MOST_OF_A_RULE, escape, quote, shorten
 
 
 def part_comment(spec: str) -> tuple[str, str]:
@@ -33,6 +33,6 @@ def part_comment(spec: str) -> tuple[str, str]:
 
 
 def quote_rule(spec: str) -> str:
-    """The rule between backquotes, its comment as a quotation behind it."""
+    """The rule on one line between backquotes, its comment as a quotation behind it; both cut where they are long."""
     text, comment = part_comment(spec)
-    return f"`{shorten(text, MOST_OF_A_RULE)}`" + (f" with comment {quote(comment)}" if comment else "")
+    return f"`{escape(shorten(text, MOST_OF_A_RULE))}`" + (f" with comment {quote(comment)}" if comment else "")
