@@ -19,6 +19,7 @@ from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks,
 from netinit.output import answers_a_terminal, show, show_artefact, to_json
 from netinit.shown import Lines, escape, lines, shorten, split_message
 from netinit.simulate.lint import lint
+from netinit.values import quote_value
 
 _MARKS = {True: "✔", False: "✘"}
 
@@ -116,7 +117,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = item.partition("=")
         if not key or not equals:
-            raise OptionError(f"--namespace-labels: {item!r} is no label; write key=value, separated by commas")
+            raise OptionError(f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas")
         labels[key] = value
     return labels
 

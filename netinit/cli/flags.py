@@ -7,7 +7,7 @@ that the two cannot differ; click gets what is left, which is the command's own 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +15,7 @@ import click
 from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
 from netinit.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
+from netinit.shown import MOST, shorten, split_message
 from netinit.values import SWITCH, quote_value
 
 Kind = TypeVar("Kind")
@@ -44,7 +45,7 @@ class FlagCommand(click.Command):
         try:
             problems += describe_strays(super().parse_args(ctx, rest))
         except click.UsageError as error:
-            problems.append(error.format_message())
+            problems += describe_error(error, rest)
         environ = os.environ if ctx.obj is None else ctx.obj
         ctx.params["options"] = Options.from_texts(taken.texts, environ, problems)
         return []
@@ -87,6 +88,15 @@ class FlagCommand(click.Command):
                     kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
+
+
+def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
+    """The lines of click's message, which repeats words of the command line in full: long ones are cut."""
+    message = error.format_message()
+    for word in sorted({part for word in words for part in (word, word.partition("=")[2])}, key=len, reverse=True):
+        if len(word) > MOST:
+            message = message.replace(repr(word)[1:-1], shorten(repr(word)[1:-1])).replace(word, shorten(word))
+    return split_message(message)
 
 
 class _FlagOption(click.Option):

@@ -13,6 +13,7 @@ from netinit.inject.pod import Settings
 from netinit.output import show_artefact, tell
 from netinit.records import Record
 from netinit.shown import split_message
+from netinit.values import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
         try:
             is_folder = posix.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise OptionError(f"-f: {name!r} does not exist") from None
+            raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
             raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
         files = _files_of(name, recursive=inputs.recursive) if is_folder else [name]
@@ -116,7 +117,7 @@ def _files_of(folder: str, *, recursive: bool) -> list[str]:
     items = Path(folder).glob("**/*" if recursive else "*")
     files = sorted(item for item in items if item.suffix in _SUFFIXES and item.is_file())
     if not files:
-        raise OptionError(f"-f: {folder!r} has no file ending in {', '.join(_SUFFIXES)}")
+        raise OptionError(f"-f: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
     return [str(file) for file in files]
 
 

@@ -121,7 +121,7 @@ def _cause(decision: Decision) -> str:
 def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
-        return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
     header = _HEADER.match(before)
     kept = header[0] if header and "#" in header[0] else ""
     return kept.replace("\r\n", "\n") + goyaml.dump(tree)
