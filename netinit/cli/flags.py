@@ -45,7 +45,7 @@ class FlagCommand(click.Command):
         try:
             problems += describe_strays(super().parse_args(ctx, rest))
         except click.UsageError as error:
-            problems += describe_error(error, rest)
+            problems += describe_error(error, args)
         environ = os.environ if ctx.obj is None else ctx.obj
         ctx.params["options"] = Options.from_texts(taken.texts, environ, problems)
         return []
@@ -93,9 +93,10 @@ class FlagCommand(click.Command):
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
     """The lines of click's message, which repeats words of the command line in full: long ones are cut."""
     message = error.format_message()
-    for word in sorted({part for word in words for part in (word, word.partition("=")[2])}, key=len, reverse=True):
-        if len(word) > MOST:
-            message = message.replace(repr(word)[1:-1], shorten(repr(word)[1:-1])).replace(word, shorten(word))
+    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
+    for part in sorted(given, key=len, reverse=True):
+        spelled = repr(part)[1:-1]
+        message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))
     return split_message(message)
 
 

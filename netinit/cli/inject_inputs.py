@@ -12,7 +12,7 @@ from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
 from netinit.output import show_artefact, tell
 from netinit.records import Record
-from netinit.shown import split_message
+from netinit.shown import shorten, split_message
 from netinit.values import quote_value
 
 TYPE_CHECKING = False
@@ -74,7 +74,7 @@ def inputs_of(values: Mapping[str, Any]) -> Inputs:
 
 def in_file(name: str, error: NetinitError) -> str:
     """The lines of an error, each with the file's name before it."""
-    shown = "stdin" if name == STDIN else name
+    shown = "stdin" if name == STDIN else shorten(name)
     return "\n".join(f"{shown}: {line}" for line in split_message(str(error)))
 
 
@@ -88,9 +88,9 @@ def read_text(name: str) -> str:
                 data = file.read()
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except OSError as error:
-        raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
+        raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ParseError(f"{name}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
 def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
-            raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
+            raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         files = _files_of(name, recursive=inputs.recursive) if is_folder else [name]
         found += [(file, read_text(file)) for file in files]
     return found

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from unittest import mock
 
 import pytest
 import yaml
@@ -245,6 +246,15 @@ def test_different_chains_are_different_nodes():
     assert len(nodes) == len(set(nodes)) == len(names)
 
 
+def refuse(text):
+    """In place of what would change this machine's own rules: some of the texts are good options."""
+
+    def fail(*_):
+        raise NetinitError(f"the lock is held by process 1 ({escape(text)})")
+
+    return fail
+
+
 LINES = [
     ["explain", "--to"], ["explain", "--to", "1.2.3.4:80", "--uid"], ["explain", "--pod"], ["draw", "--format"], ["draw", "--to"], ["lint", "--pod"],
     ["verify", "--netns"], ["apply", "--netns"], ["apply", "-p"], ["render", "--family"], ["doctor", "--uid"], ["inject", "-f"], ["inject", "--injectConfigFile"],
@@ -257,7 +267,10 @@ LINES = [
 def test_errors_repeat_an_argument_harmlessly(line, text, debug):
     text = text.replace("\x00", "")  # no argument of a process can hold one
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+    with (
+        contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit),
+        mock.patch("netinit.apply.main", refuse(text)), mock.patch("netinit.cli.doctor.examine", refuse(text)),
+    ):  # fmt: skip
         start.run(["netinit", *line, text], {"NETINIT_DEBUG": "true"} if debug else {})
     assert not commands(out.getvalue())
     assert not commands(err.getvalue(), "\n\t")
@@ -302,7 +315,5 @@ def check_yaml(text):
 
 def test_the_errors_are_errors():
     """The command lines above reach the code that reports: each fails with the first attack."""
-    for line in LINES:
-        if line != ["version"]:
-            assert start.run(["netinit", *line, ATTACKS[0]], {}) != 0, line
-    assert issubclass(ParseError, NetinitError)
+    with mock.patch("netinit.apply.main", refuse("")), mock.patch("netinit.cli.doctor.examine", refuse("")):
+        assert [line for line in LINES if start.run(["netinit", *line, ATTACKS[0]], {}) == 0] == []
