@@ -53,7 +53,7 @@ class Log:
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
-            lines = [escape(line, keep="\t") for line in split_message(text)]
+            lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
     def debug(self, message: str) -> None:
@@ -80,6 +80,12 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None when the process was started with it closed
             stream.flush()
+
+
+def _indented(line: str) -> str:
+    """The line with its indentation; a tab inside would let a comment of several lines pass for an event."""
+    rest = line.lstrip("\t")
+    return line[: len(line) - len(rest)] + escape(rest)
 
 
 def format_event(level: str, message: str, nanoseconds: int) -> str:
