@@ -307,6 +307,28 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
             assert not commands(out.getvalue()), command
 
 
+BROKEN = ("{text}", "a: [{text}", "a: '{text}'\n b: {text}", "kind: Pod\nmetadata: {{name: [{text}]}}", "{{{{ {text} }}}}", "templates:\n  sidecar: |\n    {{{{ {text} }}}}\n")
+
+
+@settings(NO_CLOCK, max_examples=60)
+@given(text=texts, form=st.sampled_from(BROKEN), debug=st.booleans())
+def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, debug):
+    path = tmp_path_factory.mktemp("file") / "x.yaml"
+    path.write_bytes(form.format(text=text).encode("utf-8", "surrogatepass"))
+    good = path.with_name("good.yaml")
+    good.write_text(json.dumps(MANIFEST))
+    lines = [["inject", "-f", path], ["check-inject", "--table", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
+    lines += [["inject", flag, path, "-f", good] for flag in ("--injectConfigFile", "--meshConfigFile", "--valuesFile")]
+    for line in lines:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            start.run(["netinit", *map(str, line)], {"NETINIT_DEBUG": "true"} if debug else {})
+        assert not commands(err.getvalue(), "\n\t"), line
+        if line[0] != "inject":
+            assert not commands(out.getvalue()), line
+        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
+
+
 def check_yaml(text):
     """The artefact is YAML, whose own escapes hold the controls; it may hold direction marks, as the manifest may."""
     assert not [letter for letter in commands(text) if letter.startswith("'\\x") and letter not in {"'\\xa0'", "'\\xad'"}], "a control character in YAML"
