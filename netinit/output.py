@@ -46,9 +46,9 @@ def show_painted(parts: Iterable[tuple[str, str]]) -> None:
 
 
 def tell(texts: Iterable[str]) -> None:
-    """Writes lines to stderr; nobody is told where the process was started without one."""
+    """Writes lines to stderr, cut where somebody's value is a page; nobody is told where the process has no stderr."""
     if sys.stderr is not None:
-        sys.stderr.write(shown.lines(texts))
+        sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
 
 
 def tell_progress(text: str, *, last: bool) -> None:

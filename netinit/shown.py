@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 120  # characters of a foreign text that are shown
+MOST_OF_A_LINE = 2000
 MOST_OF_A_RULE = 400  # the longest that netinit writes, fifteen ports and both interfaces, is shorter
 
 
@@ -47,5 +48,5 @@ def shorten(text: str, most: int = MOST) -> str:
 
 
 def quote(text: str) -> str:
-    """A foreign text as a quotation: on one line, between double quotes that it cannot close, cut where it is long."""
-    return '"' + escape(shorten(text)).replace('"', '\\"') + '"'
+    """A foreign text as a quotation that it cannot close: a string of Python on one line, cut where it is long."""
+    return '"' + escape(shorten(text).replace("\\", "\\\\").replace('"', '\\"')) + '"'

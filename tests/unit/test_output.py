@@ -56,6 +56,12 @@ def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     assert not commands(sys.stderr.getvalue())
 
 
+def test_a_page_is_no_line_on_stderr(terminal):
+    terminal()
+    output.tell(["x" * 500_000, "short"])
+    assert [len(line) for line in sys.stderr.getvalue().splitlines()] == [2001, 5]
+
+
 def test_progress_goes_over_its_own_line_alone(terminal):
     terminal()
     output.tell_progress("a\r\n\x1b[2Jb: 1 of 2", last=True)
