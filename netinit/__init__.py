@@ -13,7 +13,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.errors import NetinitError
+    from netinit.base.errors import NetinitError
     from netinit.options import Options
     from netinit.rules.layouts import plan
     from netinit.rules.model import Plan
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 __all__ = ["NetinitError", "Options", "Plan", "__version__", "plan"]
 
 _HOMES = {
-    "NetinitError": "netinit.errors",
+    "NetinitError": "netinit.base.errors",
     "Options": "netinit.options",
     "Plan": "netinit.rules.model",
     "plan": "netinit.rules.layouts",

@@ -10,14 +10,14 @@ import posix
 
 from netinit.backends import routes
 from netinit.backends.base import Backend, State
-from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.net import Family
+from netinit.base.records import Record
 from netinit.host import detect, netns
 from netinit.options import NONE, Options
-from netinit.records import Record
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.network import Family
 from netinit.survey import Side, Survey, describe_leftover
 from netinit.values import ALL
 
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.logs import Log
+    from netinit.base.logs import Log
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not

@@ -7,9 +7,9 @@ taken for a value: a template whose value came out empty (`-i -b 80`) is refused
 
 from __future__ import annotations
 
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
+from netinit.base.records import Record
 from netinit.options import FLAGS, Flag
-from netinit.records import Record
 from netinit.values import FALSE_WORDS, SWITCH, TRUE_WORDS, quote_value
 
 TYPE_CHECKING = False

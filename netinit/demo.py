@@ -15,7 +15,8 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.apply import apply, remove
-from netinit.errors import LabError
+from netinit.base.errors import LabError
+from netinit.base.net import IPV4
 from netinit.host import detect, run
 from netinit.host.lab import (
     APP_ID,
@@ -32,7 +33,6 @@ from netinit.options import BACKEND_CHOICES, Options
 from netinit.render import ip_commands
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan, Rule
-from netinit.rules.network import IPV4
 from netinit.rules.xtables import write_rule
 from netinit.verify import verify
 

@@ -7,9 +7,9 @@ NETINIT_ variable. Precedence: flag, environment variable, default. An empty var
 from __future__ import annotations
 
 from netinit import values as v
-from netinit.errors import OptionError
-from netinit.records import Record
-from netinit.rules.network import Network
+from netinit.base.errors import OptionError
+from netinit.base.net import Network
+from netinit.base.records import Record
 from netinit.values import ALL, Kind, quote_value
 
 TYPE_CHECKING = False

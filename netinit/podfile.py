@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netinit.errors import OptionError, ParseError
+from netinit.base.errors import OptionError, ParseError
 from netinit.inject import goyaml
 from netinit.inject.containers import INIT, named
 from netinit.inject.initcontainer import options_of

@@ -11,11 +11,11 @@ import posix
 from netinit import backends
 from netinit.backends import AUTO_ORDER, LEGACY, LIBIPTC
 from netinit.backends.base import Backend, State
-from netinit.errors import BackendUnavailableError
+from netinit.base.errors import BackendUnavailableError
+from netinit.base.net import Family
+from netinit.base.records import Record
 from netinit.options import AUTO, Options
-from netinit.records import Record
 from netinit.rules.difference import LEFTOVER, Difference
-from netinit.rules.network import Family
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

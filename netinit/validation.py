@@ -13,12 +13,12 @@ import socket
 import struct
 import time
 
-from netinit.errors import ValidationFailedError
+from netinit.base.errors import ValidationFailedError
+from netinit.base.logs import Log
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.records import Record
 from netinit.host import detect, netlink
-from netinit.logs import Log
 from netinit.options import CLASSIC, OFF, Options
-from netinit.records import Record
-from netinit.rules.network import IPV4, IPV6, Family
 from netinit.values import ALL
 
 PASSTHROUGH = {IPV4: "127.0.0.6", IPV6: "::6"}

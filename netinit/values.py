@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from _socket import inet_ntop, inet_pton
 
-from netinit.records import Record
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Network
+from netinit.base.net import FAMILIES, IPV4, IPV6, Network
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

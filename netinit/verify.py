@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from netinit import backends
 from netinit.backends import routes
-from netinit.errors import BackendUnavailableError
+from netinit.base.errors import BackendUnavailableError
+from netinit.base.records import Record
 from netinit.host import detect, netns
 from netinit.options import AUTO, Options
-from netinit.records import Record
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan

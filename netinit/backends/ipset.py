@@ -11,7 +11,7 @@ import time
 from netinit.backends.base import Change, State
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.backends.xtables import Seen, Side
-from netinit.errors import ApplyError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.host import detect, run
 from netinit.rules.difference import Difference
 from netinit.rules.model import OWNED_CHAINS, Plan

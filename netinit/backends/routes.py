@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import posix
 
-from netinit.errors import ApplyError, BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.records import Record
 from netinit.host import netlink
 from netinit.host.netlink import LocalRoute, PolicyRule
-from netinit.records import Record
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
-from netinit.rules.network import IPV4, IPV6, Family
 
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes

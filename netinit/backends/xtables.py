@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from netinit.backends.base import Backend, Change, State
-from netinit.errors import ApplyError, NetinitError
-from netinit.records import Record
+from netinit.base.errors import ApplyError, NetinitError
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
 from netinit.rules.diff import compare_listing, find_foreign_jumps, find_shadows
 from netinit.rules.difference import Difference
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.network import FAMILIES, Family
 from netinit.rules.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
 from netinit.rules.transition import (
     is_interrupted,

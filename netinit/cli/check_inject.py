@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.cli import inject_flags, inject_inputs
 from netinit.cli.inject_inputs import Inputs
-from netinit.errors import NetinitError, OptionError, ParseError
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import split, workloads
 from netinit.inject.pod import Namespace

@@ -7,11 +7,11 @@ import sys
 
 import click
 
+from netinit.base.net import FAMILIES
 from netinit.cli.flags import FlagCommand, read_value
 from netinit.doctor.examination import Examination, examine
 from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
-from netinit.rules.network import FAMILIES
 from netinit.values import read_gid, read_uid
 
 GOOD, BAD = 0, 1

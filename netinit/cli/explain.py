@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from netinit.base.logs import Log
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import (
     DIRECTIONS,
@@ -18,7 +19,6 @@ from netinit.cli.question import (
     make_packet,
     question_options,
 )
-from netinit.logs import Log
 from netinit.options import Options
 from netinit.rules.packet import Packet
 from netinit.simulate.explain import Explanation, explain

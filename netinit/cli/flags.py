@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
 from netinit.values import SWITCH, quote_value
 

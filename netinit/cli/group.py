@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from netinit import __version__
+from netinit.base.errors import OptionError
 from netinit.cli.flags import HELP_NAMES
-from netinit.errors import OptionError
 
 COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
     "apply": ("apply", "Program the rules into this network namespace, or the one that is named."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from netinit.errors import ConfigError
+from netinit.base.errors import ConfigError
 
 __all__ = ["Cluster"]
 

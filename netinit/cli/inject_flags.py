@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import posix
 import sys
 
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
+from netinit.base.records import Record
 from netinit.cli.inject_flags import STDIN
-from netinit.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from netinit.base.errors import InjectionError, NetinitError, OptionError
 from netinit.cli import inject_inputs
-from netinit.errors import InjectionError, NetinitError, OptionError
 from netinit.inject.stream import inject_stream
 
 TYPE_CHECKING = False

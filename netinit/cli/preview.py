@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from netinit import render
-from netinit.errors import NamespaceError, OptionError
+from netinit.base.errors import NamespaceError, OptionError
+from netinit.base.logs import Log
 from netinit.host.detect import settle
 from netinit.host.netns import enter, joined_user_namespace, leave, path_of
-from netinit.logs import Log
 from netinit.options import AUTO, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from netinit.base.errors import OptionError, ParseError
+from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.cli.flags import read_value
-from netinit.errors import OptionError, ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import FAMILIES, IPV4, Family
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.packet import SOMEBODY, family_of, make_inbound, make_outbound, number_of, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, load_plan

@@ -6,10 +6,10 @@ import sys
 
 import click
 
+from netinit.base.errors import OptionError
+from netinit.base.logs import Log
 from netinit.cli.flags import FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
-from netinit.errors import OptionError
-from netinit.logs import Log
 from netinit.options import Options
 
 

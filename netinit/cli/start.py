@@ -11,9 +11,9 @@ import gc
 import posix
 import sys
 
-from netinit.errors import BackendUnavailableError, NetinitError, OptionError
-from netinit.logs import Log, write_termination_log
-from netinit.records import Record
+from netinit.base.errors import BackendUnavailableError, NetinitError, OptionError
+from netinit.base.logs import Log, write_termination_log
+from netinit.base.records import Record
 from netinit.values import TRUE_WORDS
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ import sys
 
 import click
 
+from netinit.base.errors import BackendUnavailableError, DriftError, ValidationFailedError
+from netinit.base.logs import Log
 from netinit.cli.flags import FlagCommand
-from netinit.errors import BackendUnavailableError, DriftError, ValidationFailedError
-from netinit.logs import Log
 from netinit.options import Options
 from netinit.probing import Report as Probes
 from netinit.probing import probe

@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 
-from netinit.errors import LabError, NetinitError
+from netinit.base.errors import LabError, NetinitError
 from netinit.host.lab import processes
 
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h

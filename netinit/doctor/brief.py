@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.errors import BackendUnavailableError, NetinitError
+from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.net import IPV4
 from netinit.host import detect, run
-from netinit.rules.network import IPV4
 
 LINES = 3
 

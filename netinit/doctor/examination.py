@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netinit import backends
+from netinit.base.errors import LabError, NetinitError
+from netinit.base.net import Family
 from netinit.doctor import findings as find
 from netinit.doctor.findings import ERROR, WARNING, Finding
 from netinit.doctor.trials import CAPTURE, FEATURES, Trial, needed_features, try_backends
-from netinit.errors import LabError, NetinitError
 from netinit.host import detect
 from netinit.host.netns import read_text
 from netinit.host.privileges import raise_permitted
 from netinit.live import inside
 from netinit.options import AUTO, Options
-from netinit.rules.network import Family
 from netinit.survey import Survey
 
 MOST_NAMED = 4
@@ -105,8 +105,8 @@ def _choose(survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozens
 
 def _seems_able(name: str) -> bool:
     """Whether nothing that can be seen speaks against a backend that was not tried."""
+    from netinit.base.net import IPV4
     from netinit.host import run
-    from netinit.rules.network import IPV4
 
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         return False

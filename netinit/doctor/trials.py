@@ -9,10 +9,11 @@ from functools import partial
 from netinit import apply as applying
 from netinit import backends
 from netinit.backends import routes
+from netinit.base.errors import NetinitError
+from netinit.base.logs import Log
+from netinit.base.net import Family, Network
 from netinit.doctor.apart import attempt_all, renew
-from netinit.errors import NetinitError
 from netinit.host import detect
-from netinit.logs import Log
 from netinit.options import CLASSIC, NONE, OFF, Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import (
@@ -27,7 +28,6 @@ from netinit.rules.matches import (
     Socket,
 )
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.network import Family, Network
 from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
 
 SECONDS = 20.0

@@ -9,11 +9,11 @@ from __future__ import annotations
 import posix
 from _socket import AF_INET6
 
+from netinit.base.net import FAMILIES, IPV6, Family
+from netinit.base.records import Record
 from netinit.host import netlink, run
 from netinit.host.netns import read_text
 from netinit.options import AUTO, OFF, ON, Options
-from netinit.records import Record
-from netinit.rules.network import FAMILIES, IPV6, Family
 from netinit.values import read_address
 
 CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13

@@ -12,9 +12,9 @@ import random
 import socket
 import struct
 
-from netinit.errors import NamespaceError
+from netinit.base.errors import NamespaceError
+from netinit.base.net import IPV6, Family
 from netinit.host.lab.processes import creating_as
-from netinit.rules.network import IPV6, Family
 
 TCP, UDP = 6, 17
 SYN = 0x02

@@ -10,7 +10,7 @@ import posix
 from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

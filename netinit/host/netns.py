@@ -10,7 +10,7 @@ import fcntl
 import posix
 import time
 
-from netinit.errors import LockedError, NamespaceError
+from netinit.base.errors import LockedError, NamespaceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

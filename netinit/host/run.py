@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import posix
 
-from netinit.errors import BackendUnavailableError
-from netinit.records import Record
+from netinit.base.errors import BackendUnavailableError
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ comma of `-b 80,`, which is a string and which the init container reads as Istio
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject.annotations import STATUS
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import find_proxy, named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import gojson
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge

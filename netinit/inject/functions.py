@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from netinit.base.patterns import pattern
 from netinit.inject.containers import PROXY
 from netinit.inject.gotemplate import Struct, istio
 from netinit.inject.tree import mapping, sequence
-from netinit.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

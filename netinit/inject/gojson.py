@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
+from netinit.base.patterns import pattern
 from netinit.inject.tree import Tree
-from netinit.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ before a patch item only when both were in the original in that order, else afte
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject.tree import Tree, clone
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ labels last.
 
 from __future__ import annotations
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
 from netinit.inject.tree import Tree, clone
 
 TYPE_CHECKING = False

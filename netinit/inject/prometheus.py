@@ -7,12 +7,12 @@ spellings and all of them count.
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
+from netinit.base.patterns import pattern
 from netinit.inject import gojson
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.tree import Tree, sequence, string
-from netinit.patterns import pattern
 
 __all__ = ["clear_ours", "merge_metrics"]
 

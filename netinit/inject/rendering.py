@@ -12,7 +12,9 @@ import functools
 import json
 from collections.abc import Callable, Iterator
 
-from netinit.errors import InjectionError, ParseError, TemplateError
+from netinit.base.errors import InjectionError, ParseError, TemplateError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
 from netinit.inject import goyaml, images
 from netinit.inject.annotations import CHECKS, JSON_VALUED, PROXY_CONFIG, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
@@ -22,8 +24,6 @@ from netinit.inject.gotemplate import Struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
 from netinit.inject.tree import Tree, clone, mapping, strings
-from netinit.patterns import pattern
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

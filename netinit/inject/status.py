@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 
+from netinit.base.records import Record
 from netinit.inject import gojson
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 from netinit.inject.tree import Tree, mapping, sequence, strings
-from netinit.records import Record
 
 __all__ = ["LEGACY", "Status"]
 

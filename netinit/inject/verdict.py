@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netinit.errors import InjectionError, OptionError
+from netinit.base.errors import InjectionError, OptionError
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, security
 from netinit.inject.decision import INJECT, Decision, Step, decide

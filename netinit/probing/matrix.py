@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain, count
 
+from netinit.base.net import IPV4, Family, Network
 from netinit.options import CLASSIC, NONE, Options
-from netinit.rules.network import IPV4, Family, Network
 from netinit.values import ALL
 
 OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there

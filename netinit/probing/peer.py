@@ -11,13 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.host import detect
 from netinit.host.knocking import Knock
 from netinit.host.lab import Namespace
 from netinit.host.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.probing.matrix import Ask
-from netinit.rules.network import IPV4, IPV6, Family
 
 CAP_SYS_ADMIN = 21
 NO_DAD = 0x02  # IFA_F_NODAD: usable at once

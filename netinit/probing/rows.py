@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from netinit.errors import BackendUnavailableError, NetinitError
+from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.host import detect, netns
 from netinit.host.conntrack import Event, Watch, forget
 from netinit.host.knocking import Knock
@@ -17,7 +18,6 @@ from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.probing.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.probing.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.network import IPV4, IPV6, Family
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import find_cause

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from netinit.base.net import Family
 from netinit.rules.difference import EXTRA, MISSING, MOVED, SHADOWED, Difference
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.network import Family
 from netinit.rules.ownership import Owned, target_of
 from netinit.rules.xtables import ListedTable, Listing, Written, WrittenChain
 

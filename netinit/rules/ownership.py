@@ -7,7 +7,7 @@ it and the values in it (interface, mark) are confirmed by other rules of ours. 
 
 from __future__ import annotations
 
-from netinit.records import Record
+from netinit.base.records import Record
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
 from netinit.rules.xtables import ListedTable, Listing, Written
 

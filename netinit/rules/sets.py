@@ -7,11 +7,11 @@ swapping it with a filled one, so that it is never half there while rules ask it
 
 from __future__ import annotations
 
-from netinit.records import Record
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.matches import Destination, Match, UnknownMatch, XtMatch
 from netinit.rules.matches.base import EXTENSION
-from netinit.rules.network import Family, Network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

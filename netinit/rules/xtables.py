@@ -6,11 +6,11 @@ listing line by line. Nothing in here comes from a user as text: addresses, port
 
 from __future__ import annotations
 
-from netinit.errors import ParseError
-from netinit.records import Record
+from netinit.base.errors import ParseError
+from netinit.base.net import Family
+from netinit.base.records import Record
 from netinit.rules.matches import PROTOCOL, XtMatch
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
-from netinit.rules.network import Family
 from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ that may or may not hold ends the simulation with UNKNOWN unless its target chan
 
 from __future__ import annotations
 
+from netinit.base.net import Network
 from netinit.rules import foreign
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import (
     Accept,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from netinit.base.net import Network
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
 from netinit.rules.foreign import Dnat, Goto
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
-from netinit.rules.network import Network
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
 from netinit.simulate.engine import simulate

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import CLASSIC, NONE, OFF, TPROXY, Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, Plan
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.packet import Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 from netinit.simulate.engine import Host

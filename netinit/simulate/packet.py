@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from netinit.errors import OptionError
-from netinit.rules.network import IPV4, IPV6, Family
+from netinit.base.errors import OptionError
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.values import quote_value, read_address, read_port
 

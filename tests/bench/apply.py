@@ -24,10 +24,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.options import Options  # noqa: E402 - the path must be set first
 from netinit.rules import sets  # noqa: E402
 from netinit.rules.layouts import plan  # noqa: E402
-from netinit.rules.network import FAMILIES  # noqa: E402
 from netinit.rules.nft import writer as nft  # noqa: E402
 from netinit.rules.xtables import render_restore, write_plan  # noqa: E402
 

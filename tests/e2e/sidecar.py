@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import PROXY_ID, Namespace
 
 __all__ = [

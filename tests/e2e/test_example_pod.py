@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import Listener
 from netinit.inject.containers import find
 

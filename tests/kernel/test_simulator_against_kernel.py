@@ -22,13 +22,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from netinit.backends import routes
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.host.lab import Arrival, Pod, Probe
 from netinit.host.lab import Listener as Opened
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.matches import ConnectionState, Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from netinit.errors import ApplyError
+from netinit.base.errors import ApplyError
 from netinit.host.detect import settle
 from netinit.host.lab import Pod
 from netinit.options import CLASSIC, Options

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netinit import demo
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host import run
 
 COMMAND = [sys.executable, "-m", "netinit", "demo"]

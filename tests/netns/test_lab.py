@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import (
     APP_ID,
     PROXY_ID,

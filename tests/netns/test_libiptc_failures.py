@@ -31,9 +31,9 @@ from legacy import (
 )
 from netinit.backends import libiptc
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.host.lab import Namespace
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 from programming import needs
 
 pytestmark = pytest.mark.netns

@@ -13,7 +13,7 @@ import pytest
 
 import netinit
 from netinit.backends.nftables import NftablesBackend
-from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import run as programs
 from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
 from netinit.options import Options

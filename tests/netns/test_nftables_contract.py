@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from netinit.errors import ApplyError
+from netinit.base.errors import ApplyError
 from netinit.host.detect import settle
 from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
+from netinit.base.net import IPV4
 from netinit.host.lab import Pod
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4
 from netinit.rules.xtables import render_restore, write_plan
 from programming import (
     FOLDERS,

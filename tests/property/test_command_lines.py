@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netinit.argv import parse_flags, take_flags
+from netinit.base.errors import OptionError
 from netinit.cli import apply
-from netinit.errors import OptionError
 from netinit.options import FLAGS, Options
 from netinit.values import SWITCH
 from strategies import made_options

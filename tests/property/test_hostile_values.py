@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netinit import render, values
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Options
 from netinit.rules.layouts import plan
 from restore_grammar import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.argv import UnknownFlagError, parse_flags, take_flags
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
 
 
 def texts(*words):

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
 from netinit.doctor import summarise
@@ -20,10 +22,8 @@ from netinit.doctor.findings import (
     find_settings,
 )
 from netinit.doctor.trials import Trial, needed_features
-from netinit.errors import ApplyError, BackendUnavailableError
 from netinit.host import detect
 from netinit.options import Options
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 
 SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
 DNS = ("--redirect-dns", "--ipv6", "off")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from netinit.logs import Log, format_time, write_termination_log
+from netinit.base.logs import Log, format_time, write_termination_log
 
 MOMENT = 1_537_795_149_579_123_999  # nanoseconds
 STAMP = "2018-09-24T13:19:09.579123Z"

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from netinit import values
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
+from netinit.base.net import Network
 from netinit.options import BY_FIELD, FLAGS, Flag, Options
-from netinit.rules.network import Network
 
 
 def problems(arguments, environ=None):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from netinit.patterns import pattern
+from netinit.base.patterns import pattern
 
 
 def test_a_pattern_does_what_a_compiled_one_does():

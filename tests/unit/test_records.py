@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 
 class Point(Record):

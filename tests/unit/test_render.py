@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 from netinit import render
+from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.rules.network import IPV4, IPV6
 from restore_grammar import check
 from strategies import made_options
 

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from netinit import values as v
-from netinit.rules.network import IPV4, IPV6, Network
+from netinit.base.net import IPV4, IPV6, Network
 
 
 def networks(*texts):

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import processes
 from netinit.host.lab.probes import Arrival, Probe, send_probes
 from netinit.host.lab.servers import Listener, Server

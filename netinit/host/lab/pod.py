@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import processes, wiring
 from netinit.host.lab.namespace import Namespace
 

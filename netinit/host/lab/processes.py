@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from select import POLLIN, poll
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
 _CLONE_NEWNET = 0x40000000  # sched.h

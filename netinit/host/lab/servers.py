@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab import processes
 from netinit.host.lab.probes import render_address
 

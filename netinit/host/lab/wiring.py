@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from netinit.errors import LabError
+from netinit.base.errors import LabError
 from netinit.host.lab.namespace import Namespace, write_sysctl
 
 __all__ = ["wire"]

@@ -13,11 +13,10 @@ Complex numbers, channels and ranges over functions are refused with an error; e
 
 from __future__ import annotations
 
-from netinit.errors import TemplateError
-
-from .limits import Limits
-from .template import Template
-from .values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.limits import Limits
+from netinit.inject.gotemplate.template import Template
+from netinit.inject.gotemplate.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
 
 __all__ = [
     "NO_VALUE",

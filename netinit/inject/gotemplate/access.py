@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .values import (
+from netinit.inject.gotemplate.values import (
     ANY,
     INT,
     MAP,

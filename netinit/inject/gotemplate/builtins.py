@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from . import access
-from .limits import check_size
-from .printf import sprintf
-from .printing import printable, sprint, sprintln
-from .values import (
+from netinit.inject.gotemplate import access
+from netinit.inject.gotemplate.limits import check_size
+from netinit.inject.gotemplate.printf import sprintf
+from netinit.inject.gotemplate.printing import printable, sprint, sprintln
+from netinit.inject.gotemplate.values import (
     ANY,
     BOOL,
     FLOAT,

@@ -6,10 +6,9 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from netinit.errors import TemplateError
-
-from .limits import LARGE, Run
-from .values import NO_VALUE
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.limits import LARGE, Run
+from netinit.inject.gotemplate.values import NO_VALUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from netinit.errors import TemplateError
-
-from .expressions import Expr, compile_pipe
-from .limits import Run
-from .nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
-from .printing import sort_keys, sprint, to_text
-from .scope import Frame, last_visited
-from .values import (
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.expressions import Expr, compile_pipe
+from netinit.inject.gotemplate.limits import Run
+from netinit.inject.gotemplate.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
+from netinit.inject.gotemplate.printing import sort_keys, sprint, to_text
+from netinit.inject.gotemplate.scope import Frame, last_visited
+from netinit.inject.gotemplate.values import (
     FUNC,
     INT,
     MAP,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from netinit.errors import TemplateError
-
-from . import lexer
-from .lexer import Token
-from .nodes import Tree
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate import lexer
+from netinit.inject.gotemplate.lexer import Token
+from netinit.inject.gotemplate.nodes import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

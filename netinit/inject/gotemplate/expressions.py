@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from netinit.errors import TemplateError
-
-from . import access, builtins, calls
-from .access import MethodError, NoFieldError, check_argument, field, word_missing_field
-from .limits import Run
-from .nodes import (
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate import access, builtins, calls
+from netinit.inject.gotemplate.access import MethodError, NoFieldError, check_argument, field, word_missing_field
+from netinit.inject.gotemplate.limits import Run
+from netinit.inject.gotemplate.nodes import (
     Bool,
     Chain,
     Command,
@@ -29,8 +28,18 @@ from .nodes import (
     StringLiteral,
     Variable,
 )
-from .scope import Frame, last_visited
-from .values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
+from netinit.inject.gotemplate.scope import Frame, last_visited
+from netinit.inject.gotemplate.values import (
+    ANY,
+    MAP,
+    NO_VALUE,
+    POINTER,
+    STRUCT,
+    VALUE,
+    Function,
+    FunctionError,
+    kind_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterable
 from json.encoder import encode_basestring
 
-from netinit.patterns import pattern
-
-from .floats import format_float
-from .limits import measure
-from .values import NO_VALUE, FunctionError, Struct, type_name
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate.floats import format_float
+from netinit.inject.gotemplate.limits import measure
+from netinit.inject.gotemplate.values import NO_VALUE, FunctionError, Struct, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

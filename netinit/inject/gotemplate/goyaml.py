@@ -10,12 +10,11 @@ import functools
 import re
 from collections.abc import Iterable
 
-from netinit.patterns import pattern
-
-from .floats import format_float
-from .gojson import json_float, json_name
-from .limits import measure
-from .values import NO_VALUE, FunctionError, Struct, to_bytes, type_name
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate.floats import format_float
+from netinit.inject.gotemplate.gojson import json_float, json_name
+from netinit.inject.gotemplate.limits import measure
+from netinit.inject.gotemplate.values import NO_VALUE, FunctionError, Struct, to_bytes, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from netinit.patterns import pattern
-
-from . import sprig
-from .gojson import from_json, to_json
-from .goyaml import to_yaml
-from .limits import check_size, measure
-from .printing import sprint
-from .sprig import text
-from .values import MAP, SLICE, STRING, Function, FunctionError, Struct, TypedMap, kind_of, type_name
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate import sprig
+from netinit.inject.gotemplate.gojson import from_json, to_json
+from netinit.inject.gotemplate.goyaml import to_yaml
+from netinit.inject.gotemplate.limits import check_size, measure
+from netinit.inject.gotemplate.printing import sprint
+from netinit.inject.gotemplate.sprig import text
+from netinit.inject.gotemplate.values import (
+    MAP,
+    SLICE,
+    STRING,
+    Function,
+    FunctionError,
+    Struct,
+    TypedMap,
+    kind_of,
+    type_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-from netinit.patterns import pattern
-
-from .literals import is_identifier_character, quote
-from .values import to_bytes
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate.literals import is_identifier_character, quote
+from netinit.inject.gotemplate.values import to_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

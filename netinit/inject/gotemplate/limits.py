@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netinit.errors import TemplateError
-
-from .values import NO_VALUE, FunctionError
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.values import NO_VALUE, FunctionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import unicodedata
 
-from netinit.patterns import pattern
-
-from .values import from_bytes, to_bytes
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate.values import from_bytes, to_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .lexer import SPACES
-from .literals import Number, quote
+from netinit.inject.gotemplate.lexer import SPACES
+from netinit.inject.gotemplate.literals import Number, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from . import lexer
-from .cursor import Cursor, Source
-from .lexer import Token, tokenize
-from .literals import parse_number, quote, unquote
-from .nodes import (
+from netinit.inject.gotemplate import lexer
+from netinit.inject.gotemplate.cursor import Cursor, Source
+from netinit.inject.gotemplate.lexer import Token, tokenize
+from netinit.inject.gotemplate.literals import parse_number, quote, unquote
+from netinit.inject.gotemplate.nodes import (
     Action,
     Bool,
     Branch,

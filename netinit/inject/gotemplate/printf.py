@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netinit.patterns import pattern
-
-from .printing import Flags, _Paper, format_value, print_value
-from .values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
+from netinit.base.patterns import pattern
+from netinit.inject.gotemplate.printing import Flags, _Paper, format_value, print_value
+from netinit.inject.gotemplate.values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .floats import float_text, format_float
-from .limits import check_size
-from .literals import quote, quote_rune
-from .values import (
+from netinit.inject.gotemplate.floats import float_text, format_float
+from netinit.inject.gotemplate.limits import check_size
+from netinit.inject.gotemplate.literals import quote, quote_rune
+from netinit.inject.gotemplate.values import (
     BOOL,
     FLOAT,
     FUNC,

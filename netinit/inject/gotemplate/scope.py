@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.errors import TemplateError
-
-from .literals import quote
-from .nodes import Action, Chain, Command, Expression, Identifier, Invoke, Nil, Pipe, Tree
-from .values import Function, to_bytes
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.literals import quote
+from netinit.inject.gotemplate.nodes import Action, Chain, Command, Expression, Identifier, Invoke, Nil, Pipe, Tree
+from netinit.inject.gotemplate.values import Function, to_bytes
 
 __all__ = ["Frame", "Slot", "last_visited"]
 

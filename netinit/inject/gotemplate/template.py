@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from netinit.errors import TemplateError
-
-from .builtins import BUILTINS
-from .compiler import Body, compile_trees, enter
-from .limits import Limits, Run
-from .literals import quote
-from .nodes import Tree
-from .parser import parse
-from .values import NO_VALUE, Function, from_bytes, to_bytes
+from netinit.base.errors import TemplateError
+from netinit.inject.gotemplate.builtins import BUILTINS
+from netinit.inject.gotemplate.compiler import Body, compile_trees, enter
+from netinit.inject.gotemplate.limits import Limits, Run
+from netinit.inject.gotemplate.literals import quote
+from netinit.inject.gotemplate.nodes import Tree
+from netinit.inject.gotemplate.parser import parse
+from netinit.inject.gotemplate.values import NO_VALUE, Function, from_bytes, to_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from netinit.patterns import pattern
+from netinit.base.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ who reads.
 
 from __future__ import annotations
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
 from netinit.inject.goyaml.writer import dump
 
 TYPE_CHECKING = False

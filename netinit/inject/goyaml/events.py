@@ -11,7 +11,7 @@ import json
 
 import yaml
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
 from netinit.inject.goyaml.scalars import MERGE, resolve
 from netinit.inject.tree import clone
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from netinit.patterns import pattern
+from netinit.base.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

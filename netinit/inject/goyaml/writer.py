@@ -6,8 +6,8 @@ import functools
 import json
 import re
 
+from netinit.base.patterns import pattern
 from netinit.inject.goyaml.scalars import TIMESTAMP, WORDS, Merge, resolve
-from netinit.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

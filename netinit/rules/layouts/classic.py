@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Options
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
@@ -23,7 +24,6 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Network
 from netinit.rules.targets import Accept, Jump, Reject, Return
 from netinit.values import ALL
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import NONE, OFF, TPROXY, Options
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 from netinit.rules.targets import Drop, Jump
 
 

@@ -6,11 +6,11 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, Family, Network
 from netinit.options import Options
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Destination, Match, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import FAMILIES, Family, Network
 from netinit.rules.targets import Jump, Redirect, TrackZone
 
 PORT = 53

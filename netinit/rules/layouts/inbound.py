@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import TPROXY, Options
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState, Destination, Match, Port, Protocol
@@ -15,7 +16,6 @@ from netinit.rules.model import (
     NAT,
     PREROUTING,
 )
-from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.targets import Accept, Jump, Redirect, Return, SetMark, Tproxy
 from netinit.values import ALL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import Options
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
@@ -15,7 +16,6 @@ from netinit.rules.model import (
     OUTPUT,
     PREROUTING,
 )
-from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.targets import Jump, Return
 from netinit.values import ALL
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, Network
 from netinit.options import LOOP_MARK, Options
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import TCP, not_to_loopback
 from netinit.rules.matches import ConnectionMark, InInterface, Mark, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_INBOUND, MANGLE, OUTPUT, PREROUTING
-from netinit.rules.network import FAMILIES, Network
 from netinit.rules.targets import RestoreMark, Return, SaveMark, SetMark
 
 ORIGIN = "--istio-inbound-interception-mode"

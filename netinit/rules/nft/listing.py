@@ -10,8 +10,8 @@ import json
 from _socket import AF_INET, AF_INET6, inet_pton
 from typing import Any
 
-from netinit.errors import ParseError
-from netinit.records import Record
+from netinit.base.errors import ParseError
+from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
 

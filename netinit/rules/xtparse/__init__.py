@@ -7,12 +7,12 @@ marks, addresses without a mask, `--to-port`. A word that is not known keeps its
 
 from __future__ import annotations
 
-from netinit.errors import ParseError
-from netinit.records import Record
+from netinit.base.errors import ParseError
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
 from netinit.rules.foreign import OtherProtocol
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
 from netinit.rules.model import Rule
-from netinit.rules.network import Family, Network
 from netinit.rules.xtparse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.xtparse.targets import read_target
 

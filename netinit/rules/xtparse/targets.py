@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from netinit.base.net import Family
 from netinit.rules.foreign import ChangeMark, Dnat, Goto, Nothing, Observe, RejectWith, SourceNat, Untrack
-from netinit.rules.network import Family
 from netinit.rules.targets import (
     Accept,
     Drop,

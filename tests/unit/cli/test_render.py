@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from netinit import render
+from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4, IPV6
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
 FLAGS = "-b * -i * --ipv6 on"

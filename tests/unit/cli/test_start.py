@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from netinit.base.errors import ApplyError, ValidationFailedError
 from netinit.cli import start
-from netinit.errors import ApplyError, ValidationFailedError
 from netinit.options import Options
 
 MAIN = str(Path(start.__file__).parent.parent / "__main__.py")
@@ -23,11 +23,11 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.apply netinit.argv netinit.errors netinit.logs netinit.options netinit.records netinit.survey netinit.values
+    netinit netinit.apply netinit.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.survey netinit.values
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
-    netinit.rules netinit.rules.diff netinit.rules.difference netinit.rules.model netinit.rules.network netinit.rules.ownership netinit.rules.targets
+    netinit.rules netinit.rules.diff netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.ownership netinit.rules.targets
     netinit.rules.transition netinit.rules.xtables
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from netinit.base.errors import ConfigError, InjectionError, OptionError, ParseError
 from netinit.cli import check_inject, inject, inject_run
-from netinit.errors import ConfigError, InjectionError, OptionError, ParseError
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
 from netinit.options import Options

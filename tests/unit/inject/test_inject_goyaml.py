@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
 from netinit.inject.goyaml import dump, load, load_all, load_reporting, shape
 from netinit.inject.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
 

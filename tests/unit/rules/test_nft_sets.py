@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.rules.intervals import merge, spell
+from netinit.base.intervals import merge, spell
+from netinit.base.net import IPV4, IPV6, Family, Network
 from netinit.rules.matches import Destination, InInterface, Port, Source
-from netinit.rules.network import IPV4, IPV6, Family, Network
 
 FAMILIES = st.sampled_from((IPV4, IPV6))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4, IPV6, Network
 from netinit.rules.sets import (
     compare_sets,
     parse_save,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
+from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.foreign import (
     AddressType,
     ChangeMark,
@@ -18,7 +19,6 @@ from netinit.rules.foreign import (
     RejectWith,
 )
 from netinit.rules.matches import Destination, Owner, Port, Protocol, UnknownMatch
-from netinit.rules.network import IPV4, IPV6, Network
 from netinit.rules.targets import Accept, Jump, Redirect, Reject, Return, SetMark, Tproxy, UnknownTarget
 from netinit.rules.xtparse import normalise, parse_rule, same_rule
 

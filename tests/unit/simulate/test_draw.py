@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4, IPV6
 from netinit.rules.packet import Surroundings
 from netinit.rules.xtables import parse_listing
 from netinit.simulate.draw import FORMATS, make_picture, render_dot, render_mermaid, render_svg, render_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.rules.network import IPV4, IPV6
+from netinit.base.net import IPV4, IPV6
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.xtables import parse_listing
 from netinit.simulate.engine import Host, simulate

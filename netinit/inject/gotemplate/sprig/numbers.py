@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from netinit.base.patterns import pattern
 from netinit.inject.gotemplate.limits import check_size
 from netinit.inject.gotemplate.literals import parse_number
 from netinit.inject.gotemplate.values import FLOAT, INT, STRING, UINT, FunctionError, Int64, TypedList, kind_of
-from netinit.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

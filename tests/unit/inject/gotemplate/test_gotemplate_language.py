@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gotemplate_grammar import FUNCTIONS, rich_data
-from netinit.errors import NetinitError
+from netinit.base.errors import NetinitError
 from netinit.inject.gotemplate import (
     NO_VALUE,
     Function,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from _socket import inet_ntop
 
-from netinit.rules.network import Family, Network
+from netinit.base.net import Family, Network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton  # a builtin; `socket` would cost 5 ms at every pod start
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 
 class Family(Record):
