@@ -15,11 +15,11 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.host import detect, netns
 from netinit.options import NONE, Options
+from netinit.options.kinds import ALL
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.survey import Side, Survey, describe_leftover
-from netinit.values import ALL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # What a plain start imports, whichever backend it takes.
 ROOTS = (
     "netinit.cli.start",
-    "netinit.argv",
+    "netinit.options.argv",
     "netinit.apply",
     "netinit.backends.restore",
     "netinit.backends.nftables",

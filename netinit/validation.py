@@ -19,7 +19,7 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.host import detect, netlink
 from netinit.options import CLASSIC, OFF, Options
-from netinit.values import ALL
+from netinit.options.kinds import ALL
 
 PASSTHROUGH = {IPV4: "127.0.0.6", IPV6: "::6"}
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there

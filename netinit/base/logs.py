@@ -10,7 +10,7 @@ import posix
 import sys
 import time
 
-from netinit.values import LEVELS
+from netinit.options.kinds import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

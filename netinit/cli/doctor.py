@@ -12,7 +12,7 @@ from netinit.cli.flags import FlagCommand, read_value
 from netinit.doctor.examination import Examination, examine
 from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
-from netinit.values import read_gid, read_uid
+from netinit.options.kinds import read_gid, read_uid
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}

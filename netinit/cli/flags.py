@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
-from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
-from netinit.values import SWITCH, quote_value
+from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.options.kinds import SWITCH, quote_value
 
 Kind = TypeVar("Kind")
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

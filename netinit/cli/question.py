@@ -14,11 +14,11 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.cli.flags import read_value
 from netinit.options import Options
+from netinit.options.kinds import quote_value, read_address, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.packet import SOMEBODY, family_of, make_inbound, make_outbound, number_of, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.values import quote_value, read_address, read_gid, read_interface, read_port, read_uid
 
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # stand for a pod's own where nobody said which

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from netinit.cli.flags import is_ours, spell_default
 from netinit.options import FLAGS, Flag
-from netinit.values import SWITCH
+from netinit.options.kinds import SWITCH
 
 BEGIN = "<!-- begin: options, made by python -m netinit.cli.reference -->"
 END = "<!-- end: options -->"

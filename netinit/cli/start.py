@@ -14,7 +14,7 @@ import sys
 from netinit.base.errors import BackendUnavailableError, NetinitError, OptionError
 from netinit.base.logs import Log, write_termination_log
 from netinit.base.records import Record
-from netinit.values import TRUE_WORDS
+from netinit.options.kinds import TRUE_WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if any(name in environ for name in COMPLETION_VARIABLES):
         return _ask_click(call, environ, None)
     if call.apply:
-        from netinit.argv import parse_flags
         from netinit.options import Options
+        from netinit.options.argv import parse_flags
 
         try:
             texts = parse_flags(call.words)
@@ -170,7 +170,7 @@ class _InstalledPackages:
 
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
     """Tells the error that is being handled: as an event in the init container, else as plain lines."""
-    from netinit.argv import take_flags
+    from netinit.options.argv import take_flags
 
     texts = take_flags(call.words).texts
     if call.apply:

@@ -14,7 +14,7 @@ from netinit.base.records import Record
 from netinit.host import netlink, run
 from netinit.host.netns import read_text
 from netinit.options import AUTO, OFF, ON, Options
-from netinit.values import read_address
+from netinit.options.kinds import read_address
 
 CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
 NFT, LEGACY = "nft", "legacy"

@@ -9,7 +9,7 @@ from itertools import chain, count
 
 from netinit.base.net import IPV4, Family, Network
 from netinit.options import CLASSIC, NONE, Options
-from netinit.values import ALL
+from netinit.options.kinds import ALL
 
 OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
 NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # stands for one that is not in /etc/resolv.conf

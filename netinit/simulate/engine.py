@@ -8,6 +8,7 @@ that may or may not hold ends the simulation with UNKNOWN unless its target chan
 from __future__ import annotations
 
 from netinit.base.net import Network
+from netinit.options.kinds import read_address
 from netinit.rules import foreign
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
@@ -29,7 +30,6 @@ from netinit.simulate.conntrack import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
-from netinit.values import read_address
 
 _GO_ON, _ACCEPTED, _ENDED = "go on", "accepted", "ended"  # what walking a chain comes to
 _UNTRACKED = ("INVALID", "UNTRACKED")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Network
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
+from netinit.options.kinds import ALL
 from netinit.rules.foreign import Dnat, Goto
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
@@ -17,7 +18,6 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.packet import text_of
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
-from netinit.values import ALL
 
 DNS_LISTENER = 15053
 

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV4, IPV6, Family
+from netinit.options.kinds import quote_value, read_address, read_port
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.values import quote_value, read_address, read_port
 
 EPHEMERAL_PORT = 40000  # stands for the port that the kernel would choose
 SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named

@@ -6,11 +6,11 @@ import click
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit.argv import parse_flags, take_flags
 from netinit.base.errors import OptionError
 from netinit.cli import apply
 from netinit.options import FLAGS, Options
-from netinit.values import SWITCH
+from netinit.options.argv import parse_flags, take_flags
+from netinit.options.kinds import SWITCH
 from strategies import made_options
 
 VALUES = ("15001", "80,443", "*", "", "true", "false", "0", "10.0.0.0/8", "eth0", "1337", "5s", "TPROXY", "classic", "on", "-", "-b", "--", "x y", "é", "\n", "=", "a=b")

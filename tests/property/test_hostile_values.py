@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit import render, values
+from netinit import render
 from netinit.base.errors import OptionError
-from netinit.options import FLAGS, Options
+from netinit.options import FLAGS, Options, kinds
 from netinit.rules.layouts import plan
 from restore_grammar import check
 
@@ -53,7 +53,7 @@ HOSTILE = (
     # bytes that were no text
     "80\udcff", "\udc80", "eth\udcff",
 )  # fmt: skip
-TAKING_FLAGS = [flag for flag in FLAGS if flag.kind is not values.SWITCH]
+TAKING_FLAGS = [flag for flag in FLAGS if flag.kind is not kinds.SWITCH]
 harmless = set()  # plans that were examined: many values make the same one
 SAFE_SHELL = re.compile(r"[A-Za-z0-9 ./:,!_@%^=+\-]*")
 
@@ -111,12 +111,12 @@ def test_no_hostile_value_becomes_syntax(flag):
             if flag.environment and value:
                 name = flag.environment[0]
                 try_value([], {**environ, name: value}, f"environment variable {name}")
-    if flag.kind in (values.PORT, values.MARK, values.TABLE, values.PID, values.DURATION, values.LOOPBACK):
+    if flag.kind in (kinds.PORT, kinds.MARK, kinds.TABLE, kinds.PID, kinds.DURATION, kinds.LOOPBACK):
         assert all(re.fullmatch(r"[1-9][0-9]*", value) for value in accepted), accepted
     if flag.field in ("exclude_interfaces", "virtual_interfaces"):
         assert "eth0" in accepted
         assert not {value for value in accepted if set(value) & set("\n\r\x00;|&$`'\"\\#{}()<>*?[]~!/:")}
-    if flag.kind is values.PORTS:
+    if flag.kind is kinds.PORTS:
         assert not [value for value in accepted if not re.fullmatch(r"[ \t]*([1-9][0-9]*)?[ \t]*(,[ \t]*([1-9][0-9]*)?[ \t]*)*", value, re.ASCII)], accepted
 
 

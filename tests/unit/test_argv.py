@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.argv import UnknownFlagError, parse_flags, take_flags
 from netinit.base.errors import OptionError
+from netinit.options.argv import UnknownFlagError, parse_flags, take_flags
 
 
 def texts(*words):

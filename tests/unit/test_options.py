@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit import values
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
-from netinit.options import BY_FIELD, FLAGS, Flag, Options
+from netinit.options import BY_FIELD, FLAGS, Flag, Options, kinds
 
 
 def problems(arguments, environ=None):
@@ -68,7 +67,7 @@ def test_every_flag_sets_its_field_in_each_spelling(flag):
     good, _ = sample(flag)
     environ = with_companions(flag, {})
     spellings = [[f"--{name}={good}"] for name in (flag.long, *flag.aliases)]
-    if flag.kind is values.SWITCH:
+    if flag.kind is kinds.SWITCH:
         spellings += [[f"--{flag.long}"], *([[f"-{flag.short}"], [f"-{flag.short}={good}"]] if flag.short else [])]
     else:
         spellings.append([f"--{flag.long}", good])

@@ -7,8 +7,8 @@ import pwd
 
 import pytest
 
-from netinit import values as v
 from netinit.base.net import IPV4, IPV6, Network
+from netinit.options import kinds as v
 
 
 def networks(*texts):

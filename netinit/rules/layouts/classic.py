@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Options
+from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
@@ -25,7 +26,6 @@ from netinit.rules.model import (
     Table,
 )
 from netinit.rules.targets import Accept, Jump, Reject, Return
-from netinit.values import ALL
 
 SSH_PORT = 22
 TCP = inbound.TCP

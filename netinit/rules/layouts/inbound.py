@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import TPROXY, Options
+from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState, Destination, Match, Port, Protocol
 from netinit.rules.model import (
@@ -17,7 +18,6 @@ from netinit.rules.model import (
     PREROUTING,
 )
 from netinit.rules.targets import Accept, Jump, Redirect, Return, SetMark, Tproxy
-from netinit.values import ALL
 
 TCP = Protocol(name="tcp")
 

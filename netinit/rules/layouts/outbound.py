@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import Options
+from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Owner, Port, Source
@@ -17,7 +18,6 @@ from netinit.rules.model import (
     PREROUTING,
 )
 from netinit.rules.targets import Jump, Return
-from netinit.values import ALL
 
 DNS_PORT = 53
 LOOPBACK_DEVICE = OutInterface(names=("lo",))

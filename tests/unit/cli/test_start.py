@@ -23,7 +23,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.apply netinit.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.survey netinit.values
+    netinit netinit.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.survey netinit.options.kinds
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run

@@ -10,7 +10,7 @@ from __future__ import annotations
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
 from netinit.options import FLAGS, Flag
-from netinit.values import FALSE_WORDS, SWITCH, TRUE_WORDS, quote_value
+from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

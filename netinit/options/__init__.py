@@ -6,11 +6,11 @@ NETINIT_ variable. Precedence: flag, environment variable, default. An empty var
 
 from __future__ import annotations
 
-from netinit import values as v
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
 from netinit.base.records import Record
-from netinit.values import ALL, Kind, quote_value
+from netinit.options import kinds as v
+from netinit.options.kinds import ALL, Kind, quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Options(Record):
 
         OptionError lists every problem.
         """
-        from netinit.argv import describe_strays, take_flags
+        from netinit.options.argv import describe_strays, take_flags
 
         taken = take_flags(arguments)
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
