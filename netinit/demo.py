@@ -30,10 +30,10 @@ from netinit.host.lab import (
     take_snapshot,
 )
 from netinit.options import BACKEND_CHOICES, Options
-from netinit.render import ip_commands
+from netinit.rules.iptables.write import write_rule
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan, Rule
-from netinit.rules.xtables import write_rule
+from netinit.rules.render import ip_commands
 from netinit.verify import verify
 
 TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"

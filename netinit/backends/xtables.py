@@ -8,18 +8,18 @@ from netinit.backends.base import Backend, Change, State
 from netinit.base.errors import ApplyError, NetinitError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.diff import compare_listing, find_foreign_jumps, find_shadows
 from netinit.rules.difference import Difference
-from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
-from netinit.rules.transition import (
+from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
+from netinit.rules.iptables.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
+from netinit.rules.iptables.transition import (
     is_interrupted,
     target_from_listing,
     target_from_plan,
     unchanged_tables,
     write_transition,
 )
-from netinit.rules.xtables import Listing, Written, parse_listing, write_plan
+from netinit.rules.iptables.write import Listing, Written, parse_listing, write_plan
+from netinit.rules.model import EMPTY_PLAN, Plan
 
 
 class Seen(Record):

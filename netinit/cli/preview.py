@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from netinit import render
 from netinit.base.errors import NamespaceError, OptionError
 from netinit.base.logs import Log
 from netinit.host.detect import settle
 from netinit.host.netns import enter, joined_user_namespace, leave, path_of
 from netinit.options import AUTO, Options
+from netinit.rules import render
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 

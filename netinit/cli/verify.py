@@ -14,8 +14,8 @@ from netinit.options import Options
 from netinit.probing import Report as Probes
 from netinit.probing import probe
 from netinit.probing.matrix import INBOUND
-from netinit.render import hash_plan
-from netinit.rules.xtables import write_plan
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.render import hash_plan
 from netinit.verify import Report
 from netinit.verify import verify as compare
 

@@ -22,10 +22,10 @@ from netinit.base.net import FAMILIES
 from netinit.host.lab import APP_ID, Arrival, Listener, Pod, Probe
 from netinit.host.netlink import NETLINK_NETFILTER, Netlink
 from netinit.options import Options
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.nft.writer import render_script
-from netinit.rules.xtables import render_restore, write_plan
 from strategies import made_options
 
 pytestmark = pytest.mark.netns

@@ -26,13 +26,13 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.host.lab import Arrival, Pod, Probe
 from netinit.host.lab import Listener as Opened
 from netinit.options import Options
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.matches import ConnectionState, Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
 from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.xtables import render_restore, write_plan
 from netinit.simulate.conversation import Conversation, Listener, Players, converse
 from netinit.simulate.engine import Host
 from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of

@@ -12,9 +12,9 @@ from netinit.base.errors import ApplyError
 from netinit.host.detect import settle
 from netinit.host.lab import Pod
 from netinit.options import CLASSIC, Options
+from netinit.rules.iptables.write import parse_listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.xtables import parse_listing, write_plan
 from programming import (
     SIDECAR,
     VARIANTS,
@@ -231,7 +231,7 @@ def test_remove_takes_the_rules_of_both_variants(pod):
 
 def force_second_variant(pod, options):
     """What an older tool did that could not see the other variant."""
-    from netinit.rules.xtables import render_restore
+    from netinit.rules.iptables.write import render_restore
 
     made = plan(options.replace(ipv6="on"))
     for family in made.families:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit import render
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Options, kinds
+from netinit.rules import render
 from netinit.rules.layouts import plan
 from restore_grammar import check
 

@@ -10,9 +10,9 @@ from importlib.resources import files
 import pytest
 from hypothesis import given, settings
 
-from netinit import render
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
+from netinit.rules import render
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from restore_grammar import check

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netinit import render
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
+from netinit.rules import render
 from netinit.rules.layouts import plan
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))

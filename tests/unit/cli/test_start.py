@@ -27,8 +27,8 @@ OWN = frozenset(
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
-    netinit.rules netinit.rules.diff netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.ownership netinit.rules.targets
-    netinit.rules.transition netinit.rules.xtables
+    netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
+    netinit.rules.iptables.transition netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound
     netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet

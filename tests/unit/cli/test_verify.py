@@ -12,9 +12,9 @@ import pytest
 from netinit import verify
 from netinit.cli.verify import render_json, render_text
 from netinit.options import Options
-from netinit.render import hash_plan
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
+from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
 MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")

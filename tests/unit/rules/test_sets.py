@@ -6,8 +6,8 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
-from netinit.rules.layouts import plan
-from netinit.rules.sets import (
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.sets import (
     compare_sets,
     parse_save,
     render_preparation,
@@ -17,8 +17,8 @@ from netinit.rules.sets import (
     surplus,
     use_sets,
 )
-from netinit.rules.xtables import write_plan
-from netinit.rules.xtparse import parse_rule
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.layouts import plan
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
 SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))

@@ -18,9 +18,9 @@ from netinit.rules.foreign import (
     PortRange,
     RejectWith,
 )
+from netinit.rules.iptables.parse import normalise, parse_rule, same_rule
 from netinit.rules.matches import Destination, Owner, Port, Protocol, UnknownMatch
 from netinit.rules.targets import Accept, Jump, Redirect, Reject, Return, SetMark, Tproxy, UnknownTarget
-from netinit.rules.xtparse import normalise, parse_rule, same_rule
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),

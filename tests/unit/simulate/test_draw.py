@@ -11,9 +11,9 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
+from netinit.rules.iptables.write import parse_listing
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Surroundings
-from netinit.rules.xtables import parse_listing
 from netinit.simulate.draw import FORMATS, make_picture, render_dot, render_mermaid, render_svg, render_text
 from netinit.simulate.engine import simulate
 from netinit.simulate.packet import make_outbound, number_of

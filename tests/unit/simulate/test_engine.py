@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4, IPV6
+from netinit.rules.iptables.write import parse_listing
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.xtables import parse_listing
 from netinit.simulate.engine import Host, simulate
 from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.ruleset import load_listing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.options.kinds import read_address
 from netinit.rules.foreign import ChangeMark, Dnat, Goto, Nothing, Observe, RejectWith, SourceNat, Untrack
+from netinit.rules.iptables.parse.modules import FULL, read_masked, read_number
 from netinit.rules.targets import (
     Accept,
     Drop,
@@ -20,7 +21,6 @@ from netinit.rules.targets import (
     TrackZone,
     UnknownTarget,
 )
-from netinit.rules.xtparse.modules import FULL, read_masked, read_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

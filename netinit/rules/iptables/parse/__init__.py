@@ -11,10 +11,10 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.rules.foreign import OtherProtocol
+from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
+from netinit.rules.iptables.parse.targets import read_target
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
 from netinit.rules.model import Rule
-from netinit.rules.xtparse.modules import KNOWN_OPTIONS, read_module
-from netinit.rules.xtparse.targets import read_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

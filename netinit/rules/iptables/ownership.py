@@ -8,8 +8,8 @@ it and the values in it (interface, mark) are confirmed by other rules of ours. 
 from __future__ import annotations
 
 from netinit.base.records import Record
+from netinit.rules.iptables.write import ListedTable, Listing, Written
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
-from netinit.rules.xtables import ListedTable, Listing, Written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

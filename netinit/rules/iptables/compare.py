@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.rules.difference import EXTRA, MISSING, MOVED, SHADOWED, Difference
+from netinit.rules.iptables.ownership import Owned, target_of
+from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.ownership import Owned, target_of
-from netinit.rules.xtables import ListedTable, Listing, Written, WrittenChain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _same(planned: Sequence[str], live: Sequence[str], family: Family) -> bool:
         return True
     if len(planned) != len(live):
         return False
-    from netinit.rules.xtparse import normalise  # only where a version of iptables spells something differently
+    from netinit.rules.iptables.parse import normalise  # only where a version of iptables spells something differently
 
     return all(a == b or normalise(a, family) == normalise(b, family) for a, b in zip(planned, live, strict=True))
 
@@ -134,7 +134,7 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
     """Aligns both sequences; what is missing at one place and extra at another has moved."""
     from difflib import SequenceMatcher
 
-    from netinit.rules.xtparse import normalise
+    from netinit.rules.iptables.parse import normalise
 
     wanted_keys = [normalise(written.text, family) for written in planned.rules]
     live_keys = [normalise(text, family) for text in live]

@@ -7,10 +7,10 @@ moment without rules and none in which traffic is dropped. Rules of others are n
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.rules.diff import live_chains, same_table, table_names
+from netinit.rules.iptables.compare import live_chains, same_table, table_names
+from netinit.rules.iptables.ownership import Owned
+from netinit.rules.iptables.write import ListedTable, Listing, Written
 from netinit.rules.model import BUILTIN_CHAINS, ISTIO_TPROXY, OWNED_CHAINS
-from netinit.rules.ownership import Owned
-from netinit.rules.xtables import ListedTable, Listing, Written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ commands and in the JSON, and in the restore form as a comment, since iptables-r
 from __future__ import annotations
 
 from netinit.base.net import Family
+from netinit.rules.iptables.write import render_commands as write_commands
+from netinit.rules.iptables.write import render_restore as write_restore
+from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
-from netinit.rules.xtables import render_commands as write_commands
-from netinit.rules.xtables import render_restore as write_restore
-from netinit.rules.xtables import write_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
