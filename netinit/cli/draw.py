@@ -13,9 +13,9 @@ from netinit.base.net import IPV4, IPV6
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
+from netinit.draw import FORMATS, make_picture
 from netinit.options import Options
 from netinit.rules.model import TABLES
-from netinit.simulate.draw import FORMATS, make_picture
 
 FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 

@@ -21,8 +21,8 @@ from netinit.cli.question import (
 )
 from netinit.options import Options
 from netinit.rules.packet import Packet
+from netinit.simulate.endpoints import text_of
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.packet import text_of
 from netinit.simulate.trace import UNKNOWN, Step
 
 

@@ -17,7 +17,7 @@ from netinit.options import Options
 from netinit.options.kinds import quote_value, read_address, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.packet import SOMEBODY, family_of, make_inbound, make_outbound, number_of, parse_endpoint
+from netinit.simulate.endpoints import SOMEBODY, family_of, make_inbound, make_outbound, number_of, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 DIRECTIONS = ("outbound", "inbound")

@@ -19,9 +19,9 @@ from netinit.probing.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.probing.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.endpoints import make_inbound, make_outbound, text_of
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import find_cause
-from netinit.simulate.packet import make_inbound, make_outbound, text_of
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
 

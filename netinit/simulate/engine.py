@@ -26,7 +26,7 @@ from netinit.rules.targets import (
     Tproxy,
     TrackZone,
 )
-from netinit.simulate.conntrack import Connection, ConnectionTable, flow_of
+from netinit.simulate.connections import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace

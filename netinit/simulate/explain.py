@@ -14,8 +14,8 @@ from netinit.rules.matches import Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.simulate.endpoints import text_of
 from netinit.simulate.engine import simulate
-from netinit.simulate.packet import text_of
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
 

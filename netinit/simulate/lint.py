@@ -13,8 +13,8 @@ from netinit.rules.matches import Destination, InInterface, Match, OutInterface,
 from netinit.rules.model import BUILTIN_CHAINS, Plan
 from netinit.rules.packet import Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from netinit.simulate.endpoints import make_outbound, number_of
 from netinit.simulate.engine import Host
-from netinit.simulate.packet import make_outbound, number_of
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
 
 ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems

@@ -34,8 +34,8 @@ from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.conversation import Conversation, Listener, Players, converse
+from netinit.simulate.endpoints import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.engine import Host
-from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from programming import needs

@@ -7,8 +7,8 @@ import pytest
 from netinit.base.net import IPV4, IPV6
 from netinit.rules.iptables.write import parse_listing
 from netinit.rules.packet import Packet, Surroundings
+from netinit.simulate.endpoints import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.engine import Host, simulate
-from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.ruleset import load_listing
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 

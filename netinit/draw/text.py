@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.simulate.draw.picture import JUMP, Box, Panel, Picture, Row
+from netinit.draw.picture import JUMP, Box, Panel, Picture, Row
 
 LIT = "▶"
 

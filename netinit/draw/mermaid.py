@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.simulate.draw.picture import Box, Picture, Row
+from netinit.draw.picture import Box, Picture, Row
 
 _CLASSES = (
     "classDef chain fill:#ffffff,stroke:#94a3b8,color:#0f172a,text-align:left",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.simulate.draw.picture import Box, Picture, Row
+from netinit.draw.picture import Box, Picture, Row
 
 
 def render_dot(picture: Picture) -> str:

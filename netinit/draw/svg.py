@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from xml.sax.saxutils import escape
 
-from netinit.simulate.draw.picture import CAPTURE, CHANGE, END, JUMP, OTHER, SPARE, Box, Panel, Picture, Row
+from netinit.draw.picture import CAPTURE, CHANGE, END, JUMP, OTHER, SPARE, Box, Panel, Picture, Row
 
 # Widths of letters, in parts of the font's size: sans-serif on average, and monospaced.
 _SANS, _MONO = 0.54, 0.602

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netinit.simulate.draw.dot import render_dot
-from netinit.simulate.draw.mermaid import render_mermaid
-from netinit.simulate.draw.picture import Picture, make_picture
-from netinit.simulate.draw.svg import render_svg
-from netinit.simulate.draw.text import render_text
+from netinit.draw.dot import render_dot
+from netinit.draw.mermaid import render_mermaid
+from netinit.draw.picture import Picture, make_picture
+from netinit.draw.svg import render_svg
+from netinit.draw.text import render_text
 
 FORMATS: dict[str, Callable[[Picture], str]] = {
     "text": render_text,
