@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from netinit.base.net import FAMILIES, IPV4
-from netinit.host.lab import Namespace, drop_empty_tables
+from netinit.lab import Namespace, drop_empty_tables
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from programming import FOREIGN, SIDECAR, load

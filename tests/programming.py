@@ -19,8 +19,8 @@ from netinit import apply as applying
 from netinit import verify as verifying
 from netinit.apply import Outcome
 from netinit.base.net import FAMILIES, Family
-from netinit.host.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
-from netinit.host.lab.processes import creating_as
+from netinit.kernel.children import creating_as
+from netinit.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
 
 ROOT = Path(__file__).parent.parent

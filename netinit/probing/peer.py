@@ -15,8 +15,8 @@ from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.host import detect
 from netinit.host.knocking import Knock
-from netinit.host.lab import Namespace
-from netinit.host.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
+from netinit.lab import Namespace
+from netinit.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.probing.matrix import Ask
 
 CAP_SYS_ADMIN = 21

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from netinit.base.net import FAMILIES
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 from netinit.options import Options
 from programming import VARIANTS, apply_in, listing, load, needs
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import LabError
-from netinit.host.lab import PROXY_ID, Namespace
+from netinit.lab import PROXY_ID, Namespace
 
 __all__ = [
     "INBOUND_PORT",

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from netinit.base.errors import LabError
-from netinit.host.lab import Listener
 from netinit.inject.containers import find
+from netinit.lab import Listener
 
 pytestmark = pytest.mark.netns
 

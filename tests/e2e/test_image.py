@@ -18,8 +18,8 @@ import netinit
 from containers import Image
 from engine import COMMIT, ROOT, Engine
 from netinit.cli.group import ALIASES, COMMANDS
-from netinit.host.lab import Pod
 from netinit.host.privileges import WANTED
+from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
 MOST = 60 * MEGABYTE

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from netinit.backends import routes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
-from netinit.host.lab import Arrival, Pod, Probe
-from netinit.host.lab import Listener as Opened
+from netinit.lab import Arrival, Pod, Probe
+from netinit.lab import Listener as Opened
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan

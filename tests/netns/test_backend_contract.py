@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ApplyError
 from netinit.host.detect import settle
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.rules.iptables.write import parse_listing, write_plan
 from netinit.rules.layouts import plan
@@ -84,7 +84,7 @@ def check_planned(pod, options):
 
 
 def listing_of(pod, variant, family):
-    from netinit.host.lab import list_rules
+    from netinit.lab import list_rules
 
     return list_rules(pod, variant.replace("iptables", family.program) + "-save")
 

@@ -11,7 +11,7 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.doctor.examination import examine
 from netinit.doctor.findings import ERROR
-from netinit.host.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, furnish, take_snapshot
 from netinit.options import Options
 from programming import FOLDERS, SIDECAR, apply_in, check_same, load, needs, run_tool
 

@@ -13,7 +13,7 @@ import pytest
 
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
-from netinit.host.lab import APP_ID, Probe, furnish
+from netinit.lab import APP_ID, Probe, furnish
 from netinit.options import Options
 from programming import (
     FOLDERS,

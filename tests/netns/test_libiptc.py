@@ -31,7 +31,7 @@ from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.host.lab import Pod, drop_empty_tables, take_snapshot
+from netinit.lab import Pod, drop_empty_tables, take_snapshot
 from netinit.options import CLASSIC, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN

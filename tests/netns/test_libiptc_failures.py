@@ -33,7 +33,7 @@ from netinit.backends import libiptc
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.host.lab import Namespace
+from netinit.lab import Namespace
 from programming import needs
 
 pytestmark = pytest.mark.netns

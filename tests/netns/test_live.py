@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from netinit.base.net import IPV4
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
 from netinit.probing import probe
 from netinit.probing.peer import Peer

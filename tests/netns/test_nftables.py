@@ -15,7 +15,7 @@ import netinit
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.host import run as programs
-from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from netinit.base.errors import ApplyError
 from netinit.host.detect import settle
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.writer import render_tables, write_plan

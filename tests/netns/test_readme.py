@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -14,7 +14,7 @@ from netinit import apply as applying
 from netinit.backends import AUTO_ORDER
 from netinit.base.errors import LockedError
 from netinit.base.net import IPV4, IPV6
-from netinit.host.lab import APP_ID, Pod, furnish, take_snapshot
+from netinit.lab import APP_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
 from programming import (
     FOLDERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4, IPV6
-from netinit.host.lab import PROXY_ID, Pod, furnish
+from netinit.lab import PROXY_ID, Pod, furnish
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 

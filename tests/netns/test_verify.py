@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from netinit.base.net import IPV4
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan

@@ -13,7 +13,7 @@ from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.backends.restore import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.host.lab import Namespace
+from netinit.lab import Namespace
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs

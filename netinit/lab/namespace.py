@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple
 
 from netinit.base.errors import LabError
-from netinit.host.lab import processes
-from netinit.host.lab.probes import Arrival, Probe, send_probes
-from netinit.host.lab.servers import Listener, Server
+from netinit.kernel import children
+from netinit.lab.probes import Arrival, Probe, send_probes
+from netinit.lab.servers import Listener, Server
 
 __all__ = ["Namespace"]
 
@@ -61,7 +61,7 @@ class Namespace:
 
     def entered(self) -> AbstractContextManager[None]:
         """A block inside which the calling thread is in this namespace: sockets and processes made there stay in it."""
-        return processes.visiting(self.descriptor)
+        return children.visiting(self.descriptor)
 
     def set_sysctl(self, name: str, value: str | int) -> None:
         """The kernel setting (`net.ipv6.conf.all.disable_ipv6` or with slashes) has the value in this namespace."""
@@ -144,18 +144,18 @@ class Namespace:
 
         def body() -> None:
             os.close(reader)
-            processes.setns(namespace)
-            processes.become(uid, gid, groups)
-            processes.die_with_parent()
-            processes.send(writer, _attempt(function, args))
+            children.setns(namespace)
+            children.become(uid, gid, groups)
+            children.die_with_parent()
+            children.send(writer, _attempt(function, args))
 
         pid = None
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
         try:
-            pid = processes.fork(body)
+            pid = children.fork(body)
             os.close(writer)
             writer = -1
-            answer = processes.receive(reader, timeout)
+            answer = children.receive(reader, timeout)
         except TimeoutError:
             raise LabError(f"{what} did not end within {timeout} s and was killed") from None
         except EOFError:
@@ -165,7 +165,7 @@ class Namespace:
                 if descriptor >= 0:
                     os.close(descriptor)
             if pid is not None:
-                processes.end(pid)
+                children.end(pid)
         good, result = pickle.loads(answer)  # noqa: S301 - written by our own child
         if not good:
             raise LabError(f"{what} raised:\n{result}")
@@ -224,13 +224,13 @@ class Namespace:
 
     def _open(self) -> None:
         """The namespace exists and `_descriptor` stands for it."""
-        home = os.open(processes.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+        home = os.open(children.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            processes.unshare_network()
+            children.unshare_network()
             try:
-                self._hold(processes.OWN_NAMESPACE)
+                self._hold(children.OWN_NAMESPACE)
             finally:
-                processes.setns(home)
+                children.setns(home)
         finally:
             os.close(home)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netinit.host.lab.namespace import Namespace
+from netinit.lab.namespace import Namespace
 
 __all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
 

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import LabError
-from netinit.host.lab import processes
-from netinit.host.lab.probes import render_address
+from netinit.kernel import children
+from netinit.lab.probes import render_address
 
 __all__ = ["Listener", "Server"]
 
@@ -92,11 +92,11 @@ class Server:
         leash, self._leash = os.pipe()
 
         def body() -> None:
-            processes.settle(ready, leash, namespace)
+            children.settle(ready, leash, namespace)
             _serve_forever(name, namespace, listeners, (uid, gid), (ready, leash))
 
         try:
-            self.pid = processes.fork(body)
+            self.pid = children.fork(body)
         except BaseException:
             os.close(self._ready)
             os.close(self._leash)
@@ -116,7 +116,7 @@ class Server:
     def wait(self) -> None:
         """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
         try:
-            problem = processes.receive(self._ready, _READY_SECONDS).decode()
+            problem = children.receive(self._ready, _READY_SECONDS).decode()
         except (EOFError, TimeoutError):
             problem = "it died or hangs; its stderr says why"
         if problem:
@@ -130,7 +130,7 @@ class Server:
         os.close(self._leash)
         os.close(self._ready)
         self._leash = self._ready = -1
-        processes.end(self.pid)
+        children.end(self.pid)
 
 
 def _serve_forever(
@@ -144,19 +144,19 @@ def _serve_forever(
     ready, leash = pipes
     selector = selectors.DefaultSelector()
     try:
-        processes.setns(namespace)
+        children.setns(namespace)
         os.close(namespace)
         for listener in listeners:
-            with processes.creating_as(*identity):
+            with children.creating_as(*identity):
                 made = listener.open()
             desk = _Desk(name, listener, selector)
             answer = desk.accept if listener.kind == "tcp" else desk.answer_datagram
             selector.register(made, selectors.EVENT_READ, answer)
-        processes.become(*identity)
+        children.become(*identity)
     except (LabError, OSError) as error:
-        processes.send(ready, str(error).encode())
+        children.send(ready, str(error).encode())
         return
-    processes.send(ready, b"")
+    children.send(ready, b"")
     os.close(ready)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     selector.register(leash, selectors.EVENT_READ, None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from netinit.host.lab.pod import Pod
-from netinit.host.lab.servers import Listener, Server
+from netinit.lab.pod import Pod
+from netinit.lab.servers import Listener, Server
 
 __all__ = ["APP_ID", "PROXY_ID", "furnish"]
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from netinit.base.errors import LabError
-from netinit.host.lab.namespace import Namespace, write_sysctl
+from netinit.lab.namespace import Namespace, write_sysctl
 
 __all__ = ["wire"]
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netinit.base.errors import LabError
-from netinit.host.lab import processes, wiring
-from netinit.host.lab.namespace import Namespace
+from netinit.kernel import children
+from netinit.lab import wiring
+from netinit.lab.namespace import Namespace
 
 __all__ = ["Pod", "find_obstacle"]
 
@@ -91,7 +92,7 @@ class Pod(Namespace):
             actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
             try:
                 self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
-                self._stack.callback(processes.end, self.pid)
+                self._stack.callback(children.end, self.pid)
             finally:
                 os.close(leash)
                 os.close(tell)

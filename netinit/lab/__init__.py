@@ -19,12 +19,12 @@ Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), pyroute2 and a POSIX 
 
 from __future__ import annotations
 
-from netinit.host.lab.cast import APP_ID, PROXY_ID, furnish
-from netinit.host.lab.namespace import Namespace
-from netinit.host.lab.pod import Pod, find_obstacle
-from netinit.host.lab.probes import Arrival, Probe
-from netinit.host.lab.servers import Listener, Server
-from netinit.host.lab.snapshot import drop_empty_tables, list_rules, take_snapshot
+from netinit.lab.cast import APP_ID, PROXY_ID, furnish
+from netinit.lab.namespace import Namespace
+from netinit.lab.pod import Pod, find_obstacle
+from netinit.lab.probes import Arrival, Probe
+from netinit.lab.servers import Listener, Server
+from netinit.lab.snapshot import drop_empty_tables, list_rules, take_snapshot
 
 __all__ = [
     "APP_ID",

@@ -18,17 +18,7 @@ from netinit.apply import apply, remove
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4
 from netinit.host import detect, run
-from netinit.host.lab import (
-    APP_ID,
-    PROXY_ID,
-    Arrival,
-    Pod,
-    Probe,
-    drop_empty_tables,
-    find_obstacle,
-    furnish,
-    take_snapshot,
-)
+from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
 from netinit.options import BACKEND_CHOICES, Options
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.layouts import plan as plan_for
