@@ -3,8 +3,8 @@
     options = netinit.Options(inbound_ports="*", outbound_cidrs="*", ipv6="on")
     plan = netinit.plan(options)
 
-Options become a plan (pure data); a plan is rendered (`netinit.rules.render`), applied (`netinit.apply`), compared
-(`netinit.verify`), simulated and explained (`netinit.simulate`). `netinit.inject` adds the init container to pods. The
+Options become a plan (pure data); a plan is rendered (`netinit.rules.render`), applied (`netinit.pods.apply`), compared
+(`netinit.pods.verify`), simulated and explained (`netinit.simulate`). `netinit.inject` adds the init container to pods. The
 names below are imported when they are first asked for (PEP 562), so that starting the init container costs only what it
 uses.
 """

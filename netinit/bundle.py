@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOTS = (
     "netinit.cli.start",
     "netinit.options.argv",
-    "netinit.apply",
+    "netinit.pods.apply",
     "netinit.backends.restore",
     "netinit.backends.nftables",
     "netinit.rules.layouts.current",

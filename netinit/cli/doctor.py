@@ -9,10 +9,10 @@ import click
 
 from netinit.base.net import FAMILIES
 from netinit.cli.flags import FlagCommand, read_value
-from netinit.doctor.examination import Examination, examine
-from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
+from netinit.pods.doctor.examination import Examination, examine
+from netinit.pods.doctor.findings import ERROR, WARNING
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}

@@ -83,7 +83,7 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
     if live or options.pid or options.netns:
         if pod:
             raise OptionError("--pod: live rules are asked for with --pid, --netns or --live; give one of them")
-        from netinit.live import read_live
+        from netinit.pods.live import read_live
 
         found = read_live(options)
         return Ground(found.sides, found.surroundings, None, warnings=found.warnings)

@@ -100,7 +100,7 @@ def apply(options: Options) -> int:
 
         sys.stdout.write(preview(options, log))
         return 0
-    from netinit.apply import main as do
+    from netinit.pods.apply import main as do
 
     return do(options, log)
 
@@ -191,7 +191,7 @@ def _diagnose(error: NetinitError) -> str:
     if not isinstance(error, BackendUnavailableError):
         return ""
     try:
-        from netinit.doctor import summarise
+        from netinit.pods.doctor import summarise
 
         said = summarise(error)
     except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told

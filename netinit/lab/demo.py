@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit import backends
-from netinit.apply import apply, remove
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4
 from netinit.host import detect, run
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
 from netinit.options import BACKEND_CHOICES, Options
+from netinit.pods.apply import apply, remove
+from netinit.pods.verify import verify
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan, Rule
 from netinit.rules.render import ip_commands
-from netinit.verify import verify
 
 TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"
 

@@ -10,9 +10,12 @@ from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
-from netinit.doctor import summarise
-from netinit.doctor.examination import Examination
-from netinit.doctor.findings import (
+from netinit.host import detect
+from netinit.options import Options
+from netinit.pods.doctor import summarise
+from netinit.pods.doctor.examination import Examination
+from netinit.pods.doctor.feature_checks import Trial, needed_features
+from netinit.pods.doctor.findings import (
     ERROR,
     NOTE,
     Finding,
@@ -21,9 +24,6 @@ from netinit.doctor.findings import (
     find_name_servers,
     find_settings,
 )
-from netinit.doctor.trials import Trial, needed_features
-from netinit.host import detect
-from netinit.options import Options
 
 SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
 DNS = ("--redirect-dns", "--ipv6", "off")
@@ -208,7 +208,7 @@ def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, caps
         raise NOTHING
 
     monkeypatch.setattr("netinit.cli.start.apply", refuse)
-    monkeypatch.setattr("netinit.doctor.summarise", fail)
+    monkeypatch.setattr("netinit.pods.doctor.summarise", fail)
     assert run_program(["istio-iptables"], {}) == 1
     assert "no backend works here:" in capsys.readouterr().err
 

@@ -23,7 +23,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.survey netinit.options.kinds
+    netinit netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.pods.inspect netinit.options.kinds
     netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
     netinit.cli netinit.cli.start
     netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
@@ -168,7 +168,7 @@ def test_a_failure_ends_with_its_own_code(program, error, code, run, monkeypatch
     def fail(options, log):
         raise error
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run(program)
     assert done.code == code
     assert done.errors == ([] if code == 130 else [str(error)])
@@ -178,7 +178,7 @@ def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, m
     def fail(options, log):
         raise ApplyError("first line\nsecond \x1b[31mline")
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run("istio-iptables -b 80")
     assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
     assert done.told == ["first line\nsecond \x1b[31mline"]
@@ -195,7 +195,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_with_debug(run,
     def fail(options, log):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run("istio-iptables")
     assert (done.code, done.errors) == (1, ["internal error: ZeroDivisionError: oops; --debug prints where"])
     for line, environ in (("istio-iptables --debug", {}), ("istio-iptables", {"NETINIT_DEBUG": "1"})):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netinit import verify
 from netinit.cli.verify import render_json, render_text
 from netinit.options import Options
+from netinit.pods import verify
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
 from netinit.rules.render import hash_plan

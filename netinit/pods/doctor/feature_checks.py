@@ -6,15 +6,15 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
-from netinit import apply as applying
 from netinit import backends
 from netinit.backends import routes
 from netinit.base.errors import NetinitError
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
-from netinit.doctor.apart import attempt_all, renew
 from netinit.host import detect
 from netinit.options import CLASSIC, NONE, OFF, Options
+from netinit.pods import apply as applying
+from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import (
     ConnectionMark,
@@ -216,7 +216,7 @@ def _try_routing(family: Family) -> str:
 
 
 def _try_capture(name: str, options: Options) -> str:
-    from netinit.validation import validate
+    from netinit.pods.validate import validate
 
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",

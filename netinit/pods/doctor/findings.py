@@ -13,7 +13,7 @@ from netinit.host import detect
 from netinit.host.netns import OWN, describe_holders, read_text
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.options.kinds import read_address
-from netinit.survey import Survey
+from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 CAP_SYS_ADMIN = 21

@@ -8,10 +8,10 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
 from netinit.host import detect, netns
 from netinit.options import AUTO, Options
+from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
-from netinit.survey import Side, Survey, describe_leftover
 
 
 class Report(Record):

@@ -12,11 +12,11 @@ from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.host import detect, netns
 from netinit.host.conntrack import Event, Watch, forget
-from netinit.host.knocking import Knock
-from netinit.live import inside, read_surroundings
 from netinit.options import CLASSIC, OFF, TPROXY, Options
-from netinit.probing.matrix import INBOUND, Ask, plan_inbound, plan_outbound
-from netinit.probing.peer import Peer, can_make_peers, listening_ports, open_transparent
+from netinit.pods.live import inside, read_surroundings
+from netinit.pods.probe.knocking import Knock
+from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
+from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, text_of

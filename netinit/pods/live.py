@@ -16,12 +16,12 @@ from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.host import detect, netlink, netns, run
 from netinit.host.privileges import raise_permitted
 from netinit.options import Options
+from netinit.pods.verify import verify
 from netinit.rules.iptables.sets import use_sets
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
-from netinit.verify import verify
 
 Result = TypeVar("Result")
 _VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.host import detect
-from netinit.host.knocking import Knock
 from netinit.lab import Namespace
 from netinit.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
-from netinit.probing.matrix import Ask
+from netinit.pods.probe.knocking import Knock
+from netinit.pods.probe.matrix import Ask
 
 CAP_SYS_ADMIN = 21
 NO_DAD = 0x02  # IFA_F_NODAD: usable at once

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from netinit import backends
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import Family
-from netinit.doctor import findings as find
-from netinit.doctor.findings import ERROR, WARNING, Finding
-from netinit.doctor.trials import CAPTURE, FEATURES, Trial, needed_features, try_backends
 from netinit.host import detect
 from netinit.host.netns import read_text
 from netinit.host.privileges import raise_permitted
-from netinit.live import inside
 from netinit.options import AUTO, Options
-from netinit.survey import Survey
+from netinit.pods.doctor import findings as find
+from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
+from netinit.pods.doctor.findings import ERROR, WARNING, Finding
+from netinit.pods.inspect import Survey
+from netinit.pods.live import inside
 
 MOST_NAMED = 4
 MODULES = {feature.name: feature.modules for feature in FEATURES}

@@ -16,10 +16,10 @@ from netinit.base.records import Record
 from netinit.host import detect, netns
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
+from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.survey import Side, Survey, describe_leftover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def main(options: Options, log: Log) -> int:
         for name, rules in outcome.rules.items():
             log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
     if options.run_validation and not options.cleanup_only:
-        from netinit.validation import validate
+        from netinit.pods.validate import validate
 
         validate(options, log)
     return 0
