@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.backends.base import Backend
 from netinit.base.net import FAMILIES, Family
-from netinit.host import detect, run
+from netinit.kernel import detect, run
 from netinit.options import Options
 
 NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"

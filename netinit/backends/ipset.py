@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 
 from netinit.backends.base import Change, State
+from netinit.backends.iptables import Seen, Side
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
-from netinit.backends.xtables import Seen, Side
 from netinit.base.errors import ApplyError, LockedError, NetinitError
-from netinit.host import detect, run
+from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.sets import (
     AddressSet,

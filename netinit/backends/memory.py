@@ -7,7 +7,7 @@ both variants of iptables. Rules are kept as written, so they must come in the s
 
 from __future__ import annotations
 
-from netinit.backends.xtables import XtablesBackend
+from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family, Network
 from netinit.base.records import Record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netinit.base.errors import NamespaceError, OptionError
 from netinit.base.logs import Log
-from netinit.host.detect import settle
-from netinit.host.netns import enter, joined_user_namespace, leave, path_of
+from netinit.kernel.detect import settle
+from netinit.kernel.namespaces import enter, joined_user_namespace, leave, path_of
 from netinit.options import AUTO, Options
 from netinit.rules import render
 from netinit.rules.layouts import plan

@@ -16,7 +16,7 @@ from pathlib import Path
 from netinit import backends
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4
-from netinit.host import detect, run
+from netinit.kernel import detect, run
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
 from netinit.options import BACKEND_CHOICES, Options
 from netinit.pods.apply import apply, remove

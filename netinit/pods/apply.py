@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import routes
 from netinit.backends.base import Backend, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.host import detect, netns
+from netinit.kernel import detect, namespaces, routes
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.inspect import Side, Survey, describe_leftover
@@ -51,9 +50,9 @@ class Outcome(Record):
 
 def main(options: Options, log: Log) -> int:
     """Does all that the options ask of the container: enter, program or remove, validate. 0; NetinitError otherwise."""
-    path = netns.path_of(options.netns, options.pid)
+    path = namespaces.path_of(options.netns, options.pid)
     if path:
-        netns.enter(path)
+        namespaces.enter(path)
     if options.cleanup_only:
         outcome = remove(options)
         log.info("removed all rules" if outcome.changed else "there were no rules to remove")
@@ -81,7 +80,7 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
     `final` asks for the rules as they are afterwards. ApplyError when other rules of Istio or netinit are there and
     --reconcile is not set, when the kernel refuses a rule, or when no backend works; LockedError.
     """
-    held = netns.lock(options.lock_timeout)
+    held = namespaces.lock(options.lock_timeout)
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
@@ -95,7 +94,7 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
 
 def remove(options: Options) -> Outcome:
     """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them."""
-    held = netns.lock(options.lock_timeout)
+    held = namespaces.lock(options.lock_timeout)
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
@@ -221,7 +220,7 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
 def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
     uid = posix.geteuid()
     if not detect.has_capability(detect.CAP_NET_ADMIN):
-        from netinit.host.privileges import may_gain
+        from netinit.kernel.capabilities import may_gain
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(

@@ -38,7 +38,7 @@ class Survey:
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
         if posix.geteuid():
-            from netinit.host.privileges import raise_permitted
+            from netinit.kernel.capabilities import raise_permitted
 
             raise_permitted()  # here, since nothing before wants them, and dry runs never come here
         for name in backends.populated(thorough=thorough):

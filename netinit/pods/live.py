@@ -13,8 +13,8 @@ from netinit import backends
 from netinit.backends import ipset
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, Family, Network
-from netinit.host import detect, netlink, netns, run
-from netinit.host.privileges import raise_permitted
+from netinit.kernel import detect, namespaces, netlink, run
+from netinit.kernel.capabilities import raise_permitted
 from netinit.options import Options
 from netinit.pods.verify import verify
 from netinit.rules.iptables.sets import use_sets
@@ -49,13 +49,13 @@ def read_live(options: Options) -> LiveRules:
 
 def inside(options: Options, action: Callable[[], Result]) -> Result:
     """What `action` returns when it is done in the namespace that the options name."""
-    path = netns.path_of(options.netns, options.pid)
-    left = netns.enter(path) if path else None
+    path = namespaces.path_of(options.netns, options.pid)
+    left = namespaces.enter(path) if path else None
     try:
         return action()
     finally:
-        if left is not None and not netns.joined_user_namespace():
-            netns.leave(left)
+        if left is not None and not namespaces.joined_user_namespace():
+            namespaces.leave(left)
 
 
 def _read_here(options: Options) -> LiveRules:
@@ -138,8 +138,8 @@ def read_surroundings(family: Family) -> Surroundings:
     setting = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
     return Surroundings(
         family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
-        forwards=(netns.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
-        picks_up=(netns.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
+        forwards=(namespaces.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
+        picks_up=(namespaces.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from netinit.base.errors import ValidationFailedError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
-from netinit.host import detect, netlink
+from netinit.kernel import detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import routes
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
-from netinit.host import detect, netns
+from netinit.kernel import detect, namespaces, routes
 from netinit.options import AUTO, Options
 from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.rules.difference import Difference
@@ -30,13 +29,13 @@ def verify(options: Options) -> Report:
     at leftovers in the other dialect. Enters the namespace for good when it belongs to another user namespace.
     NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
-    path = netns.path_of(options.netns, options.pid)
-    left = netns.enter(path) if path else None
+    path = namespaces.path_of(options.netns, options.pid)
+    left = namespaces.enter(path) if path else None
     try:
         return _verify_here(options)
     finally:
-        if left is not None and not netns.joined_user_namespace():
-            netns.leave(left)
+        if left is not None and not namespaces.joined_user_namespace():
+            namespaces.leave(left)
 
 
 def _verify_here(options: Options) -> Report:

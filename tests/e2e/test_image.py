@@ -18,7 +18,7 @@ import netinit
 from containers import Image
 from engine import COMMIT, ROOT, Engine
 from netinit.cli.group import ALIASES, COMMANDS
-from netinit.host.privileges import WANTED
+from netinit.kernel.capabilities import WANTED
 from netinit.lab import Pod
 
 MEGABYTE = 1 << 20

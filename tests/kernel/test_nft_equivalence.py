@@ -17,9 +17,9 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 
-from netinit.backends import routes
 from netinit.base.net import FAMILIES
-from netinit.host.netlink import NETLINK_NETFILTER, Netlink
+from netinit.kernel import routes
+from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.lab import APP_ID, Arrival, Listener, Pod, Probe
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from netinit.base.errors import ApplyError
-from netinit.host.detect import settle
+from netinit.kernel.detect import settle
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.rules.iptables.write import parse_listing, write_plan

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import LabError
-from netinit.host import run
+from netinit.kernel import run
 from netinit.lab import demo
 
 COMMAND = [sys.executable, "-m", "netinit", "demo"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from netinit.base.errors import ApplyError
-from netinit.host.detect import settle
+from netinit.kernel.detect import settle
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
 from netinit.rules.layouts import plan

@@ -10,7 +10,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
-from netinit.host import detect
+from netinit.kernel import detect
 from netinit.options import Options
 from netinit.pods.doctor import summarise
 from netinit.pods.doctor.examination import Examination

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4
-from netinit.host import detect, run
+from netinit.kernel import detect, run
 
 LINES = 3
 

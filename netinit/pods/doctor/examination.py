@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from netinit import backends
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import Family
-from netinit.host import detect
-from netinit.host.netns import read_text
-from netinit.host.privileges import raise_permitted
+from netinit.kernel import detect
+from netinit.kernel.capabilities import raise_permitted
+from netinit.kernel.namespaces import read_text
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
@@ -106,7 +106,7 @@ def _choose(survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozens
 def _seems_able(name: str) -> bool:
     """Whether nothing that can be seen speaks against a backend that was not tried."""
     from netinit.base.net import IPV4
-    from netinit.host import run
+    from netinit.kernel import run
 
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         return False

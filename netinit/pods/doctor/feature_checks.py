@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from netinit import backends
-from netinit.backends import routes
 from netinit.base.errors import NetinitError
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
-from netinit.host import detect
+from netinit.kernel import detect, routes
 from netinit.options import CLASSIC, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew

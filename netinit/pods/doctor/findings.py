@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit.backends.restore import XTABLES_LOCK
-from netinit.host import detect
-from netinit.host.netns import OWN, describe_holders, read_text
+from netinit.kernel import detect
+from netinit.kernel.namespaces import OWN, describe_holders, read_text
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.options.kinds import read_address
 from netinit.pods.inspect import Survey

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.host import detect
+from netinit.kernel import detect
 from netinit.lab import Namespace
 from netinit.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.pods.probe.knocking import Knock

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.host import detect, netns
-from netinit.host.conntrack import Event, Watch, forget
+from netinit.kernel import detect, namespaces
+from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import inside, read_surroundings
 from netinit.pods.probe.knocking import Knock
@@ -90,7 +90,7 @@ def probe(options: Options) -> Report:
 
 def _probe_here(options: Options) -> Report:
     _check_privileges()
-    held = netns.lock(options.lock_timeout)
+    held = namespaces.lock(options.lock_timeout)
     try:
         settled = detect.settle(options)
         families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
@@ -124,7 +124,7 @@ def _check_privileges() -> None:
         raise BackendUnavailableError(
             f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
         )
-    if netns.read_text(EVENTS).strip() == "0":
+    if namespaces.read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"
         )

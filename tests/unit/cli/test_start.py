@@ -24,9 +24,9 @@ CHEAP = frozenset(
 OWN = frozenset(
     """
     netinit netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.pods.inspect netinit.options.kinds
-    netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
+    netinit.backends netinit.backends.base netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
     netinit.cli netinit.cli.start
-    netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
+    netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
     netinit.rules.iptables.transition netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current

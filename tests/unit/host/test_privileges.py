@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from netinit.host import privileges
-from netinit.host.detect import CAP_NET_ADMIN, CAP_NET_RAW
+from netinit.kernel import capabilities
+from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 
 BOTH = 1 << CAP_NET_ADMIN | 1 << CAP_NET_RAW
 WHOLE = "Name:\tx\nCapInh:\t{inh:016x}\nCapPrm:\t{prm:016x}\nCapEff:\t{eff:016x}\nCapBnd:\t{bnd:016x}\nCapAmb:\t{amb:016x}\nNoNewPrivs:\t1\n"
@@ -25,7 +25,7 @@ def raised(monkeypatch):
     """The calls that would change this process; it runs as an ordinary user."""
     calls = []
     monkeypatch.setattr(posix, "geteuid", lambda: 65532)
-    monkeypatch.setattr(privileges, "_raise", lambda sets, numbers: calls.append(numbers))
+    monkeypatch.setattr(capabilities, "_raise", lambda sets, numbers: calls.append(numbers))
     return calls
 
 
@@ -43,15 +43,15 @@ def raised(monkeypatch):
     ids=["both", "one", "the other is ambient", "others", "only bounded", "no CapAmb", "nothing told"],
 )
 def test_what_is_permitted_and_not_yet_ambient_is_raised(monkeypatch, raised, text, wanted):
-    monkeypatch.setattr(privileges, "read_text", lambda _: text)
-    assert privileges.raise_permitted() == wanted
+    monkeypatch.setattr(capabilities, "read_text", lambda _: text)
+    assert capabilities.raise_permitted() == wanted
     assert raised == ([wanted] if wanted else [])
 
 
 def test_root_needs_nothing(monkeypatch, raised):
     monkeypatch.setattr(posix, "geteuid", lambda: 0)
-    monkeypatch.setattr(privileges, "read_text", lambda _: status(prm=BOTH))
-    assert privileges.raise_permitted() == ()
+    monkeypatch.setattr(capabilities, "read_text", lambda _: status(prm=BOTH))
+    assert capabilities.raise_permitted() == ()
     assert not raised
 
 
@@ -60,9 +60,9 @@ def test_a_refusal_is_no_error(monkeypatch):
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(posix, "geteuid", lambda: 65532)
-    monkeypatch.setattr(privileges, "read_text", lambda _: status(prm=BOTH))
-    monkeypatch.setattr(privileges, "_raise", refuse)
-    assert privileges.raise_permitted() == ()
+    monkeypatch.setattr(capabilities, "read_text", lambda _: status(prm=BOTH))
+    monkeypatch.setattr(capabilities, "_raise", refuse)
+    assert capabilities.raise_permitted() == ()
 
 
 ASK = f"""
@@ -84,7 +84,7 @@ def test_the_kernel_refuses_what_is_not_permitted():
 
 
 def test_whether_privileges_may_be_gained_is_read(monkeypatch):
-    monkeypatch.setattr(privileges, "read_text", lambda _: status())
-    assert not privileges.may_gain()
-    monkeypatch.setattr(privileges, "read_text", lambda _: status().replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"))
-    assert privileges.may_gain()
+    monkeypatch.setattr(capabilities, "read_text", lambda _: status())
+    assert not capabilities.may_gain()
+    monkeypatch.setattr(capabilities, "read_text", lambda _: status().replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"))
+    assert capabilities.may_gain()

@@ -11,8 +11,8 @@ import posix
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
-from netinit.host import netlink
-from netinit.host.netlink import LocalRoute, PolicyRule
+from netinit.kernel import netlink
+from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
 

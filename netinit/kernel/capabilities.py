@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import posix
 
-from netinit.host.detect import CAP_NET_ADMIN, CAP_NET_RAW
-from netinit.host.netns import read_text
+from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
+from netinit.kernel.namespaces import read_text
 
 WANTED = (CAP_NET_ADMIN, CAP_NET_RAW)
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: 64 bits in two words

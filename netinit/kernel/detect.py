@@ -11,8 +11,8 @@ from _socket import AF_INET6
 
 from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.base.records import Record
-from netinit.host import netlink, run
-from netinit.host.netns import read_text
+from netinit.kernel import netlink, run
+from netinit.kernel.namespaces import read_text
 from netinit.options import AUTO, OFF, ON, Options
 from netinit.options.kinds import read_address
 
