@@ -12,10 +12,10 @@ import click
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.cli import inject_flags, inject_inputs
 from netinit.cli.inject_inputs import Inputs
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import split, workloads
 from netinit.inject.pod import Namespace
-from netinit.inject.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.verdict import Verdict, judge
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.simulate.lint import lint

@@ -91,7 +91,7 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
     warnings: tuple[str, ...] = ()
     addresses = tuple(read_value(address, read_address, "--pod-ip") for address in pod_ip)
     if pod:
-        from netinit.podfile import read_pod
+        from netinit.inject.podfile import read_pod
 
         facts = read_pod(read_file(pod), pod)
         options, origins, warnings = facts.options, facts.origins, (f"{facts.name}: {'; '.join(facts.notes)}",)

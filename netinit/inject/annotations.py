@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.base.patterns import pattern
-from netinit.inject import goyaml
-from netinit.inject.tree import mapping
+from netinit.golang import goyaml
+from netinit.golang.tree import mapping
 
 __all__ = [
     "CHECKS",

@@ -14,8 +14,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from netinit.base.records import Record
+from netinit.golang.tree import Tree, mapping, strings
 from netinit.inject.selectors import Selector
-from netinit.inject.tree import Tree, mapping, strings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

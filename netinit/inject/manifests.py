@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from netinit.base.errors import ParseError
 from netinit.base.patterns import pattern
 from netinit.base.records import Record
-from netinit.inject import goyaml
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
-from netinit.inject.tree import Tree, clone, mapping, string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

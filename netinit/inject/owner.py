@@ -9,7 +9,7 @@ import re
 
 from netinit.base.patterns import pattern
 from netinit.base.records import Record
-from netinit.inject.tree import Tree, mapping, sequence, string, strings
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
 
 __all__ = ["Owner"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from netinit.base.errors import ConfigError
 from netinit.base.records import Record
-from netinit.inject.tree import string
+from netinit.golang.tree import string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

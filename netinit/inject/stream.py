@@ -8,13 +8,13 @@ from collections.abc import Callable
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.patterns import pattern
 from netinit.base.records import Record
-from netinit.inject import goyaml
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, Step, decide_manually
 from netinit.inject.manifests import Document, Workload, replaced, split, workloads
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
-from netinit.inject.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

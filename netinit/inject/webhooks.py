@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.errors import ConfigError
+from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
-from netinit.inject.tree import Tree, mapping, sequence, string
 
 __all__ = ["DEFAULT_REVISION", "Webhook", "current_webhooks", "early_webhook", "firing", "parse_webhooks"]
 

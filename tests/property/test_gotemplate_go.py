@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gotemplate_grammar import FUNCTIONS, Maker, encode, rich_data
-from netinit.inject.gotemplate import Template, TemplateError
+from netinit.golang.template import Template, TemplateError
 
 SOURCE = Path(__file__).parent / "gotemplate_oracle" / "main.go"
 GO = os.environ.get("NETINIT_GO") or shutil.which("go")

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.inject.goyaml import dump, load, load_all, load_reporting, shape
-from netinit.inject.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
+from netinit.golang.goyaml import dump, load, load_all, load_reporting, shape
+from netinit.golang.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
 
 # Values as sigs.k8s.io/yaml gives them.
 SCALARS = [

@@ -12,15 +12,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.inject.gotemplate import StringMap, Struct, Template, TemplateError, TypedList, istio, sprig
-from netinit.inject.gotemplate.builtins import BUILTINS
-from netinit.inject.gotemplate.goyaml import to_yaml
-from netinit.inject.gotemplate.values import Function, Int32, Int64
+from netinit.golang import sprig
+from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
+from netinit.golang.template.builtins import BUILTINS
+from netinit.golang.template.values import Function, Int32, Int64
+from netinit.golang.yaml_values import to_yaml
+from netinit.inject import istio_functions
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())
 """What sprig 3.2.3 and sigs.k8s.io/yaml 1.3 answered to random arguments: function, arguments, printed as %v|%T|%q."""
 
-FUNCTIONS = istio.functions(
+FUNCTIONS = istio_functions.functions(
     environment={"SET": "yes"},
     proto_changes=lambda proxy: proxy.fields["Changed"],
     otel_resource_attributes=lambda *args: str(len(args)),
@@ -167,7 +169,7 @@ def test_sprigs_functions_on_maps_and_lists(text, wanted):
 
 
 def test_ports_of_1_1_hold_udp_too():
-    functions = istio.functions(include_udp=True)
+    functions = istio_functions.functions(include_udp=True)
     text = Template.parse("t", "{{ includeInboundPorts . }}", functions).render(CONTAINERS)
     assert text == "80,53,9,443,15090"
 
@@ -178,7 +180,7 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
 
     proxy = Proxy("*v1alpha1.ProxyConfig", {})
     proxy.changed = {"drainDuration": "23s"}
-    template = Template.parse("t", "{{ protoToJSON . }}", istio.functions())
+    template = Template.parse("t", "{{ protoToJSON . }}", istio_functions.functions())
     assert template.render(proxy) == '{"drainDuration":"23s"}'
     with pytest.raises(
         TemplateError, match=r"error calling protoToJSON: protoToJSON: a main\.T does not tell what was changed$"

@@ -10,7 +10,7 @@ import pytest
 
 from gotemplate_grammar import FUNCTIONS, rich_data
 from netinit.base.errors import NetinitError
-from netinit.inject.gotemplate import (
+from netinit.golang.template import (
     NO_VALUE,
     Function,
     FunctionError,
@@ -20,7 +20,7 @@ from netinit.inject.gotemplate import (
     TemplateError,
     TypedList,
 )
-from netinit.inject.gotemplate.values import Enum
+from netinit.golang.template.values import Enum
 
 ANSWERS = json.loads((Path(__file__).parent / "go_answers.json").read_text())
 DATA = rich_data()

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from netinit.inject.gotemplate import Limits, Template, TemplateError, sprig
+from netinit.golang import sprig
+from netinit.golang.template import Limits, Template, TemplateError
 
 
 def render(text, data=None, **limits):
