@@ -120,9 +120,9 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
-        from netinit.cli import inject_flags
+        from netinit.cli.inject import flags
 
-        values = inject_flags.read(call.words[1:], environ)
+        values = flags.read(call.words[1:], environ)
         if values is not None:
             return _inject(values)
     return _ask_click(call, environ, None)
@@ -130,7 +130,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
 
 def _inject(values: dict[str, Any]) -> int:
     _prepare_for_more()
-    from netinit.cli import inject_run
+    from netinit.cli.inject import run as inject_run
 
     return inject_run.run(values)
 

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.cli import inject_flags, inject_inputs
-from netinit.cli.inject_inputs import Inputs
+from netinit.cli.inject import flags
+from netinit.cli.inject import inputs as inject_inputs
+from netinit.cli.inject.inputs import Inputs
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import split, workloads
@@ -24,7 +25,7 @@ _MARKS = {True: "✔", False: "✘"}
 
 
 @click.command("check-inject", context_settings={"help_option_names": ["-h", "--help"]})
-@inject_flags.declare(inject_flags.CHECK)
+@flags.declare(flags.CHECK)
 def command(labels: str | None, *, as_json: bool, as_table: bool, **shared: Any) -> int:
     """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
 
@@ -122,7 +123,7 @@ def _parse_labels(text: str) -> dict[str, str]:
 def _cluster(inputs: Inputs) -> Any:
     if not inputs.uses_cluster:
         return None
-    from netinit.cli.inject_cluster import Cluster
+    from netinit.cli.inject.cluster import Cluster
 
     return Cluster(context=inputs.context, kubeconfig=inputs.kubeconfig)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from netinit.cli import inject_flags, inject_inputs, inject_run
+from netinit.cli.inject import flags, inputs, run
 
 
 @click.command("inject", context_settings={"help_option_names": ["-h", "--help"]})
-@inject_flags.declare(inject_flags.INJECT)
+@flags.declare(flags.INJECT)
 def command(**values: Any) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
@@ -22,8 +22,8 @@ def command(**values: Any) -> int:
     kubectl apply -f <(netinit inject -f app.yaml)
     """  # noqa: D301 - click wants the character \b before lines that it must not wrap
     if not values["explain"]:
-        return inject_run.run(values)
-    from netinit.cli import check_inject
+        return run.run(values)
+    from netinit.cli.inject import check
 
     how = {name: values[name] for name in ("as_json", "as_table")}
-    return check_inject.check(inject_inputs.inputs_of(values), values["labels"], **how)
+    return check.check(inputs.inputs_of(values), values["labels"], **how)

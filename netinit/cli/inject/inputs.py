@@ -7,7 +7,7 @@ import sys
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.records import Record
-from netinit.cli.inject_flags import STDIN
+from netinit.cli.inject.flags import STDIN
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
@@ -127,7 +127,7 @@ def read_config(inputs: Inputs, *, lazily: bool = False) -> InjectionConfig:
     mesh = read_text(inputs.mesh_file) if inputs.mesh_file else None
     values = read_text(inputs.values_file) if inputs.values_file else None
     if inputs.uses_cluster and (source is None or mesh is None):
-        from netinit.cli.inject_cluster import Cluster
+        from netinit.cli.inject.cluster import Cluster
 
         cluster = Cluster(context=inputs.context, kubeconfig=inputs.kubeconfig)
         if source is None:

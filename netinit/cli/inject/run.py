@@ -6,7 +6,7 @@ import sys
 import time
 
 from netinit.base.errors import InjectionError, NetinitError, OptionError
-from netinit.cli import inject_inputs
+from netinit.cli.inject import inputs as inject_inputs
 from netinit.inject.stream import inject_stream
 
 TYPE_CHECKING = False
