@@ -10,13 +10,12 @@ import posix
 import sys
 import time
 
-from netinit.options.kinds import LEVELS
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
+LEVELS = ("none", "error", "warn", "info", "debug")
 SCOPE = "default"
 TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a longer message would lose its beginning

@@ -9,12 +9,11 @@ from __future__ import annotations
 import posix
 from _socket import AF_INET6
 
-from netinit.base.net import FAMILIES, IPV6, Family
+from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.base.records import Record
 from netinit.kernel import netlink, run
 from netinit.kernel.namespaces import read_text
 from netinit.options import AUTO, OFF, ON, Options
-from netinit.options.kinds import read_address
 
 CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
 NFT, LEGACY = "nft", "legacy"
@@ -81,7 +80,7 @@ def name_servers(text: str) -> list[str]:
         words = line.split()
         if len(words) > 1 and words[0] == "nameserver":
             try:
-                address = read_address(words[1].partition("%")[0])
+                address = parse_address(words[1].partition("%")[0])
             except ValueError:
                 continue
             if address not in found:

@@ -7,9 +7,8 @@ iptables would take octal and hexadecimal ones.
 
 from __future__ import annotations
 
-from _socket import inet_ntop, inet_pton
-
-from netinit.base.net import FAMILIES, IPV4, IPV6, Network
+from netinit.base.logs import LEVELS
+from netinit.base.net import IPV4, Network, parse_address
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -29,7 +28,6 @@ NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / a
 MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
 DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
-LEVELS = ("none", "error", "warn", "info", "debug")
 TRUE_WORDS = ("1", "t", "T", "TRUE", "true", "True")
 FALSE_WORDS = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -99,22 +97,7 @@ def read_loopback(text: str) -> Network:
 
 def read_addresses(text: str) -> tuple[str, ...]:
     """A comma list of IP addresses, in the kernel's spelling."""
-    return _read_items(text, read_address)
-
-
-def read_address(text: str) -> str:
-    """An IP address, in the kernel's spelling."""
-    for family in FAMILIES:
-        try:
-            return inet_ntop(family.number, inet_pton(family.number, text))
-        except (OSError, ValueError):  # not of this family; NUL bytes are ValueErrors
-            continue
-    raise ValueError("is not an IP address")
-
-
-def address_family_version(address: str) -> int:
-    """4 or 6 for an address that `read_address` returned."""
-    return IPV6.version if ":" in address else IPV4.version
+    return _read_items(text, parse_address)
 
 
 def read_uid(text: str) -> int:

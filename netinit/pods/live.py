@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import ipset
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
 from netinit.kernel import detect, namespaces, netlink, run
 from netinit.kernel.capabilities import raise_permitted
 from netinit.options import Options
@@ -128,7 +127,7 @@ def read_surroundings(family: Family) -> Surroundings:
     """The addresses, routes and forwarding of this namespace."""
     names = dict(socket.if_nameindex())
     addresses = [
-        (names.get(found.index, ""), int(ip_address(found.address)))
+        (names.get(found.index, ""), number_of(found.address))
         for found in netlink.list_addresses()
         if found.family == family.number
     ]

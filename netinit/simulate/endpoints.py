@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from netinit.base.errors import OptionError
-from netinit.base.net import IPV4, IPV6, Family
-from netinit.options.kinds import quote_value, read_address, read_port
+from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
+from netinit.options.kinds import quote_value, read_port
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port that the kernel would choose
 SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
 
 
-def number_of(address: str) -> int:
-    """The address as a number."""
-    return int(ip_address(address))
-
-
-def text_of(family: Family, address: int | None, port: int | None) -> str:
+def spell_endpoint(family: Family, address: int | None, port: int | None) -> str:
     """`10.1.2.3:443`, `[fd00::1]:443`; a question mark for what is not known."""
     if address is None:
         return f"?:{port}" if port else "?"
-    text = str(ip_address(address.to_bytes(family.bits // 8, "big")))
+    text = text_of(address, family)
     if not port:
         return text
     return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
-
-
-def family_of(address: str) -> Family:
-    """The family that an address is written in."""
-    return IPV6 if ":" in address else IPV4
 
 
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:
@@ -44,7 +32,7 @@ def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     elif text.count(":") == 1:
         address, _, port = text.partition(":")
     try:
-        return read_address(address), read_port(port) if port else 0
+        return parse_address(address), read_port(port) if port else 0
     except ValueError as error:
         raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443") from None
 

@@ -7,8 +7,7 @@ that may or may not hold ends the simulation with UNKNOWN unless its target chan
 
 from __future__ import annotations
 
-from netinit.base.net import Network
-from netinit.options.kinds import read_address
+from netinit.base.net import Network, number_of
 from netinit.rules import foreign
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
@@ -348,10 +347,9 @@ class _Journey:
         connection = self._connection
         if connection is None:
             return
-        family = self._packet.family
         address = connection.original.destination
         if target.address:
-            address = Network.parse(f"{read_address(target.address)}/{family.bits}").first
+            address = number_of(target.address)
         connection.send_to(address, target.port or connection.original.destination_port)
         self._translated = True
 

@@ -177,15 +177,6 @@ def test_every_module_is_compiled(files: Path):
         assert not bare, bare
 
 
-def test_a_start_reads_its_modules_from_one_file(image: Image, pod: Pod):
-    code = (
-        "import sys; sys.path.insert(0, '/usr/lib/netinit'); import netinit.__main__ as main;"
-        "main.use_bundle('/usr/lib/netinit'); print(type(sys.meta_path[0]).__name__)"
-    )
-    done = image.run(pod.pid, ["-I", "-S", "-c", code], entrypoint=["/usr/bin/python3.11"])
-    assert done.stdout.strip() == "BundleFinder", done.stderr
-
-
 # Two builds
 
 

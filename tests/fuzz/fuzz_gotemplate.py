@@ -23,7 +23,7 @@ _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 
 from gotemplate_grammar import FUNCTIONS, Maker, rich_data  # noqa: E402 - the path must be set first
-from netinit.golang.template import Limits, Template, TemplateError
+from netinit.golang.template import Limits, Template, TemplateError  # noqa: E402
 from netinit.inject import istio_functions  # noqa: E402
 
 PATIENCE = 10.0

@@ -556,7 +556,7 @@ def test_nothing_is_left_of_a_pod_that_cannot_be_made(require_netns):
 
 STORY = """
 import sys, time
-from netinit.host.lab import Pod, furnish
+from netinit.lab import Pod, furnish
 with Pod() as pod:
     servers = furnish(pod)
     print(pod.pid, *(server.pid for server in servers.values()), flush=True)

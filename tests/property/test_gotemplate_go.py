@@ -163,7 +163,7 @@ DOCUMENTED = [
 
 
 DELIMITED = ["[[ .n ]] {{ .n }}", "[[- .n -]] x", "[[/* c */]]", "[[ .n", '[[ template "x" ]]', "[[ .l.x ]]"]
-ANSWERS = Path(__file__).parents[1] / "unit" / "inject" / "gotemplate" / "go_answers.json"
+ANSWERS = Path(__file__).parents[1] / "unit" / "golang" / "template" / "go_answers.json"
 """What Go answers to the above and to a few random templates, for those who have no Go."""
 RECORDED = 300
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit.backends.restore import XTABLES_LOCK
+from netinit.base.net import parse_address
 from netinit.kernel import detect
 from netinit.kernel.namespaces import OWN, describe_holders, read_text
 from netinit.options import CLASSIC, OFF, TPROXY, Options
-from netinit.options.kinds import read_address
 from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -194,7 +194,7 @@ def find_name_servers(options: Options, text: str) -> Iterator[Finding]:
     for word in words:
         address, zone, _ = word.partition("%")
         try:
-            address = read_address(address)
+            address = parse_address(address)
         except ValueError:
             yield Finding(WARNING, "resolv.conf", f"nameserver {word} is no address and is ignored", "correct it")
             continue

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address
 from itertools import chain, count
 
-from netinit.base.net import IPV4, Family, Network
+from netinit.base.net import IPV4, Family, Network, text_of
 from netinit.options import CLASSIC, NONE, Options
 from netinit.options.kinds import ALL
 
@@ -126,4 +125,4 @@ def _of_family(networks: tuple[Network, ...], family: Family) -> tuple[Network, 
 def _host_in(network: Network) -> str:
     """An address of the network: the last but one, which is seldom anybody's."""
     number = network.last - 1 if network.last - network.first > 1 else network.first
-    return str(ip_address(number.to_bytes(network.family.bits // 8, "big")))
+    return text_of(number, network.family)

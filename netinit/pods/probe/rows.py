@@ -19,7 +19,7 @@ from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.endpoints import make_inbound, make_outbound, text_of
+from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import find_cause
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -135,7 +135,7 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[Row]:
     for family in families:
         around = read_surroundings(family)
         own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
-        asks = plan_outbound(options, family, text_of(family, own, None) if own is not None else "")
+        asks = plan_outbound(options, family, spell_endpoint(family, own, None) if own is not None else "")
         rows += _run(asks, options, around, None)
     return rows
 
@@ -268,7 +268,7 @@ def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
     if trace.transparent:
         return untouched and captured
     if trace.verdict == CAPTURED:
-        wanted = text_of(ask.family, trace.last.destination, trace.redirect_port)
+        wanted = spell_endpoint(ask.family, trace.last.destination, trace.redirect_port)
         return sighting.target is not None and _endpoint(ask.family, sighting.target) == wanted and arrived
     if trace.fate == DELIVERED:
         return untouched and arrived and not captured

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import netinit
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
@@ -16,7 +17,7 @@ from netinit.rules.layouts import plan
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
 FLAGS = "-b * -i * --ipv6 on"
-MAIN = Path(render.__file__).parent / "__main__.py"
+MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
 @pytest.mark.parametrize("command", ["netinit render", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from netinit.base.errors import ConfigError, InjectionError, OptionError, ParseError
-from netinit.cli import inject
 from netinit.cli.inject import check
+from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import Family
-from netinit.options.kinds import read_address
+from netinit.base.net import Family, parse_address
 from netinit.rules.foreign import ChangeMark, Dnat, Goto, Nothing, Observe, RejectWith, SourceNat, Untrack
 from netinit.rules.iptables.parse.modules import FULL, read_masked, read_number
 from netinit.rules.targets import (
@@ -154,7 +153,7 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None if number is None else Dnat(address=read_address(address.strip("[]")) if address else "", port=number)
+            None if number is None else Dnat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None

@@ -67,12 +67,12 @@ def test_a_refusal_is_no_error(monkeypatch):
 
 ASK = f"""
 import posix
-from netinit.host import privileges
+from netinit.kernel import capabilities
 if not posix.geteuid():
     posix.setresgid(65534, 65534, 65534)
     posix.setresuid(65534, 65534, 65534)
 try:
-    privileges._raise({{"CapPrm": {BOTH}}}, {(CAP_NET_ADMIN, CAP_NET_RAW)})
+    capabilities._raise({{"CapPrm": {BOTH}}}, {(CAP_NET_ADMIN, CAP_NET_RAW)})
 except OSError as error:
     print(error.strerror)
 """

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.intervals import merge, spell
-from netinit.base.net import IPV4, IPV6, Family, Network
+from netinit.base.net import IPV4, IPV6, Family, Network, merge_networks, spell_intervals
 from netinit.rules.matches import Destination, InInterface, Port, Source
 
 FAMILIES = st.sampled_from((IPV4, IPV6))
@@ -31,7 +30,7 @@ def crowded_networks(draw: st.DrawFn, family: Family) -> list[Network]:
 @given(st.data(), FAMILIES)
 def test_merged_networks_hold_the_same_addresses_as_the_standard_library_says(data, family):
     networks = data.draw(crowded_networks(family))
-    intervals = merge(networks, family)
+    intervals = merge_networks(networks, family)
     expected = ipaddress.collapse_addresses([ipaddress.ip_network(network.text) for network in networks])
     assert sum(high - low + 1 for low, high in intervals) == sum(network.num_addresses for network in expected)
     for network in networks:
@@ -42,8 +41,8 @@ def test_merged_networks_hold_the_same_addresses_as_the_standard_library_says(da
 
 @given(st.data(), FAMILIES)
 def test_spelled_intervals_read_back_as_the_same_addresses(data, family):
-    intervals = merge(data.draw(crowded_networks(family)), family)
-    for text, (low, high) in zip(spell(intervals, family), intervals, strict=True):
+    intervals = merge_networks(data.draw(crowded_networks(family)), family)
+    for text, (low, high) in zip(spell_intervals(intervals, family), intervals, strict=True):
         if "-" in text:
             first, last = (int(ipaddress.ip_address(end)) for end in text.split("-"))
         else:
