@@ -22,16 +22,17 @@ else:
 _set = object.__setattr__
 
 
-class _RecordType(ABCMeta):
+class RecordType(ABCMeta):
     """Turns annotations into slots and assigned values into defaults."""
 
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _RecordType:  # noqa: PYI034 - a metaclass
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:  # noqa: PYI034 - a metaclass
+        """A class with a slot and, where one is assigned, a default for each annotation."""
         own = tuple(field for field in namespace.get("__annotations__", ()) if not field.startswith("_"))
         defaults = {field: namespace.pop(field) for field in own if field in namespace}
-        namespace["__slots__"] = own
+        namespace["__slots__"] = own + tuple(namespace.get("__slots__", ()))
         made = super().__new__(mcs, name, bases, namespace)
         made._fields = tuple(field for base in bases for field in getattr(base, "_fields", ())) + own
         made._defaults = {**{k: v for base in bases for k, v in getattr(base, "_defaults", {}).items()}, **defaults}
@@ -39,7 +40,7 @@ class _RecordType(ABCMeta):
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Record(metaclass=_RecordType):
+class Record(metaclass=RecordType):
     """A record whose fields are set once, by keyword; equal to another of its class with equal fields."""
 
     def __init__(self, **values: Any) -> None:
@@ -84,7 +85,7 @@ class Record(metaclass=_RecordType):
         return type(self)(**{**self.__getstate__(), **changes})
 
 
-def _complain(cls: _RecordType, given: dict[str, Any]) -> NoReturn:
+def _complain(cls: RecordType, given: dict[str, Any]) -> NoReturn:
     unknown = [field for field in given if field not in cls._fields]
     if unknown:
         raise TypeError(f"{cls.__name__} has no field {', '.join(unknown)}")

@@ -52,7 +52,7 @@ def _render_table(flags: list[Flag]) -> list[str]:
         names = ", ".join([f"`--{name}`" for name in (flag.long, *flag.aliases)])
         value = "" if flag.kind is SWITCH else f" {_escape(flag.kind.metavar)}"
         short = f"`-{flag.short}`, " if flag.short else ""
-        variables = ", ".join([f"`{name}`" for name in flag.environment])
+        variables = ", ".join([f"`{name}`" for name in flag.variables])
         default = f"`{spell_default(flag)}`" if spell_default(flag) else ""
         cells = (f"{short}{names}{value}", variables, default, _escape(flag.help))
         lines.append(_render_row(cells if flag.long else cells[1:]))

@@ -61,7 +61,7 @@ def read_by_click(words, environ):
 
 
 @settings(max_examples=300, deadline=None)
-@given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.environment]), _value, max_size=2))
+@given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2))
 @example(["-i", "-b", "80"], {})
 @example(["--", "-p", "1"], {})
 @example(["-n", "--"], {})

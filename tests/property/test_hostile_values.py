@@ -108,8 +108,8 @@ def test_no_hostile_value_becomes_syntax(flag):
         for environ in ({}, {"NETWORK_NAMESPACE": "x"})[: 2 if flag.field == "cni_mode" else 1]:
             if flag.long and try_value([f"--{flag.long}={value}"], environ, f"--{flag.long}"):
                 accepted.append(value)
-            if flag.environment and value:
-                name = flag.environment[0]
+            if flag.variables and value:
+                name = flag.variables[0]
                 try_value([], {**environ, name: value}, f"environment variable {name}")
     if flag.kind in (kinds.PORT, kinds.MARK, kinds.TABLE, kinds.PID, kinds.DURATION, kinds.LOOPBACK):
         assert all(re.fullmatch(r"[1-9][0-9]*", value) for value in accepted), accepted
@@ -141,7 +141,7 @@ text_values = st.one_of(
 @example({}, False)  # noqa: FBT003 - a value to draw
 def test_any_mix_of_values_is_refused_readably_or_harmless(chosen, by_environment):
     if by_environment:
-        words, environ = [], {flag.environment[0]: text for flag, text in chosen.items() if flag.environment}
+        words, environ = [], {flag.variables[0]: text for flag, text in chosen.items() if flag.variables}
     else:
         words, environ = [f"--{flag.long}={text}" for flag, text in chosen.items()], {}
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from netinit.options import CLASSIC, Options
+from netinit.options import CLASSIC, Interception
 from netinit.rules.model import Plan
 
 
-def plan(options: Options) -> Plan:
+def plan(options: Interception) -> Plan:
     """The plan that realises `options`: pure, the same for the same options.
 
     `--ipv6 auto` counts as on, and `--dns-servers` that were not given count as none: whoever runs in a pod lets

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import pwd
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import netinit
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
-from netinit.options import BY_FIELD, FLAGS, Flag, Options, kinds
+from netinit.options import FLAGS, Flag, Interception, Options, kinds
 
 
 def problems(arguments, environ=None):
@@ -54,7 +59,7 @@ def sample(flag: Flag) -> tuple[str, str]:
 
 
 NAMED = [flag for flag in FLAGS if flag.long]
-FROM_ENVIRONMENT = [(flag, name) for flag in FLAGS for name in flag.environment]
+FROM_ENVIRONMENT = [(flag, name) for flag in FLAGS for name in flag.variables]
 
 
 def with_companions(flag: Flag, environ: dict[str, str]) -> dict[str, str]:
@@ -124,7 +129,7 @@ def test_an_empty_variable_counts_as_unset_and_an_empty_flag_as_empty():
 
 def test_the_variable_that_kubernetes_sets_for_a_service_named_envoy_is_not_read():
     assert Options.from_argv([], {"ENVOY_PORT": "tcp://10.96.0.1:80"}).outbound_port == 15001
-    assert BY_FIELD["outbound_port"].environment == ()
+    assert next(flag for flag in FLAGS if flag.field == "outbound_port").variables == ()
 
 
 def test_the_extra_variables_of_istio_count_after_the_regular_ones():
@@ -135,15 +140,15 @@ def test_the_extra_variables_of_istio_count_after_the_regular_ones():
 
 
 def test_every_flag_has_a_variable_of_its_own_but_the_proxy_port():
-    names = [name for flag in FLAGS for name in flag.environment]
+    names = [name for flag in FLAGS for name in flag.variables]
     assert len(names) == len(set(names))
-    assert [flag.long for flag in FLAGS if not flag.environment] == ["envoy-port"]
+    assert [flag.long for flag in FLAGS if not flag.variables] == ["envoy-port"]
     shorts = [flag.short for flag in FLAGS if flag.short]
     assert len(shorts) == len(set(shorts))
 
 
 def test_every_field_has_a_flag_and_every_flag_a_field():
-    assert set(Options._fields) == set(BY_FIELD)
+    assert [flag.field for flag in FLAGS] == list(Options._fields)
 
 
 def test_the_defaults_are_those_of_istio():
@@ -224,10 +229,54 @@ def test_typed_values_are_checked_like_texts():
     with pytest.raises(OptionError) as caught:
         Options(outbound_port=0, exclude_interfaces=("eth0 -j ACCEPT",), inbound_mode="redirect")
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["outbound_port", "exclude_interfaces", "inbound_mode"]
-    with pytest.raises(TypeError, match="no field port"):
-        Options(port=1)
+    with pytest.raises(OptionError, match="outbound_prot: there is no such option; did you mean outbound_port"):
+        Options(outbound_prot=1)
     with pytest.raises(OptionError, match="outbound_port: '70000'"):
         Options().replace(outbound_port=70000)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "type_name"),
+    [("dry_run", 0, "int"), ("tproxy_mark", 1337.0, "float"), ("outbound_port", True, "bool"), ("inbound_ports", 80, "int"), ("inbound_ports", None, "NoneType"),
+     ("loopback_cidr", b"127.0.0.1/32", "bytes"), ("netns", 5, "int"), ("proxy_uids", 1337, "int")],
+)  # fmt: skip
+def test_a_value_of_a_wrong_type_is_an_option_error_that_names_the_field(field, value, type_name):
+    with pytest.raises(OptionError) as caught:
+        Options(**{field: value})
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{field}: ")
+    assert type_name in problem or "is not" in problem, problem
+
+
+def test_what_follows_from_other_options_follows_again_when_they_are_replaced():
+    assert Options().replace(proxy_uids=(5,)).proxy_gids == (5,)
+    assert Options(proxy_gids=(7,)).replace(proxy_uids=(5,)).proxy_gids == (7,)
+    assert Options(layout="classic").replace(outbound_port=16001).inbound_port == 16001
+    assert Options(layout="classic").replace(layout="current").proxy_uids == (1337,)
+    assert Options.from_argv(["-u", "5"]).replace(dry_run=True).proxy_gids == (5,)
+    copied = pickle.loads(pickle.dumps(Options(proxy_uids=(5,))))
+    assert copied == Options(proxy_uids=(5,))
+    assert copied.replace(proxy_uids=(6,)).proxy_gids == (6,)
+
+
+def test_what_is_captured_and_how_it_is_run_are_told_apart():
+    run = {flag.field for flag in FLAGS} - {flag.field for flag in Interception.flags}
+    assert {"netns", "pid", "backend", "log_as_json", "dry_run", "lock_timeout", "rule_comments", "ipset_threshold"} <= run
+    assert {"layout", "ipv6", "dns_servers", "inbound_ports"} <= {flag.field for flag in Interception.flags}
+
+
+def test_the_type_checker_knows_every_field_of_the_constructor(tmp_path):
+    wrong = {"nonexistent=1": "call-arg", 'dry_run="x"': "arg-type", "outbound_port=None": "arg-type"}
+    source = tmp_path / "user.py"
+    lines = ["from netinit import Options", *[f"Options({words})" for words in wrong], "Options(dry_run=True, outbound_port=15001, inbound_ports=(80,))"]
+    source.write_text("\n".join(lines) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), str(source)],
+        capture_output=True, text=True, check=False, cwd=Path(netinit.__file__).parent.parent, timeout=100,
+    )  # fmt: skip
+    found = [line.partition(": error: ") for line in done.stdout.splitlines() if str(source) in line or "user.py" in line]
+    assert [int(place.rpartition(":")[2]) for place, _, _ in found] == [2, 3, 4], done.stdout + done.stderr
+    assert [text.rpartition("[")[2].rstrip("]") for _, _, text in found] == list(wrong.values()), done.stdout
 
 
 IDENTITIES = [
