@@ -18,6 +18,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 SCHEMA_VERSION = 1
+FORMATS = ("restore", "commands", "json", "nft")
+
+
+def render(
+    plan: Plan, form: str = "restore", families: Sequence[Family] | None = None, *, comments: bool = False
+) -> str:
+    """The plan as text in one of FORMATS; `families` are those of the plan where none are given.
+
+    nft's tables hold both families whatever is asked. ValueError for another format.
+    """
+    if form == "restore":
+        return render_restore(plan, families, comments=comments)
+    if form == "commands":
+        return render_commands(plan, families, comments=comments)
+    if form == "json":
+        return render_json(plan, families)
+    if form == "nft":
+        from netinit.rules.nft.writer import render_script
+
+        return render_script(plan, comments=comments)
+    raise ValueError(f"{form!r} is not one of {', '.join(FORMATS)}")
 
 
 def render_restore(plan: Plan, families: Sequence[Family] | None = None, *, comments: bool = False) -> str:

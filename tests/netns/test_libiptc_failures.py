@@ -164,7 +164,7 @@ def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_rem
 
 PROGRAM = """
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.rules.network import IPV4
+from netinit.base.net import IPV4
 print(*LibiptcBackend().feed({IPV4: "*nat"}).values())
 """
 
