@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+FULL_MASK = 0xFFFFFFFF  # of a firewall mark: all of its bits
 Interval = tuple[int, int]  # lowest and highest address, both included
 
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netinit.rules.foreign import Dnat, Goto, Nothing, Observe, RejectWith, SourceNat
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Target, Tproxy
+from netinit.rules.targets import (
+    Accept,
+    DestinationNat,
+    Drop,
+    Jump,
+    Observe,
+    Redirect,
+    Reject,
+    Return,
+    SourceNat,
+    Target,
+    Tproxy,
+)
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import Trace
@@ -94,7 +105,7 @@ def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
         if name in chains and name not in found:
             found.append(name)
             for loaded in chains[name].rules:
-                if isinstance(loaded.rule.target, Jump | Goto):
+                if isinstance(loaded.rule.target, Jump):
                     add(loaded.rule.target.chain)
 
     for name in (*BUILTIN_CHAINS, *chains):
@@ -144,7 +155,7 @@ def _row(loaded: LoadedRule, hit: bool) -> Row:
         purpose=loaded.purpose,
         target=word,
         kind=kind,
-        to=target.chain if isinstance(target, Jump | Goto) else "",
+        to=target.chain if isinstance(target, Jump) else "",
         port=target.port if isinstance(target, Redirect | Tproxy) else 0,
         transparent=isinstance(target, Tproxy),
         hit=hit,
@@ -153,17 +164,17 @@ def _row(loaded: LoadedRule, hit: bool) -> Row:
 
 
 def _name_target(target: Target) -> tuple[str, str]:
-    if isinstance(target, Jump | Goto):
+    if isinstance(target, Jump):
         return target.chain, JUMP
     if isinstance(target, Redirect | Tproxy):
         return f"{'TPROXY' if isinstance(target, Tproxy) else 'REDIRECT'} {target.port}", CAPTURE
     if isinstance(target, Return | Accept):
         return "RETURN" if isinstance(target, Return) else "ACCEPT", SPARE
-    if isinstance(target, Drop | Reject | RejectWith):
+    if isinstance(target, Drop | Reject):
         return "DROP" if isinstance(target, Drop) else "REJECT", END
-    if isinstance(target, Dnat | SourceNat):
+    if isinstance(target, DestinationNat | SourceNat):
         return target.describe().rpartition("(")[0].strip() or target.describe(), OTHER
-    if isinstance(target, Nothing | Observe):
-        return "count" if isinstance(target, Nothing) else target.text.partition(" ")[0], OTHER
+    if isinstance(target, Observe):
+        return target.text.partition(" ")[0] or "count", OTHER
     words = target.describe()
     return words[: words.find("(")].strip() if "(" in words else words, CHANGE

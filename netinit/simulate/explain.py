@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from netinit.base.net import Network
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
 from netinit.options.kinds import ALL
-from netinit.rules.foreign import Dnat, Goto
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -91,7 +90,7 @@ def find_cause(trace: Trace) -> Step | None:
         places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]
         return _leading_to(hits, places[-1]) if places else None
     if trace.translated:
-        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, Dnat))
+        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, DestinationNat))
     sparing = [
         step
         for step in hits
@@ -108,7 +107,7 @@ def _leading_to(hits: tuple[Step, ...], place: int) -> Step:
         return step
     for before in reversed(hits[:place]):
         target = before.rule.rule.target if before.rule else None
-        if isinstance(target, Jump | Goto) and target.chain == step.chain and before.table == step.table:
+        if isinstance(target, Jump) and target.chain == step.chain and before.table == step.table:
             return before
     return step
 

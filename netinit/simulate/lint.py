@@ -10,6 +10,7 @@ from netinit.options import CLASSIC, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import bounds_of
 from netinit.rules.model import BUILTIN_CHAINS, Plan
 from netinit.rules.packet import Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
@@ -382,7 +383,9 @@ def _narrower(one: Match, other: Match) -> bool:
         return False
     if isinstance(one, Port) and isinstance(other, Port):
         same = (one.protocol, one.source, one.negated) == (other.protocol, other.source, other.negated)
-        return same and not one.negated and set(one.ports) <= set(other.ports)
+        wide = [bounds_of(port) for port in other.ports]
+        inside = all(any(low <= a and b <= high for low, high in wide) for a, b in map(bounds_of, one.ports))
+        return same and not one.negated and inside
     return False
 
 

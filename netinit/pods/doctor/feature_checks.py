@@ -16,7 +16,6 @@ from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import (
-    ConnectionMark,
     ConnectionState,
     Destination,
     Mark,
@@ -56,8 +55,13 @@ class Feature:
     @property
     def kinds(self) -> frozenset[object]:
         """What tells that a plan needs it."""
-        used: tuple[type, ...] = (type(self.target), *[type(match) for match in self.matches])
-        return frozenset(kind for kind in used if kind not in _PLAIN)
+        return kinds_of(self.target, self.matches)
+
+
+def kinds_of(target: Target, matches: tuple[Match, ...]) -> frozenset[object]:
+    """The classes of what kernels may lack, each with whether it asks connection tracking, which is another module."""
+    parts: tuple[Match | Target, ...] = (target, *matches)
+    return frozenset((type(part), part.tracks) for part in parts if type(part) not in _PLAIN)
 
 
 _TCP = Protocol(name="tcp")
@@ -70,7 +74,7 @@ FEATURES = (
     Feature("multiport", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443), negated=True),), Return(), "xt_multiport"),
     Feature("conntrack", MANGLE, PREROUTING, (_TCP, ConnectionState(states=("INVALID",))), Drop(), "xt_conntrack; nft_ct"),
     Feature("mark", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SetMark(value=1338), "xt_mark; nft_meta"),
-    Feature("connmark", MANGLE, OUTPUT, (_TCP, ConnectionMark(value=1337)), RestoreMark(), "xt_connmark; nft_ct"),
+    Feature("connmark", MANGLE, OUTPUT, (_TCP, Mark(value=1337, connection=True)), RestoreMark(), "xt_connmark; nft_ct"),
     Feature("connmark saved", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SaveMark(), "xt_connmark; nft_ct"),
     Feature("TPROXY", MANGLE, PREROUTING, (_TCP,), Tproxy(port=15006, mark=1337), "xt_TPROXY; nft_tproxy"),
     Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
@@ -125,7 +129,7 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
             for rule in (*chain.inserted, *chain.rules)
             if family in rule.families
         ]
-        used = {kind for rule in rules for kind in (type(rule.target), *map(type, rule.matches))}
+        used = {kind for rule in rules for kind in kinds_of(rule.target, rule.matches)}
         names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
         if not any(
             isinstance(match, Port) and match.negated and len(match.ports) > 1

@@ -6,7 +6,7 @@ from netinit.base.net import FAMILIES, Network
 from netinit.options import LOOP_MARK, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import TCP, not_to_loopback
-from netinit.rules.matches import ConnectionMark, InInterface, Mark, OutInterface, Owner, Source
+from netinit.rules.matches import InInterface, Mark, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_INBOUND, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.targets import RestoreMark, Return, SaveMark, SetMark
 
@@ -33,7 +33,7 @@ def mark_connections(builder: Builder, options: Interception) -> None:
                 MANGLE, OUTPUT, not_to_loopback(options, family), out, TCP, owner, to=SetMark(value=LOOP_MARK),
                 why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
             )  # fmt: skip
-    known = ConnectionMark(value=options.tproxy_mark)
+    known = Mark(value=options.tproxy_mark, connection=True)
     builder.append(
         MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
         why="the application's answers go back to the proxy", origin=ORIGIN,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
-from netinit.rules.foreign import OtherProtocol
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
+from netinit.rules.matches.packet import bounds_of
 from netinit.rules.model import Rule
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
     reader.read(split_words(spec))
     matches: list[Match] = [found for place in reader.built_in for found in place]
     implied = {match.protocol for match in reader.extensions if hasattr(match, "protocol")}
-    matches = [match for match in matches if not (isinstance(match, Protocol) and match.name in implied)]
+    matches = [m for m in matches if not (isinstance(m, Protocol) and m.name in implied and not m.negated)]
     return Rule(
         matches=tuple(matches + reader.extensions),
         target=read_target(
@@ -70,11 +70,6 @@ def parse_rule(spec: str, family: Family) -> Rule:
         origin="",
         families=(family,),
     )
-
-
-def same_rule(one: Rule, other: Rule) -> bool:
-    """Whether both rules do the same to every packet, as far as can be told from their spelling; comments do not count."""
-    return normalise_rule(one) == normalise_rule(other)
 
 
 def normalise(spec: str, family: Family) -> tuple[object, ...]:
@@ -95,7 +90,7 @@ def _always_holds(match: Match) -> bool:
 
 def _order(match: Match) -> Match:
     if isinstance(match, Port) and len(match.ports) > 1:
-        return match.replace(ports=tuple(sorted(set(match.ports))))
+        return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
     if isinstance(match, Source | Destination) and len(match.networks) > 1:
         return match.replace(networks=tuple(sorted(set(match.networks))))
     return match
@@ -189,9 +184,7 @@ class _Reader:
         elif option == "-p":
             self._protocol = _PROTOCOLS.get(value.text.lower(), value.text.lower())
             if self._protocol != "all":
-                self.built_in[4].append(
-                    OtherProtocol(name=self._protocol) if negated else Protocol(name=self._protocol)
-                )
+                self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):
             kind = InInterface if option == "-i" else OutInterface
             self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from netinit.rules.foreign import AddressType, MaskedMark, OtherState, OwnerRange, PortRange, TcpFlags
-from netinit.rules.matches import ConnectionMark, ConnectionState, Mark, Match, Owner, Port, Socket
+from netinit.base.net import FULL_MASK
+from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FULL = 2**32 - 1
 _MAX_PORT = 65535
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same
@@ -73,14 +72,14 @@ def read_number(text: str) -> int | None:
     if not digits or digits.strip(allowed):
         return None
     number = int(digits, base)
-    return number if number <= FULL else None
+    return number if number <= FULL_MASK else None
 
 
 def read_masked(text: str) -> tuple[int, int] | None:
     """A number and the mask behind its slash, all bits where there is none."""
     value, slash, mask = text.partition("/")
     number = read_number(value)
-    limit = read_number(mask) if slash else FULL
+    limit = read_number(mask) if slash else FULL_MASK
     return None if number is None or limit is None else (number, limit)
 
 
@@ -98,9 +97,8 @@ def _make_ports(protocol: str, texts: list[str], source: bool, negated: bool) ->
     known = tuple([found for found in ranges if found is not None])
     if len(known) != len(texts) or not known or protocol not in ("tcp", "udp"):
         return None
-    if all(low == high for low, high in known):
-        return Port(protocol=protocol, ports=tuple([low for low, _ in known]), source=source, negated=negated)
-    return PortRange(protocol=protocol, ranges=known, source=source, negated=negated)
+    ports = tuple([low if low == high else (low, high) for low, high in known])
+    return Port(protocol=protocol, ports=ports, source=source, negated=negated)
 
 
 def _read_tcp(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
@@ -140,31 +138,17 @@ def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match 
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
         return None  # a name: what it means is another image's affair
-    return (
-        Owner(kind=kind, number=low, negated=negated)
-        if low == high
-        else OwnerRange(kind=kind, first=low, last=high, negated=negated)
-    )
+    return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
 
 
 def _read_mark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
     found = read_masked(values[0]) if option == "--mark" and len(values) == 1 else None
-    if found is None:
-        return None
-    return (
-        Mark(value=found[0], negated=negated)
-        if found[1] == FULL
-        else MaskedMark(value=found[0], mask=found[1], negated=negated)
-    )
+    return None if found is None else Mark(value=found[0], mask=found[1], negated=negated)
 
 
 def _read_connmark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
-    found = read_masked(values[0]) if option == "--mark" and len(values) == 1 else None
-    if found is None:
-        return None
-    if found[1] == FULL and not negated:
-        return ConnectionMark(value=found[0])
-    return MaskedMark(value=found[0], mask=found[1], negated=negated, connection=True)
+    found = _read_mark(option, values, negated, "")
+    return None if found is None else found.replace(connection=True)
 
 
 def _read_states(module: str, option: str, wanted: str, values: list[str], negated: bool) -> Match | None:
@@ -172,7 +156,7 @@ def _read_states(module: str, option: str, wanted: str, values: list[str], negat
     if not words or not set(words) <= set(_STATES):
         return None
     states = tuple([state for state in _STATES if state in words])
-    return OtherState(states=states, module=module) if negated else ConnectionState(states=states, module=module)
+    return ConnectionState(states=states, module=module, negated=negated)
 
 
 def _read_conntrack(option: str, values: list[str], negated: bool, _: str) -> Match | None:

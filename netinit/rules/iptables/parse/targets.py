@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from netinit.base.net import Family, parse_address
-from netinit.rules.foreign import ChangeMark, Dnat, Goto, Nothing, Observe, RejectWith, SourceNat, Untrack
-from netinit.rules.iptables.parse.modules import FULL, read_masked, read_number
+from netinit.base.net import FULL_MASK, Family, parse_address
+from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import (
     Accept,
+    DestinationNat,
     Drop,
     Jump,
+    Observe,
     Redirect,
     Reject,
     RestoreMark,
     Return,
     SaveMark,
     SetMark,
+    SourceNat,
     Target,
     Tproxy,
     TrackZone,
     UnknownTarget,
+    Untrack,
 )
 
 TYPE_CHECKING = False
@@ -39,10 +42,10 @@ _EXTENSIONS = _OBSERVING | frozenset((
 def read_target(goes: bool, words: list[str], text: str, family: Family) -> Target:
     """The target that the words after `-j` (or `-g`) mean; `text` is how they were written."""
     if not words:
-        return Nothing()
+        return Observe(text="")
     name = words[0]
     if goes:
-        return Goto(chain=name) if len(words) == 1 else UnknownTarget(text=f"-g {text}")
+        return Jump(chain=name, goto=True) if len(words) == 1 else UnknownTarget(text=f"-g {text}")
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:
         return plain
@@ -78,7 +81,7 @@ def _read_redirect(options: dict[str, str], _: str, __: Family) -> Target | None
 def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if not port or mark is None or mark[1] != FULL or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
+    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
         return None
     if options.get("--on-ip", family.any_address) != family.any_address:
         return None
@@ -97,7 +100,7 @@ def _read_reject(options: dict[str, str], _: str, family: Family) -> Target | No
     message = messages.get(message, message)
     if not message or len(options) > 1:
         return None
-    return Reject() if Reject().xt(family).endswith(f" {message}") else RejectWith(message=message)
+    return Reject() if Reject().xt(family).endswith(f" {message}") else Reject(message=message)
 
 
 def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
@@ -113,23 +116,23 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     number = read_number(text)
     if number is None:
         return None
-    return {"--and-mark": (0, FULL & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
 
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
     change = change_of_mark(options)
     if change is None:
         return None
-    return SetMark(value=change[0]) if change[1] == FULL else ChangeMark(value=change[0], mask=change[1])
+    return SetMark(value=change[0], mask=change[1])
 
 
 def _read_connmark(options: dict[str, str], _: str, __: Family) -> Target | None:
     for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
         if option in options:
             masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
-            return target if len(masks) == len(options) - 1 and all(mask == FULL for mask in masks) else None
+            return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
     change = change_of_mark(options)
-    return None if change is None else ChangeMark(value=change[0], mask=change[1], connection=True)
+    return None if change is None else SetMark(value=change[0], mask=change[1], connection=True)
 
 
 def _read_ct(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -153,7 +156,7 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None if number is None else Dnat(address=parse_address(address.strip("[]")) if address else "", port=number)
+            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None

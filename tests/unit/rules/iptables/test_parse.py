@@ -6,21 +6,20 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
-from netinit.rules.foreign import (
-    AddressType,
-    ChangeMark,
-    Dnat,
-    Goto,
-    MaskedMark,
-    Nothing,
+from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
+from netinit.rules.matches import AddressType, Destination, Mark, Owner, Port, Protocol, UnknownMatch
+from netinit.rules.targets import (
+    Accept,
+    DestinationNat,
+    Jump,
     Observe,
-    OtherProtocol,
-    PortRange,
-    RejectWith,
+    Redirect,
+    Reject,
+    Return,
+    SetMark,
+    Tproxy,
+    UnknownTarget,
 )
-from netinit.rules.iptables.parse import normalise, parse_rule, same_rule
-from netinit.rules.matches import Destination, Owner, Port, Protocol, UnknownMatch
-from netinit.rules.targets import Accept, Jump, Redirect, Reject, Return, SetMark, Tproxy, UnknownTarget
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),
@@ -45,7 +44,7 @@ SPELLINGS = [
 @pytest.mark.parametrize(("listed", "written"), SPELLINGS)
 def test_two_spellings_of_one_rule_are_the_same_rule(listed, written):
     assert normalise(listed, IPV4) == normalise(written, IPV4)
-    assert same_rule(parse_rule(listed, IPV4), parse_rule(written, IPV4))
+    assert normalise_rule(parse_rule(listed, IPV4)) == normalise_rule(parse_rule(written, IPV4))
 
 
 DIFFERENT = [
@@ -70,16 +69,16 @@ def test_different_rules_are_different(one, other):
 
 
 READ = [
-    ("-p tcp --dport 80:90 -j ACCEPT", (PortRange(protocol="tcp", ranges=((80, 90),)),), Accept()),
-    ("-p udp -m multiport --sports 1,5:7", (PortRange(protocol="udp", ranges=((1, 1), (5, 7)), source=True),), Nothing()),
-    ("! -p icmp -g X", (OtherProtocol(name="icmp"),), Goto(chain="X")),
-    ("-m mark --mark 5/7 -j MARK --set-mark 1/2", (MaskedMark(value=5, mask=7),), ChangeMark(value=1, mask=3)),
+    ("-p tcp --dport 80:90 -j ACCEPT", (Port(protocol="tcp", ports=((80, 90),)),), Accept()),
+    ("-p udp -m multiport --sports 1,5:7", (Port(protocol="udp", ports=(1, (5, 7)), source=True),), Observe(text="")),
+    ("! -p icmp -g X", (Protocol(name="icmp", negated=True),), Jump(chain="X", goto=True)),
+    ("-m mark --mark 5/7 -j MARK --set-mark 1/2", (Mark(value=5, mask=7),), SetMark(value=1, mask=3)),
     ("-m addrtype --dst-type LOCAL -j Docker", (AddressType(side="destination", types=("LOCAL",)),), Jump(chain="Docker")),
-    ("-p tcp -j DNAT --to-destination 10.0.0.9:81", (Protocol(name="tcp"),), Dnat(address="10.0.0.9", port=81)),
-    ("-j DNAT --to-destination 10.0.0.9", (), Dnat(address="10.0.0.9", port=0)),
+    ("-p tcp -j DNAT --to-destination 10.0.0.9:81", (Protocol(name="tcp"),), DestinationNat(address="10.0.0.9", port=81)),
+    ("-j DNAT --to-destination 10.0.0.9", (), DestinationNat(address="10.0.0.9", port=0)),
     ("-j DNAT --to-destination 10.0.0.1-10.0.0.9", (), UnknownTarget(text="DNAT --to-destination 10.0.0.1-10.0.0.9")),
     ('-j LOG --log-prefix "a b"', (), Observe(text='LOG --log-prefix "a b"')),
-    ("-j REJECT --reject-with tcp-reset", (), RejectWith(message="tcp-reset")),
+    ("-j REJECT --reject-with tcp-reset", (), Reject(message="tcp-reset")),
     ("-j NFQUEUE --queue-num 0", (), UnknownTarget(text="NFQUEUE --queue-num 0")),
     ("-j REDIRECT --to-ports 1-9", (), UnknownTarget(text="REDIRECT --to-ports 1-9")),
     ("-j REDIRECT", (), UnknownTarget(text="REDIRECT")),
@@ -111,8 +110,8 @@ def test_a_comment_with_quotes_and_options_in_it_is_a_comment():
 def test_ipv6_has_its_own_defaults():
     assert parse_rule("-d ::1 -j REJECT", IPV6).matches == (Destination(networks=(Network.parse("::1/128"),)),)
     assert parse_rule("-j REJECT --reject-with icmp6-port-unreachable", IPV6).target == Reject()
-    assert parse_rule("-j DNAT --to-destination [fd00::1]:80", IPV6).target == Dnat(address="fd00::1", port=80)
-    assert parse_rule("-j DNAT --to-destination fd00::1", IPV6).target == Dnat(address="fd00::1", port=0)
+    assert parse_rule("-j DNAT --to-destination [fd00::1]:80", IPV6).target == DestinationNat(address="fd00::1", port=80)
+    assert parse_rule("-j DNAT --to-destination fd00::1", IPV6).target == DestinationNat(address="fd00::1", port=0)
     assert parse_rule("-j TPROXY --on-port 1 --on-ip :: --tproxy-mark 0x2/0xffffffff", IPV6).target == Tproxy(
         port=1, mark=2
     )
