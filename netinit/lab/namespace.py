@@ -6,13 +6,11 @@ import os
 import pickle
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 from netinit.base.errors import LabError
-from netinit.kernel import children
+from netinit.kernel import forks
+from netinit.kernel.isolated import IsolatedNamespace
 from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 
@@ -22,51 +20,11 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
-class Namespace:
-    """A fresh network namespace with `lo` down, held by a descriptor of this process; use it in a `with` block.
+class Namespace(IsolatedNamespace):
+    """A fresh network namespace with `lo` down, and programs, servers and connections inside.
 
     Servers started inside live until the block ends or they are closed themselves.
     """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._stack = ExitStack()
-        self._descriptor: int | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._open()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._descriptor = None
-        self._stack.close()
-
-    @property
-    def descriptor(self) -> int:
-        """The open file descriptor that stands for the namespace, usable with setns(2)."""
-        if self._descriptor is None:
-            raise LabError(f"the namespace {self.name!r} is not open; use it inside its `with` block")
-        return self._descriptor
-
-    @property
-    def path(self) -> str:
-        """A path that other processes can open to enter the namespace, as `nsenter --net=PATH` does."""
-        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
-
-    def entered(self) -> AbstractContextManager[None]:
-        """A block inside which the calling thread is in this namespace: sockets and processes made there stay in it."""
-        return children.visiting(self.descriptor)
-
-    def set_sysctl(self, name: str, value: str | int) -> None:
-        """The kernel setting (`net.ipv6.conf.all.disable_ipv6` or with slashes) has the value in this namespace."""
-        with self.entered():
-            write_sysctl(name, value)
 
     def popen(
         self,
@@ -144,18 +102,18 @@ class Namespace:
 
         def body() -> None:
             os.close(reader)
-            children.setns(namespace)
-            children.become(uid, gid, groups)
-            children.die_with_parent()
-            children.send(writer, _attempt(function, args))
+            forks.setns(namespace)
+            forks.become(uid, gid, groups)
+            forks.die_with_parent()
+            forks.send(writer, _attempt(function, args))
 
         pid = None
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
         try:
-            pid = children.fork(body)
+            pid = forks.fork(body)
             os.close(writer)
             writer = -1
-            answer = children.receive(reader, timeout)
+            answer = forks.receive(reader, timeout)
         except TimeoutError:
             raise LabError(f"{what} did not end within {timeout} s and was killed") from None
         except EOFError:
@@ -165,7 +123,7 @@ class Namespace:
                 if descriptor >= 0:
                     os.close(descriptor)
             if pid is not None:
-                children.end(pid)
+                forks.end(pid)
         good, result = pickle.loads(answer)  # noqa: S301 - written by our own child
         if not good:
             raise LabError(f"{what} raised:\n{result}")
@@ -221,36 +179,6 @@ class Namespace:
         """A running server with this one listener, called `name` (the port, where none is given)."""
         listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
         return self.serve(name or str(port), [listener], uid=uid, gid=gid)
-
-    def _open(self) -> None:
-        """The namespace exists and `_descriptor` stands for it."""
-        home = os.open(children.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            children.unshare_network()
-            try:
-                self._hold(children.OWN_NAMESPACE)
-            finally:
-                children.setns(home)
-        finally:
-            os.close(home)
-
-    def _hold(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._stack.callback(os.close, self._descriptor)
-
-
-def write_sysctl(name: str, value: str | int) -> None:
-    """The kernel setting has the value in this thread's network namespace.
-
-    A name with slashes is taken as a path (interfaces may have dots in their names), else dots become slashes.
-    Raises LabError when the kernel does not have the setting or /proc/sys is read-only.
-    """
-    path = Path("/proc/sys") / (name if "/" in name else name.replace(".", "/"))
-    try:
-        path.write_text(f"{value}\n")
-    except OSError as error:
-        raise LabError(f"cannot set {name}={value}: {error.strerror}") from error
-
 
 def _attempt(function: Callable[[*Arguments], object], args: tuple[*Arguments]) -> bytes:
     import traceback

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netinit.base.errors import LabError
-from netinit.kernel import children
+from netinit.kernel import forks
 from netinit.lab import wiring
 from netinit.lab.namespace import Namespace
 
@@ -92,7 +92,7 @@ class Pod(Namespace):
             actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
             try:
                 self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
-                self._stack.callback(children.end, self.pid)
+                self._stack.callback(forks.end, self.pid)
             finally:
                 os.close(leash)
                 os.close(tell)

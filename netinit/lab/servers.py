@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import LabError
-from netinit.kernel import children
+from netinit.kernel import forks
 from netinit.lab.probes import render_address
 
 __all__ = ["Listener", "Server"]
@@ -92,11 +92,11 @@ class Server:
         leash, self._leash = os.pipe()
 
         def body() -> None:
-            children.settle(ready, leash, namespace)
+            forks.settle(ready, leash, namespace)
             _serve_forever(name, namespace, listeners, (uid, gid), (ready, leash))
 
         try:
-            self.pid = children.fork(body)
+            self.pid = forks.fork(body)
         except BaseException:
             os.close(self._ready)
             os.close(self._leash)
@@ -116,7 +116,7 @@ class Server:
     def wait(self) -> None:
         """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
         try:
-            problem = children.receive(self._ready, _READY_SECONDS).decode()
+            problem = forks.receive(self._ready, _READY_SECONDS).decode()
         except (EOFError, TimeoutError):
             problem = "it died or hangs; its stderr says why"
         if problem:
@@ -130,7 +130,7 @@ class Server:
         os.close(self._leash)
         os.close(self._ready)
         self._leash = self._ready = -1
-        children.end(self.pid)
+        forks.end(self.pid)
 
 
 def _serve_forever(
@@ -144,19 +144,19 @@ def _serve_forever(
     ready, leash = pipes
     selector = selectors.DefaultSelector()
     try:
-        children.setns(namespace)
+        forks.setns(namespace)
         os.close(namespace)
         for listener in listeners:
-            with children.creating_as(*identity):
+            with forks.creating_as(*identity):
                 made = listener.open()
             desk = _Desk(name, listener, selector)
             answer = desk.accept if listener.kind == "tcp" else desk.answer_datagram
             selector.register(made, selectors.EVENT_READ, answer)
-        children.become(*identity)
+        forks.become(*identity)
     except (LabError, OSError) as error:
-        children.send(ready, str(error).encode())
+        forks.send(ready, str(error).encode())
         return
-    children.send(ready, b"")
+    forks.send(ready, b"")
     os.close(ready)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     selector.register(leash, selectors.EVENT_READ, None)

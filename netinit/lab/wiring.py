@@ -13,7 +13,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from netinit.base.errors import LabError
-from netinit.lab.namespace import Namespace, write_sysctl
+from netinit.kernel.isolated import write_sysctl
+from netinit.lab.namespace import Namespace
 
 __all__ = ["wire"]
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from netinit.base.errors import LabError, NetinitError
-from netinit.kernel import children as processes
+from netinit.kernel import forks as processes
 
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h
 IFF_UP = 1

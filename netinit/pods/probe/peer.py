@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Self
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect
-from netinit.lab import Namespace
-from netinit.lab.servers import IP_TRANSPARENT, IPV6_TRANSPARENT
+from netinit.kernel.isolated import IsolatedNamespace
 from netinit.pods.probe.knocking import Knock
 from netinit.pods.probe.matrix import Ask
 
 CAP_SYS_ADMIN = 21
+IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 NO_DAD = 0x02  # IFA_F_NODAD: usable at once
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX = {4: 30, 6: 126}
@@ -40,7 +40,7 @@ class Peer:
         self._families = [family for family in families if family is IPV4 or Path("/proc/net/if_inet6").exists()]
         self.here = {family: HERE[family.version] for family in families}
         self._stack = contextlib.ExitStack()
-        self._there: Namespace = Namespace("peer")
+        self._there: IsolatedNamespace = IsolatedNamespace("peer")
 
     def __enter__(self) -> Self:
         try:
