@@ -34,7 +34,7 @@ PART = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_MARKUP = str.maketrans({"|": "\\|", "*": "\\*", "<": "&lt;", "_": "\\_"})
+_MARKUP = str.maketrans({"|": "&#124;", "*": "\\*", "<": "&lt;", "_": "\\_"})
 
 
 def find_pages(root: Path) -> list[Path]:
@@ -143,7 +143,8 @@ def _render_help(text: str) -> Iterator[str]:
 
 def _render_parameter(param: click.Parameter, context: click.Context) -> str:
     spelled, meaning = param.get_help_record(context) or ("", "")
-    return _render_row((f"`{spelled}`".replace("|", "\\|"), meaning.translate(_MARKUP)))
+    code = f"<code>{spelled.translate(_MARKUP)}</code>" if "|" in spelled else f"`{spelled}`"  # a | would end the cell
+    return _render_row((code, meaning.translate(_MARKUP)))
 
 
 def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
