@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from netinit.cli import reference
+from netinit.cli import group, reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = reference.find_pages(ROOT)
@@ -61,6 +62,18 @@ def test_the_readme_and_the_overview_lead_to_every_page():
 def test_yaml_blocks_parse(page):
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
         assert yaml.safe_load(block), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
+    """Blocks are run (tests/netns/test_docs.py); what stands in a sentence is often a part of a command alone."""
+    wrong = []
+    for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.remove_parts(page.read_text("utf-8")))]:
+        name = group.ALIASES.get(words[0], words[0])
+        command = group.root.get_command(click.Context(group.root), name)
+        known = {option for param in command.params for option in param.opts} | {"--help"} if command else set()
+        wrong += [" ".join(words)] if not {word for word in words if word.startswith("-")} - {"-"} <= known or not command else []
+    assert not wrong, f"{page.name}: netinit has no {'; '.join(wrong)}"
 
 
 def test_every_make_target_that_is_named_exists():
