@@ -26,7 +26,7 @@ import click
 from netinit.cli import group
 from netinit.cli.flags import FlagCommand, is_ours, spell_default
 from netinit.options import FLAGS, Flag
-from netinit.values import SWITCH
+from netinit.options.kinds import SWITCH
 
 RENEW = "python -m netinit.cli.reference"
 PART = re.compile(
@@ -94,7 +94,7 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
     columns = ("flag", "variable", "default", "field", "meaning")
     yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
-        variables = "<br>".join([f"`{name}`" for name in flag.environment])
+        variables = "<br>".join([f"`{name}`" for name in flag.variables])
         default = f"`{spell_default(flag)}`" if spell_default(flag) else ""
         cells = (_spell(flag), variables, default, f"`{flag.field}`", flag.help.translate(_MARKUP))
         yield _render_row(cells if flag.long else cells[1:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from netinit.base.net import Family
 from netinit.rules.matches.base import (
     EXTENSION,
     PROTOCOL,
@@ -18,7 +19,6 @@ from netinit.rules.matches.base import (
     spell_one_of,
     truth_of,
 )
-from netinit.rules.network import Family
 from netinit.rules.targets import Target
 
 TYPE_CHECKING = False

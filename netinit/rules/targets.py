@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.records import Record
-from netinit.rules.network import Family
+from netinit.base.net import Family
+from netinit.base.records import Record
 
 FULL_MASK = "0xffffffff"
 

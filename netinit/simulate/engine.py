@@ -7,9 +7,9 @@ that may or may not hold ends the simulation with UNKNOWN unless its target chan
 
 from __future__ import annotations
 
+from netinit.base.net import Network, number_of
 from netinit.rules import foreign
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import (
     Accept,
@@ -25,11 +25,10 @@ from netinit.rules.targets import (
     Tproxy,
     TrackZone,
 )
-from netinit.simulate.conntrack import Connection, ConnectionTable, flow_of
+from netinit.simulate.connections import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
-from netinit.values import read_address
 
 _GO_ON, _ACCEPTED, _ENDED = "go on", "accepted", "ended"  # what walking a chain comes to
 _UNTRACKED = ("INVALID", "UNTRACKED")
@@ -348,10 +347,9 @@ class _Journey:
         connection = self._connection
         if connection is None:
             return
-        family = self._packet.family
         address = connection.original.destination
         if target.address:
-            address = Network.parse(f"{read_address(target.address)}/{family.bits}").first
+            address = number_of(target.address)
         connection.send_to(address, target.port or connection.original.destination_port)
         self._translated = True
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from netinit.records import Record
+from netinit.base.net import Family
+from netinit.base.records import Record
 from netinit.rules.foreign import ChangeMark, Dnat, MaskedMark, OtherState, SourceNat
+from netinit.rules.iptables.parse import normalise_rule, parse_rule
+from netinit.rules.iptables.sets import Contents, resolve
+from netinit.rules.iptables.write import Listing, parse_listing, write_plan
 from netinit.rules.matches import ConnectionMark, ConnectionState, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
-from netinit.rules.network import Family
-from netinit.rules.sets import Contents, resolve
 from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, UnknownTarget
-from netinit.rules.xtables import Listing, parse_listing, write_plan
-from netinit.rules.xtparse import normalise_rule, parse_rule
 
 ACCEPT = "ACCEPT"
 

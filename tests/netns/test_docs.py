@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netinit.cli.reference import find_pages
-from netinit.host.lab import furnish
+from netinit.lab import furnish
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]

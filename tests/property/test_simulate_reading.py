@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from netinit.base.net import FAMILIES, Family
 from netinit.options import Options
+from netinit.rules.iptables.parse import normalise, parse_rule, same_rule
+from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Destination, Match, Source
 from netinit.rules.model import Rule
-from netinit.rules.network import FAMILIES, Family
-from netinit.rules.xtables import write_plan, write_rule
-from netinit.rules.xtparse import normalise, parse_rule, same_rule
 from strategies import made_options
 
 

@@ -58,6 +58,12 @@ def test_the_readme_and_the_overview_lead_to_every_page():
     assert not missing, f"neither README.md nor the navigation in mkdocs.yml names {', '.join(missing)}"
 
 
+def test_the_architecture_names_every_room_and_none_that_is_not_there():
+    rooms = {path.name for path in (ROOT / "netinit").iterdir() if (path / "__init__.py").exists()}
+    rows = re.findall(r"^\| `([a-z]+)/` \|", (ROOT / "docs" / "architecture.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(rooms)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_yaml_blocks_parse(page):
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):

@@ -12,7 +12,7 @@ import yaml
 
 import netinit
 from netinit.inject.initcontainer import options_of
-from netinit.podfile import read_pod
+from netinit.inject.podfile import read_pod
 from netinit.simulate.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.net import Network, merge_networks, spell_intervals
 from netinit.rules.matches.base import (
     DESTINATION,
     EXTENSION,
@@ -18,7 +19,6 @@ from netinit.rules.matches.base import (
     spell_one_of,
     truth_of,
 )
-from netinit.rules.network import Network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,10 +161,8 @@ def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) 
 
 def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
     """The nft expression for an address in one of the networks, all of one family."""
-    from netinit.rules import intervals  # not on the way of the iptables backends
-
     family = networks[0].family
-    return spell_one_of(f"{family.nft} {field}", intervals.spell(intervals.merge(networks, family), family), negated)
+    return spell_one_of(f"{family.nft} {field}", spell_intervals(merge_networks(networks, family), family), negated)
 
 
 def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:

@@ -31,7 +31,7 @@ def test_the_table_has_every_option_once_in_rows_of_equal_length():
     for flag in FLAGS:
         (row,) = [row for row in rows if f"| `{flag.field}` |" in row]
         assert f"`{flag.label}`" in row
-        assert all(f"`{name}`" in row for name in flag.environment), row
+        assert all(f"`{name}`" in row for name in flag.variables), row
 
 
 def test_every_command_has_a_section_with_its_own_options_alone():
