@@ -13,7 +13,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.installed
 E2E := $(VENV)/.installed-e2e
-DOCS := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -45,11 +44,17 @@ prove: install ## the long proof: the simulator against the kernel, 7,000 connec
 fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
 	@for name in gotemplate inject; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 
+DOCS := $(VENV)/.installed-docs
 .PHONY: docs
 docs: $(DOCS) ## build the documentation into site/, strictly: links, anchors and names are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > $(VENV)/docs.log 2>&1 \
 	  || { grep -v '^INFO' $(VENV)/docs.log; exit 1; }
 	@echo site/index.html
+
+$(DOCS): $(PACKAGE) pyproject.toml
+	@echo "installing what the documentation wants"
+	@$(PIP) install -e '.[docs]'
+	@touch $@
 
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
@@ -130,11 +135,6 @@ $(PACKAGE): pyproject.toml | system
 $(E2E): $(PACKAGE) pyproject.toml
 	@echo "installing what the tests of the image want"
 	@$(PIP) install -e '.[e2e]'
-	@touch $@
-
-$(DOCS): $(PACKAGE) pyproject.toml
-	@echo "installing what the documentation wants"
-	@$(PIP) install -e '.[docs]'
 	@touch $@
 
 # All requirements but the one that has to be compiled.

@@ -17,7 +17,6 @@ import inspect
 import io
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,14 +164,16 @@ def _render_row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main(root: Path) -> None:
-    """Renews the pages of the checkout at `root`, which is also where their commands run, and names those that changed."""
+def main(root: Path) -> list[Path]:
+    """Renews the pages of the checkout at `root`, which is also where their commands run; those that changed."""
+    changed = []
     for page in find_pages(root):
         text = page.read_text("utf-8")
         renewed = renew(text)
         if renewed != text:
             page.write_text(renewed, "utf-8")
-            sys.stdout.write(f"renewed {page.relative_to(root)}\n")
+            changed.append(page)
+    return changed
 
 
 if __name__ == "__main__":
