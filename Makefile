@@ -44,6 +44,18 @@ prove: install ## the long proof: the simulator against the kernel, 7,000 connec
 fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
 	@for name in gotemplate inject; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 
+DOCS := $(VENV)/.installed-docs
+.PHONY: docs
+docs: $(DOCS) ## build the documentation into site/, strictly: links, anchors and names are checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > $(VENV)/docs.log 2>&1 \
+	  || { grep -v '^INFO' $(VENV)/docs.log; exit 1; }
+	@echo site/index.html
+
+$(DOCS): $(PACKAGE) pyproject.toml
+	@echo "installing what the documentation wants"
+	@$(PIP) install -e '.[docs]'
+	@touch $@
+
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
 # The image. ENGINE is podman or docker; IMAGE_FLAGS are further flags of its build.

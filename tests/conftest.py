@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.host.lab import Pod, find_obstacle
+from netinit.lab import Pod, find_obstacle
 
 ROOT = Path(__file__).parent.parent
 

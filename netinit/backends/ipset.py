@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 
 from netinit.backends.base import Change, State
+from netinit.backends.iptables import Seen, Side
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
-from netinit.backends.xtables import Seen, Side
-from netinit.errors import ApplyError, LockedError, NetinitError
-from netinit.host import detect, run
+from netinit.base.errors import ApplyError, LockedError, NetinitError
+from netinit.base.shown import escape
+from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
-from netinit.rules.model import OWNED_CHAINS, Plan
-from netinit.rules.sets import (
+from netinit.rules.iptables.sets import (
     AddressSet,
     Contents,
     compare_sets,
@@ -25,7 +25,7 @@ from netinit.rules.sets import (
     surplus,
     use_sets,
 )
-from netinit.shown import escape
+from netinit.rules.model import OWNED_CHAINS, Plan
 
 PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ipset, names of the sets that stay
 PROGRAM = "ipset"
@@ -173,7 +173,7 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
             for chain, texts in listed.rules.items():
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
-                        from netinit.rules.xtparse.quotation import quote_rule
+                        from netinit.rules.iptables.parse.quotation import quote_rule
 
                         place = f"{family.name} {table} {escape(chain)}"
                         raise ApplyError(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import click
 
+from netinit.base.errors import OptionError
+from netinit.base.logs import Log
+from netinit.base.output import show_artefact
 from netinit.cli import start
 from netinit.cli.flags import FlagCommand
-from netinit.cli.preview import FAMILY_CHOICES, FORMATS, preview
-from netinit.errors import OptionError
-from netinit.logs import Log
+from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
-from netinit.output import show_artefact
+from netinit.rules.render import FORMATS
 
 
 @click.command("apply", cls=FlagCommand)

@@ -6,9 +6,9 @@ import os
 
 import click
 
-from netinit import demo
+from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.flags import HELP_NAMES
-from netinit.output import answers_a_terminal, can_show, show_painted
+from netinit.lab import demo
 
 FAILED = 1
 MARKS = {demo.GOOD: "✔", demo.BAD: "✘"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from netinit.base.net import FAMILIES
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, lines, split_message
 from netinit.cli.flags import FlagCommand, read_value
-from netinit.doctor.examination import Examination, examine
-from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
-from netinit.output import show, show_artefact, to_json
-from netinit.rules.network import FAMILIES
-from netinit.shown import Lines, lines, split_message
-from netinit.values import read_gid, read_uid
+from netinit.options.kinds import read_gid, read_uid
+from netinit.pods.doctor.examination import Examination, examine
+from netinit.pods.doctor.findings import ERROR, WARNING
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.logs import Log
+from netinit.base.net import IPV4, IPV6
+from netinit.base.output import show, show_artefact
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
-from netinit.errors import NetinitError, OptionError
-from netinit.host import run
-from netinit.logs import Log
+from netinit.draw import Picture, make_picture, render_dot, render_mermaid, render_text
+from netinit.kernel import run
 from netinit.options import Options
-from netinit.output import show, show_artefact
 from netinit.rules.model import TABLES
-from netinit.rules.network import IPV4, IPV6
-from netinit.simulate.draw import Picture, make_picture, render_dot, render_mermaid, render_text
 
 FORMATS = ("text", "mermaid", "dot", "svg")
 FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}

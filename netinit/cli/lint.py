@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, lines
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import read_file
 from netinit.options import Options
-from netinit.output import show, show_artefact, to_json
-from netinit.shown import Lines, lines
 from netinit.simulate.lint import ERROR, Finding, lint
 
 CLEAN, FOUND = 0, 1
@@ -28,7 +28,7 @@ def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """
     if pod:
-        from netinit.podfile import read_pod
+        from netinit.inject.podfile import read_pod
 
         options = read_pod(read_file(pod), pod).options
     if options.ipv6 == "auto":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from netinit import __version__
+from netinit.base.output import show
+from netinit.base.shown import lines
 from netinit.cli.flags import HELP_NAMES
-from netinit.output import show
-from netinit.shown import lines
 
 
 @click.command("version", context_settings=HELP_NAMES)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from netinit.errors import ParseError
-from netinit.inject import goyaml
+from netinit.base.errors import ParseError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.base.shown import quote
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
-from netinit.inject.tree import Tree, clone, mapping, string
-from netinit.patterns import pattern
-from netinit.records import Record
-from netinit.shown import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from netinit.records import Record
-from netinit.shown import MOST_OF_A_RULE, escape, shorten
+from netinit.base.records import Record
+from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
 
@@ -20,7 +20,8 @@ class Difference(Record):
     table: str = ""
     chain: str = ""
     number: int = 0
-    rule: str = ""  # as listed; empty for a whole chain
+    rule: str = ""  # as listed, without its comment; empty for a whole chain
+    comment: str = ""  # of a live rule: whoever made it wrote it
     purpose: str = ""
     origin: str = ""
 
@@ -34,13 +35,8 @@ class Difference(Record):
             ]
         )
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return escape(f"{self.kind}: {place}: {_spell(self.rule) if self.rule else 'the chain itself'}{why}")
+        return escape(f"{self.kind}: {place}: {self._spell() if self.rule else 'the chain itself'}{why}")
 
-
-def _spell(rule: str) -> str:
-    """The rule as listed; a comment in it is somebody's word, and quoted as such."""
-    if "--comment" in rule:
-        from netinit.rules.xtparse.quotation import quote_rule  # seldom
-
-        return quote_rule(rule)
-    return shorten(rule, MOST_OF_A_RULE)
+    def _spell(self) -> str:
+        rule = shorten(self.rule, MOST_OF_A_RULE)
+        return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule

@@ -17,33 +17,34 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit.cli import check_inject, doctor, lint, start
+from netinit.base.errors import NetinitError, ParseError
+from netinit.base.net import IPV4, number_of
+from netinit.base.shown import Lines, escape
+from netinit.cli import doctor, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
-from netinit.doctor.examination import Examination
-from netinit.doctor.findings import ERROR, NOTE, WARNING, Finding
-from netinit.doctor.trials import Trial
-from netinit.errors import NetinitError, ParseError
+from netinit.cli.inject import check as check_inject
+from netinit.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.inject.verdict import Link, Verdict
 from netinit.options import Options
-from netinit.probing import Report as Probes
-from netinit.probing.matrix import OUTBOUND, Ask
-from netinit.probing.rows import Row
-from netinit.rules.diff import compare_listing, find_shadows
+from netinit.pods.doctor.examination import Examination
+from netinit.pods.doctor.feature_checks import Trial
+from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Finding
+from netinit.pods.probe import Report as Probes
+from netinit.pods.probe.matrix import OUTBOUND, Ask
+from netinit.pods.probe.rows import Row
+from netinit.pods.verify import Report
+from netinit.rules.iptables.compare import compare_listing, find_shadows
+from netinit.rules.iptables.ownership import gather, owned_rules
+from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.network import IPV4
-from netinit.rules.ownership import gather, owned_rules
 from netinit.rules.packet import Surroundings
-from netinit.rules.xtables import ListedTable, write_plan
-from netinit.shown import Lines, escape
-from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
+from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
 from netinit.simulate.lint import Finding as LintFinding
-from netinit.simulate.packet import make_outbound, number_of
 from netinit.simulate.ruleset import load_listing
-from netinit.verify import Report
 
 OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on"])
 PLAN = plan(OPTIONS)
@@ -271,7 +272,7 @@ def test_errors_repeat_an_argument_harmlessly(line, text, debug):
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit),
-        mock.patch("netinit.apply.main", refuse(text)), mock.patch("netinit.cli.doctor.examine", refuse(text)),
+        mock.patch("netinit.pods.apply.main", refuse(text)), mock.patch("netinit.cli.doctor.examine", refuse(text)),
     ):  # fmt: skip
         start.run(["netinit", *line, text], {"NETINIT_DEBUG": "true"} if debug else {})
     assert not commands(out.getvalue())
@@ -339,5 +340,5 @@ def check_yaml(text):
 
 def test_the_errors_are_errors():
     """The command lines above reach the code that reports: each fails with the first attack."""
-    with mock.patch("netinit.apply.main", refuse("")), mock.patch("netinit.cli.doctor.examine", refuse("")):
+    with mock.patch("netinit.pods.apply.main", refuse("")), mock.patch("netinit.cli.doctor.examine", refuse("")):
         assert [line for line in LINES if start.run(["netinit", *line, ATTACKS[0]], {}) == 0] == []

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit import output
-from netinit.errors import NetinitError
-from netinit.shown import lines
+from netinit.base import output
+from netinit.base.errors import NetinitError
+from netinit.base.shown import lines
 
 
 class Terminal(io.StringIO):
