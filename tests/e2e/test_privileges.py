@@ -199,10 +199,10 @@ WAITING = """
 import ctypes, subprocess, time
 child = subprocess.Popen(["/usr/bin/netinit", "inject", "-f", "-"], stdin=subprocess.PIPE)
 deadline = time.monotonic() + 20
-while "Name:\\tpython3" not in (text := open(f"/proc/{child.pid}/status").read()):
-    assert time.monotonic() < deadline and child.poll() is None, text
+while b"__main__.py" not in open(f"/proc/{child.pid}/cmdline", "rb").read():  # it is still this code, or the launcher
+    assert time.monotonic() < deadline and child.poll() is None
     time.sleep(0.01)
-status = dict(line.split(":", 1) for line in text.splitlines())
+status = dict(line.split(":", 1) for line in open(f"/proc/{child.pid}/status"))
 print(*(f"{name} {int(status[name], 16):x}" for name in ("CapPrm", "CapEff", "CapAmb")))
 libc = ctypes.CDLL(None, use_errno=True)
 print("traced:", libc.ptrace(16, child.pid, None, None) == 0)  # PTRACE_ATTACH
@@ -302,10 +302,18 @@ def test_the_environment_makes_netinit_and_its_programs_load_nothing(image: Imag
     assert not (evil / "loaded").exists(), f"{variable} was followed"
 
 
-@pytest.mark.parametrize("variable", ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"])
-def test_the_interpreter_itself_would_follow_the_environment(image: Image, pod: Pod, evil: Path, variable):
-    """So that the test before this one can fail: the folder does its work where the launcher is not in between."""
+FOLLOWING = {  # programs of the image that the launcher does not start
+    "LD_PRELOAD": ["/usr/sbin/nft", "--version"],
+    "LD_AUDIT": ["/usr/sbin/nft", "--version"],
+    "XTABLES_LIBDIR": ["/usr/sbin/xtables-nft-multi", "iptables", "-p", "tcp", "-m", "tcp", "--help"],
+    "PATH": [PYTHON, "-I", "-S", "/usr/lib/netinit/netinit/__main__.py", *ARGUMENTS, "--backend", "nftables"],
+}
+
+
+@pytest.mark.parametrize("variable", FOLLOWING)
+def test_programs_that_the_launcher_does_not_start_follow_the_environment(image: Image, pod: Pod, evil: Path, variable):
+    """So that the test before this one can fail: the folder does its work."""
     (evil / "loaded").unlink(missing_ok=True)
     limits = {"mounts": {"/evil": evil}, "environment": {variable: VARIABLES[variable]}}
-    image.run(pod.pid, ["-c", "import pyexpat"], entrypoint=[PYTHON], **limits)
-    assert (evil / "loaded").exists()
+    done = image.run(pod.pid, [], entrypoint=FOLLOWING[variable], **limits)
+    assert (evil / "loaded").exists(), done.stdout + done.stderr
