@@ -135,6 +135,14 @@ def test_a_dry_run_wants_no_privileges_at_all(image: Image, pod: Pod, arguments)
     assert "ISTIO_INBOUND" in done.stdout
 
 
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+@pytest.mark.parametrize("user", ["0:0", "1337:1337", "65532:65532", "4711:0"])
+def test_every_user_programs_the_rules_where_the_container_may(image: Image, pod: Pod, user, backend):
+    done = image.run(pod.pid, [*ARGUMENTS, "--backend", backend], user=user, capabilities=("NET_ADMIN",))
+    assert done.returncode == 0, done.stderr
+    assert "programmed by" in done.stderr
+
+
 # Code of somebody who may start programs in the container, not of netinit's: what it has, and whether it can have more.
 CODE = """
 import ctypes, socket
@@ -258,6 +266,11 @@ EVIL = """
 #include <unistd.h>
 __attribute__((constructor)) static void run(void) { close(open("/evil/loaded", O_CREAT | O_WRONLY, 0666)); }
 """
+# What netinit starts, and what Python's ctypes (to find a library) and click (to complete a command line) would start.
+PROGRAMS = (
+    "nft", "ipset", "iptables-nft-save", "iptables-nft-restore", "ip6tables-nft-save", "ip6tables-nft-restore",
+    "iptables-legacy-save", "iptables-legacy-restore", "gcc", "cc", "ld", "ldconfig", "objdump", "bash",
+)  # fmt: skip
 EVIL_PROGRAM = "#!/usr/bin/python3\nopen('/evil/loaded', 'w').close()\n"
 VARIABLES = {
     "LD_PRELOAD": "/evil/evil.so",
@@ -282,7 +295,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "evil.so", folder / "evil.c"], check=True)
     for name in ("libxt_tcp.so", "libxt_owner.so", "libxt_REDIRECT.so", "libxtables.so.12", "libexpat.so.1", "libnftables.so.1"):
         (folder / name).symlink_to("evil.so")
-    for name in ("nft", "iptables-nft-save", "iptables-nft-restore", "ip6tables-nft-save", "ip6tables-nft-restore", "ipset"):
+    for name in PROGRAMS:
         (folder / name).write_text(EVIL_PROGRAM)
         (folder / name).chmod(0o755)
     (folder / "sitecustomize.py").write_text(EVIL_PROGRAM)
@@ -291,7 +304,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("user", ["65532:65532", "0:0"])
-@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables", "libiptc"])
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_the_environment_makes_netinit_and_its_programs_load_nothing(image: Image, pod: Pod, evil: Path, variable, backend, user):
     (evil / "loaded").unlink(missing_ok=True)
@@ -300,6 +313,15 @@ def test_the_environment_makes_netinit_and_its_programs_load_nothing(image: Imag
     assert done.returncode == 0, done.stderr
     assert "programmed by" in done.stderr
     assert not (evil / "loaded").exists(), f"{variable} was followed"
+
+
+@pytest.mark.parametrize("name", ["_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE"])
+def test_a_question_for_completions_starts_no_shell_of_somebody_else_s(image: Image, pod: Pod, evil: Path, name):
+    (evil / "loaded").unlink(missing_ok=True)
+    asked = {name: "bash_source", "PATH": "/evil"}
+    done = image.run(pod.pid, [], user="65532:65532", mounts={"/evil": evil}, environment=asked)
+    assert "Traceback" not in done.stderr
+    assert not (evil / "loaded").exists(), done.stdout + done.stderr
 
 
 FOLLOWING = {  # programs of the image that the launcher does not start
