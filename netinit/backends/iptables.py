@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from netinit.backends.base import Backend, Change, State
-from netinit.base.errors import ApplyError, NetinitError
+from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.rules.difference import Difference
@@ -18,8 +18,18 @@ from netinit.rules.iptables.transition import (
     unchanged_tables,
     write_transition,
 )
-from netinit.rules.iptables.write import Listing, Written, parse_listing, write_plan
+from netinit.rules.iptables.write import UNSAFE, Listing, Written, logical_lines, parse_listing, write_plan
 from netinit.rules.model import EMPTY_PLAN, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.census import Census
+
+ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
+WAY_OUT = (
+    "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
+    " (`nft -a list ruleset`, `nft delete rule ... handle N`), or start anew with an empty network namespace"
+)
 
 
 class Seen(Record):
@@ -56,15 +66,19 @@ class XtablesBackend(Backend):
         self._last: tuple[Plan, State, list[Side]] | None = None
 
     @abstractmethod
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        """The listings of these families, as iptables-save prints them; empty text where there are no tables."""
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        """The listings of these families, as iptables-save prints them (-c with `counted`); empty without tables."""
+
+    @abstractmethod
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        """What the kernel itself counts in these families' tables. BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
     def observe(self) -> State:
-        return self._state(self.read(self._families))
+        return self._state(*self.look(self._families))
 
     def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
         found: tuple[Difference, ...] = ()
@@ -116,13 +130,29 @@ class XtablesBackend(Backend):
         raise type(next(iter(errors.values())))(message)
 
     def describe(self, state: State) -> dict[str, str]:
-        return {family.name: text for family, text in state.seen.texts.items() if text}
+        return {family.name: _show(text) for family, text in state.seen.texts.items() if text}
 
     def list_rules(self) -> dict[str, str]:
-        return {family.name: text for family, text in self.read(self._families).items() if text}
+        return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
-    def _state(self, texts: dict[Family, str]) -> State:
-        listings = {family: parse_listing(text) for family, text in texts.items()}
+    def look(
+        self, families: tuple[Family, ...], *, counted: bool = False
+    ) -> tuple[dict[Family, str], dict[Family, Listing]]:
+        """The listings as text and taken apart, once the kernel's own count says the same. ParseError otherwise."""
+        problem = ""
+        for _ in range(ATTEMPTS):
+            censuses = self.count(families)
+            texts = self.read(families, counted=counted)
+            try:
+                listings = {family: parse_listing(text, counted=counted) for family, text in texts.items()}
+            except ParseError as error:
+                raise ParseError(f"{self.name}: {error}; {WAY_OUT}") from None
+            problem = _contradiction(listings, censuses) if any(texts.values()) or any(censuses.values()) else ""
+            if not problem:
+                return texts, listings
+        raise ParseError(f"{self.name}: {UNSAFE}{problem}; {WAY_OUT}")
+
+    def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> State:
         sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)
         return State(
             seen=Seen(texts=texts, listings=listings),
@@ -138,7 +168,7 @@ class XtablesBackend(Backend):
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> None:
         """Brings the families back to what they were before the change, from whatever they are now."""
-        now = self._state(self.read(families))
+        now = self._state(*self.look(families))
         before = {side.family: side for side in self._sides(change.plan, change.before)}
         scripts = {}
         for side in self._sides(change.plan, now):
@@ -150,6 +180,26 @@ class XtablesBackend(Backend):
                     scripts[side.family] = script
         for error in self.feed(scripts).values():
             raise error
+
+
+def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:
+    from netinit.rules.census import find_contradiction  # only where there are rules
+
+    for family, listing in listings.items():
+        if listing and family not in censuses:
+            return f"{family.name}: the kernel does not tell how many rules it has"
+        problem = find_contradiction(listing, censuses.get(family, {}), family.name)
+        if problem:
+            return problem
+    return ""
+
+
+def _show(text: str) -> str:
+    """A listing for people, a rule a line: whatever stands between a rule's quotes is no line of its own."""
+    if '"' not in text:
+        return text
+    lines = [line if line.isprintable() else line.encode("unicode_escape").decode() for line in logical_lines(text)]
+    return "".join([line + "\n" for line in lines])
 
 
 def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[Side]:

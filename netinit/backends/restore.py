@@ -12,6 +12,11 @@ from netinit.kernel.namespaces import describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.netlink import NftChain
+    from netinit.rules.census import Census
+
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
@@ -42,9 +47,10 @@ class RestoreBackend(XtablesBackend):
         """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
         raise NotImplementedError
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
-        running = [(family, run.start(self._program(family, "save"), arguments)) for family, arguments in wanted]
+        option = ("-c",) if counted else ()
+        running = [(family, run.start(self._program(family, "save"), (*option, *arguments))) for family, arguments in wanted]
         finished = [(family, run.finish(started)) for family, started in running]
         texts = dict.fromkeys(families, "")
         for family, result in finished:
@@ -123,12 +129,24 @@ class NftVariant(RestoreBackend):
 
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        self._find_chains()
+        return super().read(families, counted=counted)
+
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        chains = self._find_chains()
+        if not self._chains:
+            return {}
+        from netinit.kernel.tally import count_nft_families
+
+        return count_nft_families(families, chains)
+
+    def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()
         self._chains = (
             None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
         )
-        return super().read(families)
+        return chains or ()
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
@@ -145,6 +163,13 @@ class LegacyVariant(RestoreBackend):
         if tables is None:  # what may not read the names must name the tables
             return tuple([("-t", table) for table in TABLES])
         return ((),) if tables else ()
+
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        if not any(detect.legacy_tables(family) != () for family in families):
+            return {}
+        from netinit.kernel.tally import count_legacy_families
+
+        return count_legacy_families(families)
 
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
