@@ -23,8 +23,11 @@ from netinit.rules.model import EMPTY_PLAN, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from netinit.rules.census import Census
 
+MANY_RULES = 20_000
 ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
 WAY_OUT = (
     "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
@@ -124,9 +127,11 @@ class XtablesBackend(Backend):
             return
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         try:
-            self._return_to(change, tuple(scripts))
+            lost = self._return_to(change, tuple(scripts))
         except NetinitError as error:
             message += f"; putting back what was before failed too: {error}"
+        else:
+            message += f"; put back but for rules with control characters ({', '.join(lost)})" if lost else ""
         raise type(next(iter(errors.values())))(message)
 
     def describe(self, state: State) -> dict[str, str]:
@@ -158,6 +163,7 @@ class XtablesBackend(Backend):
             seen=Seen(texts=texts, listings=listings),
             ours=any(side.owned or any(holds_ours(table) for table in side.listing.values()) for side in sides),
             others=any(holds_others(side.listing, side.owned) for side in sides),
+            notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
         )
 
     def _sides(self, plan: Plan, state: State) -> list[Side]:
@@ -166,20 +172,27 @@ class XtablesBackend(Backend):
             self._last = (plan, state, _pair(plan, state.seen.listings, self._families, comments=self._comments))
         return self._last[2]
 
-    def _return_to(self, change: Change, families: tuple[Family, ...]) -> None:
-        """Brings the families back to what they were before the change, from whatever they are now."""
+    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
+        """Brings the families back to what they were before the change, from whatever they are now.
+
+        Returns the places of rules that could not be put back.
+        """
         now = self._state(*self.look(families))
         before = {side.family: side for side in self._sides(change.plan, change.before)}
         scripts = {}
+        lost: list[str] = []
         for side in self._sides(change.plan, now):
             if side.family in families:
                 old = before[side.family]
                 owned = spare_others(side.owned, side.listing, old.listing, old.owned)
-                script = write_transition(target_from_listing(old.listing, old.owned), side.listing, owned)
+                target, missed = target_from_listing(old.listing, old.owned)
+                lost += [f"{side.family.name} {place}" for place in missed]
+                script = write_transition(target, side.listing, owned)
                 if script:
                     scripts[side.family] = script
         for error in self.feed(scripts).values():
             raise error
+        return lost
 
 
 def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:
@@ -192,6 +205,13 @@ def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Censu
         if problem:
             return problem
     return ""
+
+
+def notice_size(listing: Listing, family: Family) -> Iterator[str]:
+    """What the operator should know of a listing's length."""
+    rules = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
+    if rules > MANY_RULES:
+        yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
 
 
 def _show(text: str) -> str:

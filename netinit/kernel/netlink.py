@@ -31,7 +31,7 @@ GET_NFT_CHAIN, GET_NFT_RULE = 10 << 8 | 4, 10 << 8 | 7
 CHAIN_HOOK = 4
 LIST_SETS = 6 << 8 | 7
 SET_PROTOCOL = 6  # the oldest still spoken by kernels
-NAMES_ONLY = 2  # IPSET_FLAG_LIST_SETNAME
+HEADERS_ONLY = 4  # IPSET_FLAG_LIST_HEADER
 NETWORK_ORDER = 0x4000  # of a number in an attribute
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 LOCAL = 2  # RTN_LOCAL
@@ -246,12 +246,20 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     return tuple(found)
 
 
-def list_address_sets() -> tuple[str, ...]:
-    """The names of all address sets (ipset(8)) in the namespace. OSError without NET_ADMIN or without kernel support."""
+def list_address_sets() -> dict[str, int]:
+    """All address sets (ipset(8)) in the namespace, by name with the number of their elements, which are not read.
+
+    OSError without NET_ADMIN or without kernel support.
+    """
     body = pack("=BBH", AF_UNSPEC, 0, 0) + _attribute(1, bytes((SET_PROTOCOL,)))
-    body += _attribute(6 | NETWORK_ORDER, pack(">I", NAMES_ONLY))  # IPSET_ATTR_FLAGS
+    body += _attribute(6 | NETWORK_ORDER, pack(">I", HEADERS_ONLY))  # IPSET_ATTR_FLAGS
     with Netlink(NETLINK_NETFILTER) as link:
-        return tuple([read_name(read_attributes(found, 4)[2]) for _, found in link.dump(LIST_SETS, body)])
+        found = [read_attributes(message, 4) for _, message in link.dump(LIST_SETS, body)]
+    sizes = {}
+    for attributes in found:  # IPSET_ATTR_SETNAME 2, IPSET_ATTR_DATA 7, therein IPSET_ATTR_ELEMENTS 24
+        size = read_attributes(attributes.get(7, b""), 0).get(24, b"")
+        sizes[read_name(attributes[2])] = int.from_bytes(size, "big")
+    return sizes
 
 
 def list_nft_rules(family: int) -> list[bytes]:

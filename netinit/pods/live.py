@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import ipset
-from netinit.backends.iptables import XtablesBackend
+from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.kernel import detect, namespaces, netlink
@@ -73,6 +73,7 @@ def _read_here(options: Options) -> LiveRules:
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
             listings = _read_listings(name, settled)
+            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
             sides[name] = {
                 family: resolve_sets(
                     load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
