@@ -146,8 +146,7 @@ class XtablesBackend(Backend):
         """The listings as text and taken apart, once the kernel's own count says the same. ParseError otherwise."""
         problem = ""
         for _ in range(ATTEMPTS):
-            censuses = self.count(families)
-            texts = self.read(families, counted=counted)
+            texts, censuses = self.read_and_count(families, counted=counted)
             try:
                 listings = {family: parse_listing(text, counted=counted) for family, text in texts.items()}
             except ParseError as error:
@@ -156,6 +155,13 @@ class XtablesBackend(Backend):
             if not problem:
                 return texts, listings
         raise ParseError(f"{self.name}: {UNSAFE}{problem}; {WAY_OUT}")
+
+    def read_and_count(
+        self, families: tuple[Family, ...], *, counted: bool
+    ) -> tuple[dict[Family, str], dict[Family, Census]]:
+        """The listings and what the kernel counts."""
+        censuses = self.count(families)
+        return self.read(families, counted=counted), censuses
 
     def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> State:
         sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
 from netinit.kernel.namespaces import describe_holders
@@ -15,11 +15,13 @@ from netinit.rules.model import TABLES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.netlink import NftChain
+    from netinit.kernel.run import Running
     from netinit.rules.census import Census
 
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
+SIGKILL = 9
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
 CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
@@ -48,10 +50,29 @@ class RestoreBackend(XtablesBackend):
         raise NotImplementedError
 
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        return self._finish(families, self._start(families, counted=counted))
+
+    def read_and_count(
+        self, families: tuple[Family, ...], *, counted: bool
+    ) -> tuple[dict[Family, str], dict[Family, Census]]:
+        """Both at the same time: a long table takes the kernel as long to count as to list."""
+        started = self._start(families, counted=counted)
+        try:
+            censuses = self.count(families)
+        except ParseError:  # larger than what is read
+            for _, running in started:
+                posix.kill(running.pid, SIGKILL)
+                run.finish(running)
+            raise
+        return self._finish(families, started), censuses
+
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
         option = ("-c",) if counted else ()
-        running = [(family, run.start(self._program(family, "save"), (*option, *arguments))) for family, arguments in wanted]
-        finished = [(family, run.finish(started)) for family, started in running]
+        return [(family, run.start(self._program(family, "save"), (*option, *arguments))) for family, arguments in wanted]
+
+    def _finish(self, families: tuple[Family, ...], started: list[tuple[Family, Running]]) -> dict[Family, str]:
+        finished = [(family, run.finish(running)) for family, running in started]
         texts = dict.fromkeys(families, "")
         for family, result in finished:
             if result.status:
@@ -129,9 +150,9 @@ class NftVariant(RestoreBackend):
 
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
 
-    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
         self._find_chains()
-        return super().read(families, counted=counted)
+        return super()._start(families, counted=counted)
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         chains = self._find_chains()

@@ -31,7 +31,8 @@ NAME, DATA = 1, 2
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
-_META = b"\x09\0\1\0meta\0"
+# How a message loads the name or the number of a device: NFTA_META_KEY
+_IIF, _OIF, _IIFNAME, _OIFNAME = [b"\x08\0\2\0\0\0\0" + bytes((key,)) for key in (IIF, OIF, IIFNAME, OIFNAME)]
 _TO_NAME = 8  # the headers of the data and of the extension's name
 
 RAW = 255  # IPPROTO_RAW
@@ -88,20 +89,22 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
         counts.setdefault(chain.table, {})[chain.name] = 0
     extensions: dict[str, set[str]] = {name: set() for name in counts}
     bare: dict[str, set[str]] = {name: set() for name in counts}
-    for message in _rules(family) if known else ():
-        attributes = netlink.read_attributes(message, 4)
-        table, chain_name = (netlink.read_name(attributes[kind]) for kind in (TABLE, CHAIN))
+    for place, messages in _by_place(_rules(family) if known else []).items():
+        attributes = netlink.read_attributes(place, 0)
+        table, chain_name = netlink.read_name(attributes[TABLE]), netlink.read_name(attributes[CHAIN])
         if table not in counts:
             continue
-        counts[table][chain_name] = counts[table].get(chain_name, 0) + 1
-        for beginning in _EXTENSIONS:
-            for piece in message.split(beginning)[1:]:
-                extensions[table].add(_decode(piece[_TO_NAME : piece.find(b"\0", _TO_NAME)]))
-        if _META in message:
-            names, indexed = _interfaces(attributes.get(EXPRESSIONS, b""))
-            bare[table] |= names
-            if indexed:  # iptables prints the device's own name for its number
-                extensions[table].add("a device by its number")
+        counts[table][chain_name] = len(messages)
+        for message in messages:
+            for beginning in _EXTENSIONS:
+                if beginning in message:
+                    for piece in message.split(beginning)[1:]:
+                        extensions[table].add(_decode(piece[_TO_NAME : piece.find(b"\0", _TO_NAME)]))
+            if _IIFNAME in message or _OIFNAME in message or _IIF in message or _OIF in message:
+                names, indexed = _interfaces(netlink.read_attributes(message, 4).get(EXPRESSIONS, b""))
+                bare[table] |= names
+                if indexed:  # iptables prints the device's own name for its number
+                    extensions[table].add("a device by its number")
     return {
         name: TableCount(
             chains=counts[name],
@@ -111,6 +114,19 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
         )
         for name in counts
     }
+
+
+def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:
+    """The rules of each chain, by their first two attributes: the table's and the chain's name."""
+    found: dict[bytes, list[bytes]] = {}
+    for message in messages:
+        second = 4 + (unpack_from("=H", message, 4)[0] + 3 & ~3)
+        place = message[4 : second + unpack_from("=H", message, second)[0]]
+        if place in found:
+            found[place].append(message)
+        else:
+            found[place] = [message]
+    return found
 
 
 def _rules(family: int) -> list[bytes]:
