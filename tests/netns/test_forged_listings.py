@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -12,9 +13,14 @@ from hypothesis import strategies as st
 
 from netinit import backends
 from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.kernel.detect import nft_chains as read_chains
+from netinit.kernel.detect import owned_sets
+from netinit.kernel.netlink import list_address_sets
 from netinit.kernel.tally import count_legacy, count_nft
 from netinit.lab import Namespace
 from netinit.options import Options
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.sets import MOST_ELEMENTS
 from programming import FOLDERS, TOOL, needs, run_tool, variant_of
 
 OPTIONS = ("-p", "15001", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
@@ -72,10 +78,8 @@ def count_redirects(namespace, backend):
 
 
 def nft_chains(namespace):
-    from netinit.kernel import detect
-
     with namespace.entered():
-        return detect.nft_chains()
+        return read_chains()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -227,8 +231,6 @@ def usable(comment):
 @given(texts=st.lists(comments.filter(usable), min_size=1, max_size=4))
 def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(inside, backend, texts):
     needs(backend)
-    from netinit.rules.iptables.parse import parse_rule
-
     for family in FAMILIES:
         command = (program(backend, family), "-t", "mangle")
         inside.run([*command, "-F"])
@@ -333,3 +335,39 @@ def test_a_native_table_that_nft_cannot_list_is_no_planned_one_and_is_replaced(i
     nft(inside, "add rule inet istio-proxy-nat istio-output return")
     assert run_tool(inside, "verify", *chosen).returncode == 3
     assert run_tool(inside, "remove").returncode == 0
+
+
+# address sets
+
+
+def fill(namespace, name, count, options=""):
+    lines = [f"create {name} hash:net family inet maxelem {count + 1}{options}"]
+    lines += [f"add {name} 10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(count)]
+    namespace.run(["ipset", "restore"], stdin="\n".join(lines) + "\n", check=True)
+
+
+@pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
+def test_a_set_of_our_name_that_is_too_long_or_has_comments_is_not_read_and_is_replaced(inside):
+    long_list = ("-x", "10.0.0.0/8,11.0.0.0/8", "--ipset-threshold", "1")
+    chosen = (*OPTIONS[:-4], "-i", "*", "--ipv6", "off", "--backend", "iptables-nft", *long_list)
+    fill(inside, "netinit-nft-exclude-4", MOST_ELEMENTS + 1)
+    fill(inside, "netinit-nft-capture-4", 2, " comment")
+    call(inside, "ipset", "add", "netinit-nft-capture-4", "192.0.2.1", "comment", "a\nadd netinit-nft-exclude-4 10.0.0.0/8\n")
+    call(inside, "ipset", "create", "netinit-odd name", "hash:ip")
+    call(inside, "ipset", "create", "odd'\\ \x1b", "hash:ip")
+    verified = run_tool(inside, "verify", *chosen)
+    assert verified.returncode == 3, verified.stderr
+    assert "unknown elements: it has 200,001, and more than 200,000 are not read" in verified.stdout
+    repaired = run_tool(inside, "apply", *chosen, "--reconcile")
+    assert repaired.returncode == 0, repaired.stderr
+    assert run_tool(inside, "verify", *chosen).returncode == 0
+    assert run_tool(inside, "remove").returncode == 0
+    assert sorted(output(inside, "ipset", "list", "-n").split("\n")) == ["", "netinit-odd name", "odd'\\ \x1b"]
+
+
+@pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
+def test_the_elements_of_a_foreign_set_are_counted_and_not_read(inside):
+    fill(inside, "big", 100_000)
+    with inside.entered():
+        assert list_address_sets() == {"big": 100_000}
+        assert owned_sets() == {}
