@@ -26,6 +26,7 @@ from netinit.rules.iptables.sets import (
     unread,
     use_sets,
 )
+from netinit.rules.iptables.write import cut
 from netinit.rules.model import OWNED_CHAINS, Plan
 
 PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ipset, names of the sets that stay
@@ -178,7 +179,7 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
                         place = f"{family.name} {table} {chain}"
-                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({text}); remove it first")
+                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({cut(text)}); remove it first")
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

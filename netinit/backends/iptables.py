@@ -18,7 +18,7 @@ from netinit.rules.iptables.transition import (
     unchanged_tables,
     write_transition,
 )
-from netinit.rules.iptables.write import UNSAFE, Listing, Written, logical_lines, parse_listing, write_plan
+from netinit.rules.iptables.write import UNSAFE, Listing, Written, cut, logical_lines, parse_listing, write_plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ class XtablesBackend(Backend):
             for table, chain, rule in find_foreign_jumps(side.listing):
                 place = f"{side.family.name} {table} {chain}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first"
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({cut(rule)}); remove it first"
                 )
             scripts[side.family.name] = write_transition({}, side.listing, side.owned)
         return Change(scripts=_filled(scripts), before=state, plan=plan)
