@@ -179,7 +179,9 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
                         place = f"{family.name} {table} {chain}"
-                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({cut(text)}); remove it first")
+                        raise ApplyError(
+                            f"{place}: a rule of somebody else asks an address set of netinit ({cut(text)}); remove it first"
+                        )
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):
