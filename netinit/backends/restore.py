@@ -58,7 +58,7 @@ class RestoreBackend(XtablesBackend):
         environment = self._environment()
         arguments = ["--noflush", *self._lock_arguments()]
         running = [
-            (family, run.start(programs[family], arguments, stdin=script, environment=environment))
+            (family, run.start(programs[family], arguments, stdin=script, environment=environment, waits=self._lock_timeout))
             for family, script in scripts.items()
         ]
         finished = [(family, run.finish(started)) for family, started in running]
@@ -102,10 +102,13 @@ class RestoreBackend(XtablesBackend):
         return ApplyError(cause)
 
     def _explain_lock(self, cause: str) -> NetinitError:
+        from netinit.kernel.files import open_lock_file
+
         try:
-            descriptor = posix.open(self._lock_path(), posix.O_RDONLY | posix.O_CLOEXEC)
-        except OSError:
-            return BackendUnavailableError(f"{cause}; mount a writable folder at /run, or set XTABLES_LOCKFILE")
+            descriptor = open_lock_file(self._lock_path(), make=False)
+        except OSError as error:
+            remedy = "mount a writable folder at /run, or set XTABLES_LOCKFILE"
+            return BackendUnavailableError(f"{cause}; {self._lock_path()} cannot be opened ({error.strerror}): {remedy}")
         holders = describe_holders(descriptor)
         posix.close(descriptor)
         return LockedError(f"{cause}; {self._lock_path()} is held by {holders}: wait for it, or raise --lock-timeout")
@@ -150,13 +153,23 @@ class LegacyVariant(RestoreBackend):
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _environment(self) -> dict[str, str]:
-        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already."""
-        if b"XTABLES_LOCKFILE" in posix.environ:
-            return {}
-        if self._own_files:
-            try:
-                posix.close(posix.open(XTABLES_LOCK, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600))
-            except OSError:
+        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already.
+
+        BackendUnavailableError for one that would block whoever opens it, or is not what its name says.
+        """
+        from netinit.kernel.files import UnsuitableFileError, open_lock_file
+
+        named = b"XTABLES_LOCKFILE" in posix.environ
+        if not named and not self._own_files:
+            return {"XTABLES_LOCKFILE": NO_LOCK}
+        try:
+            posix.close(open_lock_file(self._lock_path()))
+        except OSError as error:
+            if not named and not isinstance(error, UnsuitableFileError):
                 return {"XTABLES_LOCKFILE": NO_LOCK}
-            return {}
-        return {"XTABLES_LOCKFILE": NO_LOCK}
+            label = "XTABLES_LOCKFILE: " if named else ""
+            raise BackendUnavailableError(
+                f"{self.name}: {label}{self._lock_path()!r} cannot be opened: {error.strerror};"
+                " name a regular file in a writable folder with XTABLES_LOCKFILE"
+            ) from None
+        return {}

@@ -82,6 +82,7 @@ FLAGS = (
     _istio("dual_stack", "dual-stack", "", v.SWITCH, "Any IPv6 address of the pod turns IPv6 on, not only the first address.", "ISTIO_DUAL_STACK"),
     Flag(field="netns", long="network-namespace", aliases=("netns",), environment=("NETWORK_NAMESPACE", "NETINIT_NETNS"), kind=v.PATH, help="The network namespace to program: a path, or a name under /run/netns."),
     _ours("pid", "pid", v.PID, "The network namespace of this process is programmed."),
+    _ours("host_network", "host-network", v.SWITCH, "Change the machine's own network namespace too, which is refused otherwise."),
     _istio("cni_mode", "cni-mode", "", v.SWITCH, "Running as a CNI plugin on the host's file system; wants --network-namespace."),
     _istio("skip_rule_apply", "skip-rule-apply", "", v.SWITCH, "Do not program."),
     _istio("run_validation", "run-validation", "", v.SWITCH, "After programming (or alone, with --skip-rule-apply) prove that redirection works."),
@@ -139,6 +140,7 @@ class Options(Record):
     dual_stack: bool = False
     netns: str = ""
     pid: int = 0  # 0: this process
+    host_network: bool = False
     cni_mode: bool = False
     skip_rule_apply: bool = False
     run_validation: bool = False
