@@ -1,4 +1,4 @@
-"""This process's network namespace: whose it is, and its lock. Entering somebody else's is netinit.kernel.pods' business.
+"""The network namespace of this process: whose it is, and its lock. Entering somebody else's is netinit.kernel.pods' business.
 
 How the machine's own namespace is told from a pod's, without any privilege and where /proc is masked as in containers:
 

@@ -36,7 +36,7 @@ _SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
-_READ_ONLY, _NOT_PERMITTED, _NO_ACCESS = 30, 1, 13
+_PRIVATE_FOLDER = 0o040700
 
 
 def inside(
@@ -126,7 +126,10 @@ class Pod:
         mine = posix.fstat(self._namespace)
         if mine.st_ino == namespaces.FIRST:
             return "the machine's own network namespace"
-        for path, what in ((namespaces.OWN, "the network namespace of this command itself"), ("/proc/1/ns/net", "the network namespace of process 1")):
+        for path, what in (
+            (namespaces.OWN, "the network namespace of this command itself"),
+            ("/proc/1/ns/net", "the network namespace of process 1"),
+        ):
             try:
                 other = posix.stat(path)
             except OSError:  # of another user, or no /proc: then it is not told
@@ -323,7 +326,7 @@ def _set_namespace(descriptor: int, kind: int, path: str) -> None:
 
 
 def _lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
-    """This machine's lock of a pod, in a folder that no pod can open, and its path; -1 where there is no place for it.
+    """The lock that this machine has of a pod, in a folder that no pod can open, and its path; -1 where there is no place for it.
 
     The file is named by the namespace and goes with the run: whoever waited for a file that is gone takes the next.
     LockedError names the holder.
@@ -352,9 +355,10 @@ def _make_folder() -> bool:
         posix.mkdir(LOCKS, 0o700)
     except FileExistsError:
         status = posix.lstat(LOCKS)
-        if status.st_mode != 0o040700 or status.st_uid != posix.geteuid():
+        if status.st_mode != _PRIVATE_FOLDER or status.st_uid != posix.geteuid():
             raise NamespaceError(
-                f"{LOCKS} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing: see who made it, and remove it"
+                f"{LOCKS} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
+                " see who made it, and remove it"
             ) from None
     except OSError:  # a root that is read-only, or not ours: the pod's own lock has to do
         return False

@@ -33,7 +33,8 @@ class ChildError(Exception):
 def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] = ()) -> Result:
     """What `action` returned, or raises what it raised, in a child of this process that dies with it.
 
-    The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`. NetinitError names `what` was not done where the child is not ready after `seconds`, or is killed.
+    The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`. NetinitError says
+    what was not done where the child is not ready after `seconds`, or is killed.
     """
     answer = posix.memfd_create("answer", posix.MFD_CLOEXEC)
     for stream in (sys.stdout, sys.stderr):
@@ -58,15 +59,13 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
     if code or not data:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         raise NetinitError(f"{what}: the process that did it {how}")
-    return _open(data)
+    return _open(data)  # type: ignore[no-any-return]
 
 
 def _fork() -> int:
-    if sys.version_info < (3, 12):
-        return posix.fork()
     import warnings
 
-    with warnings.catch_warnings():  # of other threads, whose locks this child does not touch
+    with warnings.catch_warnings():  # since 3.12, of other threads, whose locks this child does not touch
         warnings.simplefilter("ignore", DeprecationWarning)
         return posix.fork()
 
@@ -180,7 +179,7 @@ def _unpack(data: bytes) -> object:
                 return found
             raise NetinitError(f"a child's answer holds {module}.{name}, which no answer may")
 
-    return Unpickler(io.BytesIO(data)).load()  # noqa: S301 - see find_class
+    return Unpickler(io.BytesIO(data)).load()
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from netinit.backends.restore import XTABLES_LOCK
 from netinit.kernel import detect
-from netinit.kernel.files import open_lock_file
+from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, describe_holders, read_text
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.options.kinds import read_address
@@ -68,13 +68,11 @@ def find_locks() -> Iterator[Finding]:
     ):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
-        except FileNotFoundError:
-            continue  # whoever locks it makes it
         except OSError as error:
-            if path != OWN:
+            if (named and path == named) or isinstance(error, UnsuitableFileError):
                 label = "XTABLES_LOCKFILE: " if named else ""
-                what = f"{label}{path} cannot be opened: {error.strerror}"
-                yield Finding(ERROR, "locks", what, "name a regular file in a writable folder with XTABLES_LOCKFILE")
+                message = f"{label}{path} cannot be opened: {error.strerror}"
+                yield Finding(ERROR, "locks", message, "name a regular file in a writable folder with XTABLES_LOCKFILE")
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
