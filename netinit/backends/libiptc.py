@@ -30,6 +30,7 @@ OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
+_SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "libip6tc.so.2", "c": "libc.so.6"}
 
 
 class LibiptcBackend(XtablesBackend):
@@ -173,10 +174,20 @@ def _shorten_import() -> None:
 
     for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
         del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+    if run.is_sealed():
+        import ctypes.util
+
+        # It would start ldconfig, which could be traced: see netinit.kernel.run.
+        ctypes.util.find_library = _find_without_program
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
         environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
+
+
+def _find_without_program(name: str) -> str | None:
+    """In the place of ctypes.util.find_library: what the loader finds by itself."""
+    return _SONAMES.get(name)
 
 
 def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:

@@ -44,10 +44,12 @@ class RestoreBackend(XtablesBackend):
 
     def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
-        running = [(family, run.start(self._program(family, "save"), arguments)) for family, arguments in wanted]
-        finished = [(family, run.finish(started)) for family, started in running]
+        programs = {family: self._program(family, "save") for family, _ in wanted}
+        results = run.finish_all([(programs[family], arguments, "") for family, arguments in wanted])
         texts = dict.fromkeys(families, "")
-        for family, result in finished:
+        for (family, _), result in zip(wanted, results, strict=True):
+            if isinstance(result, BackendUnavailableError):
+                raise result
             if result.status:
                 raise self._explain(result, family)
             texts[family] += result.output
@@ -57,12 +59,13 @@ class RestoreBackend(XtablesBackend):
         programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
         environment = self._environment()
         arguments = ["--noflush", *self._lock_arguments()]
-        running = [
-            (family, run.start(programs[family], arguments, stdin=script, environment=environment, waits=self._lock_timeout))
-            for family, script in scripts.items()
-        ]
-        finished = [(family, run.finish(started)) for family, started in running]
-        return {family: self._explain(result, family) for family, result in finished if result.status}
+        jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
+        results = run.finish_all(jobs, environment=environment, waits=self._lock_timeout)
+        return {
+            family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
+            for family, result in zip(scripts, results, strict=True)
+            if isinstance(result, BackendUnavailableError) or result.status
+        }
 
     def _program(self, family: Family, action: str) -> str:
         programs = detect.programs(self.variant, family)

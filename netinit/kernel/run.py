@@ -87,39 +87,40 @@ def start(
     for name, value in (environment or {}).items():
         environ[name.encode()] = value.encode()
     seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
-    files = [posix.memfd_create(name, posix.MFD_CLOEXEC) for name in ("stdin", "stdout", "stderr")]
-    data = memoryview(stdin.encode())
-    while data:
-        data = data[posix.write(files[0], data) :]
-    posix.lseek(files[0], 0, 0)
     program = path.rpartition("/")[2]
-    held, leash = posix.pipe2(posix.O_CLOEXEC)
+    opened: list[int] = []  # standard input, output and errors, the leash's end for the program, and ours
     try:
-        posix.set_inheritable(held, True)  # noqa: FBT003 - its signature
+        for name in ("stdin", "stdout", "stderr"):
+            opened.append(posix.memfd_create(name, posix.MFD_CLOEXEC))  # noqa: PERF401 - what is open must be known
+        opened += posix.pipe2(posix.O_CLOEXEC)
+        data = memoryview(stdin.encode())
+        while data:
+            data = data[posix.write(opened[0], data) :]
+        posix.lseek(opened[0], 0, 0)
+        posix.set_inheritable(opened[3], True)  # noqa: FBT003 - its signature
         pid = posix.posix_spawn(
             _find_sealed(path) if _sealed else path,
             [program, *arguments],
             environ,
-            file_actions=[(posix.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(files)],
+            file_actions=[(posix.POSIX_SPAWN_DUP2, opened[number], number) for number in (0, 1, 2)],
         )
-        fcntl.fcntl(held, fcntl.F_SETOWN, pid)
-        fcntl.fcntl(held, _F_SETSIG, _SIGKILL)
-        fcntl.fcntl(held, fcntl.F_SETFL, posix.O_ASYNC)
     except (OSError, BackendUnavailableError) as error:
-        for descriptor in (files[1], files[2], leash):
+        for descriptor in opened:
             posix.close(descriptor)
         if isinstance(error, BackendUnavailableError):
             raise
         raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
-    finally:
-        posix.close(files[0])
-        posix.close(held)
+    fcntl.fcntl(opened[3], fcntl.F_SETOWN, pid)
+    fcntl.fcntl(opened[3], _F_SETSIG, _SIGKILL)
+    fcntl.fcntl(opened[3], fcntl.F_SETFL, posix.O_ASYNC)
+    posix.close(opened[0])
+    posix.close(opened[3])
     return Running(
         program=program,
         pid=pid,
-        output=files[1],
-        errors=files[2],
-        leash=leash,
+        output=opened[1],
+        errors=opened[2],
+        leash=opened[4],
         deadline=time.monotonic_ns() + int(seconds * 10**9),
         seconds=seconds,
     )
@@ -138,6 +139,22 @@ def finish(running: Running) -> Finished:
     return Finished(
         program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
     )
+
+
+def finish_all(
+    jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
+) -> list[Finished | BackendUnavailableError]:
+    """Runs programs (path, arguments, input), all at the same time; one that cannot be started has its error instead.
+
+    So none is left alone at its work because another could not be started.
+    """
+    begun: list[Running | BackendUnavailableError] = []
+    for path, arguments, text in jobs:
+        try:
+            begun.append(start(path, arguments, stdin=text, environment=environment, waits=waits))
+        except BackendUnavailableError as error:
+            begun.append(error)
+    return [finish(one) if isinstance(one, Running) else one for one in begun]
 
 
 def wait(pid: int, deadline: int) -> int | None:
@@ -182,6 +199,11 @@ def seal(paths: Sequence[str]) -> None:
         status = posix.stat(path)
         if (status.st_dev, status.st_ino) not in _sealed:  # the programs of a variant are one file
             _sealed[status.st_dev, status.st_ino] = _copy(path)
+
+
+def is_sealed() -> bool:
+    """Whether `seal` was called: any other program that this process starts can be traced by strangers."""
+    return bool(_sealed)
 
 
 def _find_sealed(path: str) -> str:

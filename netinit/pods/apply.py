@@ -199,7 +199,7 @@ def _apply_with(
             state = _meet(others, backend, state, options, families)
         if found or options.force_apply:
             backend.commit(backend.change(plan, state, force=options.force_apply))
-    except NetinitError:
+    except (NetinitError, OSError):  # the latter where descriptors or memory are short
         routes.undo(additions)
         raise
     for other in () if plan.ip_rules else others:
@@ -231,7 +231,7 @@ def _meet(others: tuple[Side, ...], backend: Backend, state: State, options: Opt
     routes.make(additions)
     try:
         backend.commit(backend.change(interim, state))
-    except NetinitError:
+    except (NetinitError, OSError):  # the latter where descriptors or memory are short
         routes.undo(additions)
         raise
     for other in others:
