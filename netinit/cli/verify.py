@@ -54,6 +54,8 @@ def command(options: Options, as_json: bool, live: bool) -> int:
         sys.stdout.write(json.dumps(_to_json(report, probes), indent=2, ensure_ascii=False) + "\n")
     else:
         sys.stdout.write((render_probes(probes) if probes else "") + (render_text(report) if report else ""))
+        if probes:
+            sys.stdout.write(conclude(report, probes))
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
@@ -78,6 +80,19 @@ def render_probes(probes: Probes) -> str:
     more = f", {untold} not judged" if untold else ""
     lines.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
     return "".join([line + "\n" for line in lines])
+
+
+def conclude(report: Report | None, probes: Probes) -> str:
+    """The verdict of `--live` in one line, the last: packets that go astray outweigh rules that look right."""
+    rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
+    judged = sum(row.right is not None for row in probes.rows)
+    if probes.wrong:
+        return f"NOT as planned: {len(probes.wrong)} of {judged} packets went astray; the rules {rules}\n"
+    if report and report.differences:
+        return f"NOT as planned: the rules {rules}; {judged} packets went as they must\n"
+    if not judged:
+        return f"not proven: no packet could be judged; the rules {rules}\n"
+    return f"as planned: {judged} packets went as they must; the rules {rules}\n"
 
 
 def render_text(report: Report) -> str:
