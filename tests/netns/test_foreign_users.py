@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,21 +88,18 @@ os.execv("/bin/sleep", ["sleep", "0.5"])
 
 
 @pytest.fixture
-def loot(tmp_path_factory):
+def loot():
     """Where the attacker writes down what it got, and the secret: outside of folders that only root may enter."""
-    folder = f"/tmp/netinit-loot-{os.getpid()}"
-    os.mkdir(folder)
-    os.chmod(folder, 0o755)
-    secret, found = f"{folder}/secret", f"{folder}/loot"
-    with open(secret, "w") as file:
-        file.write("GROUP-ROOT-SECRET\n")
-    os.chmod(secret, 0o640)
-    with open(found, "w") as file:
-        os.chmod(found, 0o666)
-    yield found, secret
-    for path in (secret, found):
-        os.unlink(path)
-    os.rmdir(folder)
+    folder = Path(f"/tmp/netinit-loot-{os.getpid()}")
+    folder.mkdir()
+    folder.chmod(0o755)
+    secret, found = folder / "secret", folder / "loot"
+    secret.write_text("GROUP-ROOT-SECRET\n")
+    secret.chmod(0o640)
+    found.touch()
+    found.chmod(0o666)
+    yield str(found), str(secret)
+    shutil.rmtree(folder)
 
 
 def test_the_trap_works_for_a_program_that_joins_carelessly(require_netns, loot):
@@ -122,7 +120,7 @@ def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(requ
     found, secret = loot
     needs(backend) if backend != "nftables" else None
     held = os.open(secret, os.O_RDONLY)
-    os.set_inheritable(held, True)
+    os.set_inheritable(held, True)  # noqa: FBT003 - its signature
     try:
         with stranger(BECOME, HUNT, arguments=[found, secret]) as attacker:
             place = ["--pid", str(attacker.pid)]
@@ -138,9 +136,9 @@ def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(requ
 
 def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
     """What a program that is started inside has: no group of root's, none of our descriptors, no environment."""
-    with Pod(user_namespace=True) as pod, open("/etc/shadow") as file:
+    with Pod(user_namespace=True) as pod, Path("/etc/shadow").open() as file:
         held = file.fileno()
-        os.set_inheritable(held, True)
+        os.set_inheritable(held, True)  # noqa: FBT003 - its signature
         trace = f"/tmp/netinit-trace-{os.getpid()}"
         try:
             subprocess.run(
@@ -149,7 +147,7 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
             )  # fmt: skip
             lines = Path(trace).read_text().splitlines()
         finally:
-            os.unlink(trace)
+            Path(trace).unlink()
     calls = [line.partition(" ")[2].strip() for line in lines]
     started = [call for call in calls if call.startswith("execve(") and "-restore" in call]
     assert started, "no program was started"
@@ -209,7 +207,7 @@ def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_n
     """Between opening and reading the process ends, and the next one gets its number."""
     script = f"""
 import os, sys
-sys.path.insert(0, {str(os.getcwd())!r})
+sys.path.insert(0, {str(Path.cwd())!r})
 from netinit.host.pods import Pod
 from netinit.options import Options
 from netinit.errors import NamespaceError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_process_in_the_callers_own_namespace_is_refused_on_a_node_that_is_a_c
 def test_process_1_of_a_node_is_refused_from_elsewhere_on_it(require_netns):
     """In a process namespace of its own: process 1 is in one network namespace, the command in another."""
     script = (
-        "ip link set lo up; sleep 60 & P=$!; " +
+        "ip link set lo up; sleep 60 & P=$!; "
         f"unshare -n env PATH=$PATH {' '.join(TOOL)} apply {' '.join(repr(word) for word in REDIRECT)} --pid $P; echo status $?; kill $P"
     )
     done = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
@@ -96,13 +97,13 @@ def test_process_1_of_a_node_is_refused_from_elsewhere_on_it(require_netns):
 def test_a_pods_namespace_is_not_taken_for_the_machines(pod):
     with pod.entered():
         assert not namespaces.is_machine()
-    assert os.stat(f"/proc/self/fd/{pod.descriptor}").st_ino != namespaces.FIRST
+    assert os.fstat(pod.descriptor).st_ino != namespaces.FIRST
 
 
 @pytest.mark.parametrize("sign", ["OF_THE_FIRST", "FIRST"])
 def test_each_sign_of_the_machines_namespace_is_enough(on_the_machine, monkeypatch, sign):
     """Kernels before 6.18 have the setting alone; without /proc/sys the number alone is there."""
-    if sign == "FIRST" and os.stat("/proc/self/ns/net").st_ino != namespaces.FIRST:
+    if sign == "FIRST" and Path("/proc/self/ns/net").stat().st_ino != namespaces.FIRST:
         pytest.skip("a kernel before 6.18 numbers its first namespace like any other")
     other = {"OF_THE_FIRST": ("FIRST", 0), "FIRST": ("OF_THE_FIRST", "/nonexistent")}[sign]
     monkeypatch.setattr(namespaces, *other)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from pathlib import Path
 
 import pytest
 
@@ -59,7 +61,7 @@ def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(ro
     said = refused.stdout + refused.stderr
     assert f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers" in said
     assert "missing: IPv4 nat OUTPUT" in rules, "something was programmed"
-    assert not os.path.isdir(LOCKS) or os.listdir(LOCKS) == [], "a lock is left"
+    assert not Path(LOCKS).is_dir() or list(Path(LOCKS).iterdir()) == [], "a lock is left"
 
 
 @pytest.mark.parametrize("target", ["{secret}", "../../../../../../../../../..{secret}"], ids=["absolute", "upwards"])
@@ -148,7 +150,5 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
 
 
 def test_a_file_system_that_never_answers_ends_in_an_error(monkeypatch):
-    import time
-
-    with pytest.raises(NetinitError, match="resolv.conf: it was not done within 0 s and was stopped"):
+    with pytest.raises(NetinitError, match=r"resolv\.conf: it was not done within 0 s and was stopped"):
         workers.ask(lambda: time.sleep(60), seconds=0.2, what="resolv.conf")

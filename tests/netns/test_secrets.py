@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,6 @@ from programming import FOLDERS, REDIRECT, SIDECAR, needs, run_tool
 
 SECRET = "s3cr3t-of-the-application"
 ENVIRONMENT = {"DB_PASSWORD": SECRET, "PROXY_CONFIG": f'{{"tracing": "{SECRET}"}}', "LD_LIBRARY_PATH": f"/{SECRET}", "XTABLES_LIBDIR": f"/{SECRET}", "PYTHONPATH": f"/{SECRET}"}
-CAPTURE_LOG = 'mount --bind "$0" /dev/termination-log 2>/dev/null; exec "$@"'
 FAILURES = {
     "a wrong option": ["-p", "0"],
     "an unknown flag": ["--no-such-flag"],
@@ -28,13 +27,14 @@ def test_neither_the_log_nor_the_termination_message_holds_a_secret(pod, tmp_pat
     log.touch()
     odd = {"XTABLES_LOCKFILE": str(tmp_path)} if "lock" in failure or "backend" in failure else {}
     script = f'touch /dev/termination-log; mount --bind {log} /dev/termination-log; exec "$@"'
-    prefix = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /dev/shm; {script}", "sh"]
-    existed = os.path.exists("/dev/termination-log")
+    prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+    place = Path("/dev/termination-log")
+    existed = place.exists()
     try:
         failed = run_tool(pod, "apply", *SIDECAR, *FAILURES[failure], *more, env={**ENVIRONMENT, **odd, "PATH": FOLDERS}, prefix=prefix)
     finally:
-        if not existed and os.path.exists("/dev/termination-log"):
-            os.unlink("/dev/termination-log")
+        if not existed:
+            place.unlink(missing_ok=True)
     assert failed.returncode in (1, 2, 126), failed.stderr
     assert log.read_text(), "no termination message was written"
     for text in (failed.stdout, failed.stderr, log.read_text()):
