@@ -18,7 +18,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.namespaces import describe_holders, take
+from netinit.kernel.namespaces import describe_holders, read_text, take
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
@@ -175,19 +175,27 @@ def _shorten_import() -> None:
     for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
         del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
     if run.is_sealed():
-        import ctypes.util
-
-        # It would start ldconfig, which could be traced: see netinit.kernel.run.
-        ctypes.util.find_library = _find_without_program
+        environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
         environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
 
 
-def _find_without_program(name: str) -> str | None:
-    """In the place of ctypes.util.find_library: what the loader finds by itself."""
-    return _SONAMES.get(name)
+def _find_without_programs() -> str:
+    """Spares python-iptables asking ldconfig, which strangers could trace (netinit.kernel.run); the folder of extensions.
+
+    The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
+    """
+    import ctypes.util
+
+    def find(name: str) -> str | None:
+        return _SONAMES.get(name)
+
+    ctypes.util.find_library = find
+    ctypes.CDLL(_SONAMES["xtables"], mode=ctypes.RTLD_GLOBAL)
+    paths = [line.split()[-1] for line in read_text("/proc/self/maps").splitlines() if "/libxtables.so" in line]
+    return f"{paths[0].rpartition('/')[0]}/xtables" if paths else ""
 
 
 def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:

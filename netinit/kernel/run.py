@@ -5,8 +5,9 @@ Programs are started by path with a list of arguments, never through a shell.
 
 Every program has a deadline, and a leash: the reading end of a pipe whose writing end this process alone holds. When this
 process ends, however it ends, the kernel signals the program with SIGKILL (F_SETOWN and F_SETSIG of fcntl(2), which
-posix_spawn leaves possible; PR_SET_PDEATHSIG would have to be set between fork and exec). Nothing survives a killed run
-to hold its lock, and what a restore program had committed by then is whole tables, which the next run completes.
+posix_spawn leaves possible; PR_SET_PDEATHSIG would have to be set between fork and exec). So nothing survives a killed
+run to hold its lock, but for a run killed within the microseconds between starting a program and tying it. What a
+restore program had committed by then is whole tables, which the next run completes.
 """
 
 from __future__ import annotations

@@ -228,15 +228,25 @@ def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(
         shutil.rmtree(folder)
 
 
+def is_tied(pid):
+    """Whether one of the process's descriptors signals it (O_ASYNC), which is the last that is done about it."""
+    with contextlib.suppress(OSError):
+        for note in Path(f"/proc/{pid}/fdinfo").iterdir():
+            flags = re.search(r"^flags:\s+([0-7]+)", note.read_text(), re.MULTILINE)
+            if flags and int(flags[1], 8) & os.O_ASYNC:
+                return True
+    return False
+
+
 def await_and_kill(process, folder, how):
     """Waits until the program that hangs has come up, then ends the run."""
     for _ in range(1000):
-        if (folder / "pid").exists() and (folder / "pid").read_text():
+        if (folder / "pid").exists() and is_tied((folder / "pid").read_text().strip()):
             break
         time.sleep(0.02)
     else:
         process.kill()
-        pytest.fail("the program that hangs was never started")
+        pytest.fail("the program that hangs was never started, or never tied to the run")
     os.kill(process.pid, how)
     with process:
         process.communicate(timeout=30)
