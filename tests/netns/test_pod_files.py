@@ -55,13 +55,14 @@ UNSUITABLE = {
 def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(root, kind, command):
     UNSUITABLE[kind](root / "etc" / "resolv.conf")
     with chrooted(root) as pod:
+        named = Path(f"/proc/{pod.pid}/ns/net").stat()
         refused = tool(*command, "--pid", str(pod.pid))
         rules = tool("verify", "--pid", str(pod.pid), *SIDECAR, "--ipv6", "off").stdout
     assert refused.returncode == 1, refused.stdout + refused.stderr
     said = refused.stdout + refused.stderr
     assert f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers" in said
     assert "missing: IPv4 nat OUTPUT" in rules, "something was programmed"
-    assert not Path(LOCKS).is_dir() or list(Path(LOCKS).iterdir()) == [], "a lock is left"
+    assert not Path(LOCKS, f"{named.st_dev}-{named.st_ino}.lock").exists(), "a lock is left"
 
 
 @pytest.mark.parametrize("target", ["{secret}", "../../../../../../../../../..{secret}"], ids=["absolute", "upwards"])
