@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
 
-__all__ = ["Tree", "clone", "mapping", "sequence", "string", "strings"]
+__all__ = ["Tree", "clone", "mapping", "same", "sequence", "string", "strings"]
 
 Tree: TypeAlias = "dict[str, Any]"
 
@@ -23,6 +23,17 @@ def clone(value: Any) -> Any:
     if isinstance(value, list):
         return [clone(item) if isinstance(item, (dict, list)) else item for item in value]
     return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of JSON values: unlike Python's, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and bool(left == right)
 
 
 def mapping(value: Any) -> Tree:

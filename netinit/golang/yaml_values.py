@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-__all__ = ["to_yaml"]
+__all__ = ["pairs_of", "to_yaml"]
 
 _WORDS: Final = frozenset(
     [
@@ -112,7 +112,7 @@ def to_yaml(value: Any) -> str:
 
 def _write(value: Any, indent: str) -> Iterable[str]:
     """The node as it stands at the start of a line, its first line not indented."""
-    pairs = _pairs(value)
+    pairs = pairs_of(value)
     if pairs:
         lead = ""
         for key, item in pairs:
@@ -136,7 +136,7 @@ def _write(value: Any, indent: str) -> Iterable[str]:
 
 def _write_value(value: Any, indent: str) -> Iterable[str]:
     """The node behind the colon of its key."""
-    if _pairs(value):
+    if pairs_of(value):
         yield f"\n{indent}  "
         yield from _write(value, indent + "  ")
     elif isinstance(value, list | tuple) and value:
@@ -146,7 +146,8 @@ def _write_value(value: Any, indent: str) -> Iterable[str]:
         yield f" {_scalar(value, indent + '  ')}\n"
 
 
-def _pairs(value: Any) -> list[tuple[str, Any]]:
+def pairs_of(value: Any) -> list[tuple[str, Any]]:
+    """The keys and values that are written for a map or struct, in their order; none for anything else."""
     if isinstance(value, dict):
         found = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, Struct) and not value.nil:

@@ -19,7 +19,6 @@ __all__ = [
     "DEFAULT_CONTAINER",
     "INTERCEPTION_MODE",
     "INTERCEPTION_MODES",
-    "JSON_VALUED",
     "MERGE_METRICS",
     "NATIVE_SIDECAR",
     "OVERRIDES",
@@ -47,9 +46,6 @@ MERGE_METRICS = "prometheus.istio.io/merge-metrics"
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
-
-JSON_VALUED = frozenset(("sidecar.istio.io/userVolume", "sidecar.istio.io/userVolumeMount", "apm.datadoghq.com/env"))
-"""Annotations that templates read as JSON objects."""
 
 _DIGITS = pattern(r"[0-9]{1,20}\Z")
 _INTERFACE = pattern(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")

@@ -21,6 +21,7 @@ from netinit.golang.template.values import (
     STRING,
     Function,
     FunctionError,
+    Shaped,
     Struct,
     TypedMap,
     kind_of,
@@ -141,7 +142,11 @@ def value_or_default(value: Any, fallback: Any) -> Any:
 def indent(spaces: int, text: str) -> str:
     """The text with every line but the first pushed to the right."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    return text.replace("\n", "\n" + " " * max(spaces, 0))
+    wide = "\n" + " " * max(spaces, 0)
+    pushed = text.replace("\n", wide)
+    if isinstance(text, Shaped):
+        return Shaped(pushed, lead=text.lead.replace("\n", wide), form=text.form, tree=text.tree)
+    return pushed
 
 
 def directory(path: str) -> str:
@@ -198,12 +203,17 @@ def _without_nil(value: Any) -> Any:
 
 def json_of(value: Any) -> str:
     """The value as JSON, `{}` where it is nil."""
-    return "{}" if value is None else to_json(value)
+    return "{}" if value is None else Shaped(to_json(value), form="json", tree=value)
+
+
+def yaml_of(value: Any) -> str:
+    """The value as YAML with a line feed at the end."""
+    return Shaped(to_yaml(value), form="yaml", tree=value)
 
 
 def json_map(*mappings: Any) -> str:
     """All maps together as JSON; the last map's value of a key wins."""
-    return to_json(merge_maps(*mappings))
+    return json_of(merge_maps(*mappings))
 
 
 def json_value(text: str) -> Any:
@@ -219,7 +229,7 @@ def struct_to_json(value: Any) -> str:
     if isinstance(value, dict):
         rest = [name for name in value if name not in _PORT_FIELDS]
         ordered = {name: value[name] for name in (*_PORT_FIELDS, *rest) if value.get(name)}
-        return to_json(ordered, sort=False)
+        return Shaped(to_json(ordered, sort=False), form="json", tree=ordered)
     return json_of(value)
 
 
@@ -234,7 +244,10 @@ def _own_changes(value: Any) -> Mapping[str, Any]:
 
 def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> str:
     """The message's fields that differ from the defaults as JSON, `{}` where there are none."""
-    return "{}" if value is None else to_json(dict(changes(value)), sort=False)
+    if value is None:
+        return "{}"
+    changed = dict(changes(value))
+    return Shaped(to_json(changed, sort=False), form="json", tree=changed)
 
 
 # --- durations ---
@@ -356,7 +369,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toJSON": json_of,
     "toJsonMap": json_map,
     "toLower": _typed(text.lower, _TEXT),
-    "toYaml": to_yaml,
+    "toYaml": yaml_of,
     "valueOrDefault": value_or_default,
 }
 _FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

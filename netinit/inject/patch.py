@@ -8,7 +8,7 @@ labels last.
 from __future__ import annotations
 
 from netinit.base.errors import ParseError
-from netinit.golang.tree import Tree, clone
+from netinit.golang.tree import Tree, clone, same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,17 +37,6 @@ def _pointer(path: str, key: str | int) -> str:
     return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
-def _same(left: Any, right: Any) -> bool:
-    """Equality of JSON values: unlike Python's, true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(value, right[key]) for key, value in left.items())
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return type(left) is type(right) and bool(left == right)
-
-
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
@@ -59,7 +48,7 @@ def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None
                 operations.append({"op": "add", "path": _pointer(path, key), "value": clone(after[key])})
     elif isinstance(before, list) and isinstance(after, list):
         _compare_lists(path, before, after, operations)
-    elif not _same(before, after):
+    elif not same(before, after):
         operations.append({"op": "replace", "path": path, "value": clone(after)})
 
 

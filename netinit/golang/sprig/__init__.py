@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netinit.golang.json_values import to_json
 from netinit.golang.sprig import collections, numbers, text
 from netinit.golang.template.values import Function, FunctionError
 
@@ -127,14 +126,14 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "substr": _typed(text.substr, "int", "int", _TEXT),
     "ternary": _typed(ternary, "interface {}", "interface {}", "bool"),
     "title": _typed(text.title, _TEXT),
-    "toJson": to_json,
+    "toJson": collections.compact_json,
     "toPrettyJson": collections.pretty_json,
     "toString": text.text_of,
     "toStrings": collections.to_strings,
     "trim": _typed(text.trim, _TEXT),
     "trimAll": _typed(lambda cut, text: text.strip(cut) if cut else text, _TEXT, _TEXT),
     "trimPrefix": _typed(lambda prefix, text: text.removeprefix(prefix), _TEXT, _TEXT),
-    "trimSuffix": _typed(lambda suffix, text: text.removesuffix(suffix), _TEXT, _TEXT),
+    "trimSuffix": _typed(text.trim_suffix, _TEXT, _TEXT),
     "trunc": _typed(text.trunc, "int", _TEXT),
     "typeOf": collections.type_of,
     "uniq": collections.uniq,

@@ -5,7 +5,17 @@ from __future__ import annotations
 from netinit.golang.json_values import from_json, to_json
 from netinit.golang.sprig.text import text_of, texts_of
 from netinit.golang.template.limits import check_size
-from netinit.golang.template.values import FLOAT, MAP, NO_VALUE, SLICE, FunctionError, TypedList, kind_of, type_name
+from netinit.golang.template.values import (
+    FLOAT,
+    MAP,
+    NO_VALUE,
+    SLICE,
+    FunctionError,
+    Shaped,
+    TypedList,
+    kind_of,
+    type_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,6 +196,11 @@ def parse_json(text: str) -> Any:
         return None
 
 
+def compact_json(value: Any) -> str:
+    """The value as JSON."""
+    return Shaped(to_json(value), form="json", tree=value)
+
+
 def pretty_json(value: Any) -> str:
     """The value as JSON, an element a line."""
-    return to_json(value, indent="  ")
+    return Shaped(to_json(value, indent="  "), form="json", tree=value)

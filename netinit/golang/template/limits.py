@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
+    from netinit.golang.template.nodes import Action
+
 __all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure"]
 
 LARGEST_VALUE: Final = 1 << 20
@@ -44,13 +46,15 @@ class Limits:
 class Run:
     """One rendering: the output so far, the variables of the template being rendered and what is left of the limits."""
 
-    __slots__ = ("depth", "limits", "name", "parts", "room", "steps", "vars", "write")
+    __slots__ = ("depth", "limits", "marks", "name", "parts", "room", "steps", "vars", "write")
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
         self.limits = limits
         self.parts: list[str] = []
         self.write: Callable[[str], None] = self.parts.append
+        self.marks: list[tuple[int, Action]] = []
+        """Which parts foreign actions printed, and which actions those are."""
         self.room = limits.output
         self.steps = limits.steps
         self.depth = limits.depth
