@@ -22,8 +22,8 @@ The argument:
 5. Where a function wrote a whole tree (toYaml, toJson and their kin), the token stands for that tree: the events there
    must be those of the tree written alone, and that text must read back as the tree (`_nodes_of`).
 6. Keys are the one way to change a field without touching it: the last of two equal keys counts, and a key hides what
-   `<<` would merge. So a foreign key may only replace what is foreign itself, may not merge, and may not stand beside
-   an author's `<<` (`_check_keys`).
+   `<<` would merge. So where a foreign key stands twice, both values must be foreign too (a list of volumes that bring
+   names of their own); it may not merge, and may not stand beside an author's `<<` (`_Keys`).
 
 A value that prints nothing has no token: then the outline is the author's text alone, as in an `{{if}}` not taken.
 Indentation that an author gives by nindent and its kin is the author's. Types of plain scalars (`80`, `true`, `~`) stay
@@ -437,7 +437,7 @@ class _Keys:
             return
         within.owner = within.owner or key_owner
         before = within.keys.get(key)
-        if before and (key_owner or before[0]) and not before[1]:
+        if before and (key_owner or before[0]) and not (before[1] and owner):
             _refuse(event, key_owner)
         within.keys[key] = (key_owner is not None, owner is not None)
 
