@@ -26,6 +26,7 @@ _TYPE, _FOLDER, _LINK, _REGULAR = 0o170000, 0o040000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
 _LOOK = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_GO = posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTORS = "/dev/fd/"
 
@@ -71,14 +72,14 @@ class _Walk:
             if name == "..":
                 self._leave()
                 continue
-            if not todo and not self._is_link(name):
-                return name
+            if not todo and not self._is_link(name or "."):
+                return name or "."
             todo += self._step(name, last=not todo)
         return "."
 
     def _is_link(self, name: str) -> bool:
         try:
-            descriptor = posix.open(name or ".", _LOOK, dir_fd=self.folder)
+            descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
         except FileNotFoundError:
             return False
         try:
@@ -89,15 +90,18 @@ class _Walk:
     def _step(self, name: str, *, last: bool) -> list[str]:
         """Enter the folder of that name; where it is a link, what is to be walked instead."""
         descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
+        kind = _kind(descriptor)
+        if kind == _FOLDER and not last:
+            self.folders.append(descriptor)
+            return []
         try:
-            if _kind(descriptor) == _LINK:
+            if kind == _LINK:
                 return self._target(descriptor)
-            if last:  # a link a moment ago
-                raise RefusedFileError("somebody else changes it meanwhile; write into a folder of your own")
-            self.folders.append(posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=descriptor))
         finally:
             posix.close(descriptor)
-        return []
+        if last:  # it was a link a moment ago
+            raise RefusedFileError("somebody else changes it meanwhile; use a folder of your own")
+        raise NotADirectoryError(20, "Not a directory")
 
     def _target(self, link: int) -> list[str]:
         self.links += 1
@@ -110,11 +114,11 @@ class _Walk:
         return [*reversed(target.split("/"))]
 
     def _enter(self, path: str) -> None:
-        self.folders.append(posix.open(path, posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC))
+        self.folders.append(posix.open(path, _GO))
 
     def _leave(self) -> None:
         if not self.beneath:
-            self.folders.append(posix.open("..", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=self.folder))
+            self.folders.append(posix.open("..", _GO, dir_fd=self.folder))
         elif len(self.folders) == 1:
             raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
         else:
@@ -153,14 +157,18 @@ def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[s
     todo = [""]
     while todo:
         within = todo.pop()
-        top = posix.open(folder, posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
-        with _Walk(top, _stay, beneath=True) as walk:
+        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             walk.to(within + ".")
-            for entry in posix.scandir(walk.folder):
-                if entry.is_dir(follow_symlinks=False):
-                    todo += [f"{within}{entry.name}/"] if recursive else []
-                elif entry.name.endswith(suffixes) and not entry.name.startswith(suffixes):
-                    found.append(within + entry.name)
+            opened = posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=walk.folder)
+        try:
+            with posix.scandir(opened) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo += [f"{within}{entry.name}/"] if recursive else []
+                    elif entry.name.endswith(suffixes) and entry.name not in suffixes:
+                        found.append(within + entry.name)
+        finally:
+            posix.close(opened)
     return found
 
 
@@ -170,9 +178,8 @@ def _stay(_link: int, target: str) -> None:
 
 
 def _content(folder: str, name: str) -> bytes:
-    top = posix.open(folder, posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
     try:
-        with _Walk(top, _stay, beneath=True) as walk:
+        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             own = walk.to(name)
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
             try:
@@ -202,7 +209,7 @@ def replace(path: str, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:  # noqa: PTH123 - as in read
             stream.write(text)
         return
-    with _Walk(posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC), _of_ours) as walk:
+    with _Walk(posix.open(".", _GO), _of_ours) as walk:
         own = walk.to(path)
         try:
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
