@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
 
-__all__ = ["Tree", "clone", "mapping", "same", "sequence", "string", "strings"]
+__all__ = ["SHOWN", "Tree", "clone", "mapping", "same", "sequence", "shown", "string", "strings"]
 
 Tree: TypeAlias = "dict[str, Any]"
 
@@ -57,6 +57,18 @@ def string(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:  # noqa: PLR2004 - exact in a float
         return str(int(value))
     return str(value)
+
+
+SHOWN = 120
+"""Characters of a value that an error shows."""
+
+
+def shown(value: Any, longest: int = SHOWN) -> str:
+    """The value as an error message shows it: as Python writes it, cut where it is long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= longest else value[:longest] + "…")
+    text = repr(value)
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def strings(value: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from netinit.base.errors import InjectionError, ParseError
 from netinit.base.patterns import pattern
 from netinit.golang import goyaml
-from netinit.golang.tree import mapping
+from netinit.golang.tree import mapping, shown
 
 __all__ = [
     "CHECKS",
@@ -85,7 +85,7 @@ def _unsigned(value: str) -> str | None:
 def _ports(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if problem := _port(item):
-            return f"{item!r} is no port: {problem}" if "," in value else problem
+            return f"{shown(item)} is no port: {problem}" if "," in value else problem
     return None
 
 
@@ -96,7 +96,7 @@ def _ports_or_all(value: str) -> str | None:
 def _networks(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _is_network(item):
-            return f"{item!r} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
+            return f"{shown(item)} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
     return None
 
 
@@ -120,7 +120,7 @@ def _networks_or_all(value: str) -> str | None:
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _INTERFACE.match(item.strip(" ")):
-            return f"{item!r} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+            return f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
     return None
 
 
@@ -179,7 +179,7 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
         if key == INTERCEPTION_MODE and value not in modes:
             problem = f"it must be one of {', '.join(modes)}"
         if problem is not None:
-            found.append(f"invalid value {value!r} for annotation {key!r}: {problem}")
+            found.append(f"invalid value {shown(value)} for annotation {key!r}: {problem}")
     return tuple(found)
 
 

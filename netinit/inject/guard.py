@@ -273,8 +273,9 @@ class _Reading:
         self.wanted = wanted
         self.foreign = foreign
         self.at = 0
+        self.touched: dict[int, Foreign] = {}
         self.owners: dict[int, Foreign] = {}
-        """By number of the event: the foreign part that alone made it."""
+        """By number of the event: a foreign part that had a hand in it, and the one that alone made it."""
         self.unseen = set(range(len(foreign)))
 
     def tree(self) -> Any:
@@ -299,7 +300,7 @@ class _Reading:
         self.comments()
         builder = events.build(self.events)
         if builder.duplicates or builder.merges:
-            _Keys(self.events, self.owners).check()
+            _Keys(self.events, self.touched, self.owners).check()
         return builder.document()
 
     def event(self) -> Any:
@@ -317,9 +318,11 @@ class _Reading:
                 _refuse(event)
             if not style and event.value == "<<":
                 _refuse(event, self.foreign[want.tokens[0]])
-            self.owners[self.at] = self.foreign[want.tokens[0]]
         elif style != want.signature[4] or not _holds(event.value, want):
             _refuse(event)
+        self.touched[self.at] = self.foreign[want.tokens[0]]
+        if not any(want.literals):
+            self.owners[self.at] = self.foreign[want.tokens[0]]
         for number in want.tokens:
             part = self.foreign[number]
             text = part.text.rstrip(_BLANKS)
@@ -338,7 +341,7 @@ class _Reading:
                 _refuse(event, part)
             if len(node) > 1 and not part.start <= event.start_mark.index <= end:
                 _refuse(event, part)
-            self.owners[self.at] = part
+            self.touched[self.at] = self.owners[self.at] = part
             self.at += 1
         if entries:
             follower = next(wanted)
@@ -392,8 +395,8 @@ class _Mapping:
     __slots__ = ("awaits_key", "key", "keys", "merging", "owner")
 
     def __init__(self, *, is_list: bool) -> None:
-        self.keys: dict[str, tuple[bool, bool]] | None = None if is_list else {}
-        """Whether a key, and its value, are foreign."""
+        self.keys: dict[str, tuple[Foreign | None, bool]] | None = None if is_list else {}
+        """The foreign part that has a hand in a key, and whether its value is foreign alone."""
         self.awaits_key = True
         self.key: tuple[str | None, Foreign | None] = (None, None)
         self.merging = False
@@ -403,8 +406,8 @@ class _Mapping:
 class _Keys:
     """The keys of all mappings: a foreign one may replace or hide nothing of the author's."""
 
-    def __init__(self, found: Sequence[Any], owners: dict[int, Foreign]) -> None:
-        self.events, self.owners = found, owners
+    def __init__(self, found: Sequence[Any], touched: dict[int, Foreign], owners: dict[int, Foreign]) -> None:
+        self.events, self.touched, self.owners = found, touched, owners
         self.stack: list[_Mapping] = []
         self.anchors: dict[str, str | None] = {}
 
@@ -419,17 +422,17 @@ class _Keys:
                 if done.merging and done.owner:
                     _refuse(event, done.owner)
             elif kind in (yaml.ScalarEvent, yaml.AliasEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent):
-                self.node(event, self.owners.get(number))
+                self.node(event, number)
                 if kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                     self.stack.append(_Mapping(is_list=kind is yaml.SequenceStartEvent))
 
-    def node(self, event: Any, owner: Foreign | None) -> None:
+    def node(self, event: Any, number: int) -> None:
         within = self.stack[-1] if self.stack else None
         if within is None or within.keys is None:
             return
         within.awaits_key = not within.awaits_key
         if not within.awaits_key:
-            within.key = (self.text(event), owner)
+            within.key = (self.text(event), self.touched.get(number))
             return
         key, key_owner = within.key
         if key is None:
@@ -437,9 +440,10 @@ class _Keys:
             return
         within.owner = within.owner or key_owner
         before = within.keys.get(key)
-        if before and (key_owner or before[0]) and not (before[1] and owner):
-            _refuse(event, key_owner)
-        within.keys[key] = (key_owner is not None, owner is not None)
+        foreign = number in self.owners
+        if before and (key_owner or before[0]) and not (before[1] and foreign):
+            _refuse(event, key_owner or before[0])
+        within.keys[key] = (key_owner, foreign)
 
     def text(self, event: Any) -> str | None:
         """The key; None for the author's `<<`."""

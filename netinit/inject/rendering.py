@@ -7,10 +7,14 @@ lets no value change more than its scalar; here its refusals get the names of an
 
 from __future__ import annotations
 
+import json
+
 from netinit.base.errors import InjectionError, ParseError, TemplateError
+from netinit.base.patterns import pattern
 from netinit.base.records import Record
+from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
-from netinit.golang.tree import Tree, mapping, strings
+from netinit.golang.tree import Tree, mapping, shown, strings
 from netinit.inject import guard, images
 from netinit.inject.annotations import PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
@@ -18,6 +22,11 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -66,7 +75,7 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) 
     try:
         return config.templates[name].render_marked(_data(config, pod, subject))
     except TemplateError as error:
-        told = shortened(_without_secrets(str(error), pod), _LONGEST_ERROR)
+        told = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
         raise InjectionError(f"template {name!r}: {told}") from None
     except UnicodeError as error:
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode: {error.reason}") from None
@@ -104,13 +113,16 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
 
 # --- errors ------------------------------------------------------------------------------------------------------
 
-_SHOWN = 120
-"""Characters of a value that an error shows."""
 _LONGEST_ERROR = 600
 """Characters of a template's error: Go's words name the template, the place, the action and a value."""
 _HIDDEN = "(hidden)"
 _SECRETS = ("env", "args", "command")
-_SHORTEST_SECRET = 4
+_HARMLESS = frozenset(("name", "value"))
+_SHORTEST = 4
+"""Characters of a text that can be told from others."""
+_PLAIN = pattern(r"[A-Za-z0-9_./-]*")
+_PARSED = 1 << 16
+_NAMED = 1 << 30
 
 
 def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
@@ -118,49 +130,59 @@ def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)
-        shown = f": {shortened(value)!r}" if value else ""
+        told = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
-            f"({problem}){shown}; remove quotes, line breaks and other YAML syntax from it"
+            f"({problem}){told}; remove quotes, line breaks and other YAML syntax from it"
         )
     return "\n".join(dict.fromkeys(lines))
 
 
 def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
-    """What a text comes from, and its value where that may be shown."""
+    """What a text comes from, and its value where that may be shown.
+
+    That is the annotation or label that the action names, else the one of which most stands in the text, else the action.
+    """
     action, metadata = str(culprit.action), mapping(pod.get("metadata"))
-    sources = [
-        (f"{kind[:-1]} {key!r}", key, value)
-        for kind in ("annotations", "labels")
-        for key, value in strings(metadata.get(kind)).items()
-    ]
-    for source, key, value in sources:
-        if value and value in culprit.text and key in action:
-            return source, value
-    for source, key, value in sources:
-        if len(value) >= _SHORTEST_SECRET and value in culprit.text or f'"{key}"' in action or f"`{key}`" in action:
-            return source, value
-    return action, ""
+    best, source = 0, (action, "")
+    for kind in ("annotations", "labels"):
+        for key, value in strings(metadata.get(kind)).items():
+            named_there = f'"{key}"' in action or f"`{key}`" in action
+            likeness = _likeness(value, culprit.text) + (_NAMED if named_there else 0)
+            if likeness > best:
+                best, source = likeness, (f"{kind[:-1]} {key!r}", value)
+    return source
 
 
-def shortened(text: str, longest: int = _SHOWN) -> str:
-    """The text, cut where it is longer than an error should show."""
-    return text if len(text) <= longest else text[:longest] + "…"
+def _likeness(value: str, text: str) -> int:
+    """How long the longest text is that stands in the value, written as it is or in its YAML or JSON, and in the text."""
+    found = [value]
+    try:
+        found += _texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
+    except (ParseError, ValueError, RecursionError):
+        return len(value) if value in text else 0
+    whole = text.strip()
+    return max((len(part) for part in found if part == whole or (part in text and not _PLAIN.fullmatch(part))), default=0)
+
+
+def _texts_in(tree: Any) -> Iterator[str]:
+    """Every key and text of the tree."""
+    todo = [tree]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            todo += [*item, *item.values()]
+        elif isinstance(item, list):
+            todo += item
 
 
 def _without_secrets(text: str, pod: Tree) -> str:
     """The text without anything that stands in the environment or the command line of a container."""
     spec = mapping(pod.get("spec"))
-    found: list[str] = []
-    todo = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            todo += [item for key, item in value.items() if key != "name"]
-        elif isinstance(value, list):
-            todo += value
-        elif isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
-            found.append(value)
+    lists = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
+    found = {part for part in _texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}
     for value in sorted(found, key=len, reverse=True):
         text = text.replace(value, _HIDDEN)
     return text

@@ -14,7 +14,7 @@ import yaml
 
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml.scalars import MERGE, resolve
-from netinit.golang.tree import clone
+from netinit.golang.tree import clone, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _tagged(tag: str, text: str, mark: Any) -> Any:
     if tag.startswith(_YAML_TAG) and name in wanted:
         value = resolve(text)
         if not isinstance(value, wanted[name]):
-            raise ParseError(f"{_at(mark)}: {text!r} cannot be read as !!{name}")
+            raise ParseError(f"{_at(mark)}: {shown(text)} cannot be read as !!{name}")
         return float(text) if name == "float" and isinstance(value, int) else value
     return text
 
@@ -167,9 +167,9 @@ class Builder:
     def _alias(self, event: Any) -> None:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} names no anchor before it")
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} lies inside its own anchor")
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
         self.aliased += anchor.size
         self.nodes += anchor.size
         if self.aliased > MAX_ALIASED_NODES:
@@ -205,7 +205,7 @@ class Builder:
                 top.merges = (top.merges or []) + self._sources(value, event)
             else:
                 if top.key in top.value:
-                    self.duplicates.append(f"{_at(event.start_mark)}: the key {top.key!r} stands twice in one mapping")
+                    self.duplicates.append(f"{_at(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping")
                 top.value[top.key] = value
 
     def _key(self, value: Any, event: Any) -> Any:
@@ -229,7 +229,7 @@ def scan(text: str) -> Iterator[Any]:
             yield event
     except yaml.MarkedYAMLError as error:
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what}") from None
+        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what[:200]}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise ParseError(f"not YAML: {' '.join(str(error).split())}") from None
     finally:
