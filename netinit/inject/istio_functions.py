@@ -13,7 +13,7 @@ from netinit.base.patterns import pattern
 from netinit.golang import sprig
 from netinit.golang.json_values import from_json, to_json
 from netinit.golang.sprig import text
-from netinit.golang.template.limits import check_size, measure
+from netinit.golang.template.limits import check_size, measure, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     MAP,
@@ -74,9 +74,9 @@ def functions(
     return {
         **sprig.FUNCTIONS,
         **_FUNCTIONS,
-        "applicationPorts": Function.of(application_ports),
+        "applicationPorts": Function(application_ports, (_ANY,), cost=port_cost),
         "env": Function(env, ("string", "string")),
-        "includeInboundPorts": Function.of(inbound_ports),
+        "includeInboundPorts": Function(inbound_ports, (_ANY,), cost=port_cost),
         "otelResourceAttributes": Function.of(otel),
         "protoToJSON": Function.of(lambda value: proto_to_json(value, changes)),
     }
@@ -120,6 +120,11 @@ def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> s
         wanted = (port for port in ports if include_udp or _part(port, "Protocol") not in _NOT_TCP)
         found.extend(sprint(_part(port, "ContainerPort") or 0) for port in wanted)
     return ",".join(found)
+
+
+def port_cost(containers: Any) -> int:
+    """The steps of listing the ports of these containers."""
+    return 1 + sum(1 + len(_members(_part(container, "Ports"))) for container in _members(containers))
 
 
 def exclude_inbound_port(port: Any, excluded: str) -> str:
@@ -339,8 +344,10 @@ def _append_json_network(existing: str, network: str) -> str:
     return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
 
 
-def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
-    return Function(call, params, variadic)
+def _typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    return Function(call, params, variadic, cost=cost)
 
 
 def _identity(text: str) -> str:
@@ -352,12 +359,12 @@ _TEXT: Final = "string"
 
 _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "annotation": _typed(annotation, _ANY, _TEXT, _ANY),
-    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT),
+    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT, cost=text_cost),
     "directory": _typed(directory, _TEXT),
-    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT),
+    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT, cost=text_cost),
     "excludeInterfaces": _typed(_identity, _TEXT),
     "formatDuration": format_duration,
-    "fromJSON": _typed(json_value, _TEXT),
+    "fromJSON": _typed(json_value, _TEXT, cost=text_cost),
     "indent": _typed(indent, "int", _TEXT),
     "isset": _typed(is_set, _ANY, _TEXT),
     "kubevirtInterfaces": _typed(_identity, _TEXT),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from netinit.golang.sprig import collections, numbers, text
+from netinit.golang.template.limits import measure_all, size_of, text_cost
 from netinit.golang.template.values import Function, FunctionError
 
 TYPE_CHECKING = False
@@ -54,10 +55,13 @@ def fail(message: str) -> Any:
     raise FunctionError(message)
 
 
-def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
-    return Function(call, params, variadic)
+def _typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    return Function(call, params, variadic, cost=cost)
 
 
+_ANY: Final = "interface {}"
 _TEXT: Final = "string"
 _MAP: Final = "map[string]interface {}"
 
@@ -72,7 +76,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "cat": text.cat,
     "ceil": numbers.ceil,
     "coalesce": coalesce,
-    "compact": collections.compact,
+    "compact": _typed(collections.compact, _ANY, cost=size_of),
     "concat": collections.concat,
     "contains": _typed(lambda needle, text: needle in text, _TEXT, _TEXT),
     "default": default,
@@ -84,9 +88,9 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "first": collections.first,
     "float64": numbers.to_float64,
     "floor": numbers.floor,
-    "fromJson": _typed(collections.parse_json, _TEXT),
+    "fromJson": _typed(collections.parse_json, _TEXT, cost=text_cost),
     "get": _typed(collections.get, _MAP, _TEXT),
-    "has": collections.has,
+    "has": _typed(collections.has, _ANY, _ANY, cost=collections.has_cost),
     "hasKey": _typed(collections.has_key, _MAP, _TEXT),
     "hasPrefix": _typed(lambda prefix, text: text.startswith(prefix), _TEXT, _TEXT),
     "hasSuffix": _typed(lambda suffix, text: text.endswith(suffix), _TEXT, _TEXT),
@@ -94,7 +98,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "initial": collections.initial,
     "int": numbers.to_int,
     "int64": numbers.to_int64,
-    "join": _typed(text.join, _TEXT, "interface {}"),
+    "join": _typed(text.join, _TEXT, _ANY, cost=measure_all),
     "keys": _typed(collections.keys, variadic=_MAP),
     "kindIs": _typed(collections.kind_is, _TEXT, "interface {}"),
     "kindOf": collections.go_kind,
@@ -117,7 +121,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "reverse": collections.reverse,
     "sha1sum": _typed(text.sha1sum, _TEXT),
     "sha256sum": _typed(text.sha256sum, _TEXT),
-    "sortAlpha": collections.sort_alpha,
+    "sortAlpha": _typed(collections.sort_alpha, _ANY, cost=measure_all),
     "split": _typed(text.split, _TEXT, _TEXT),
     "splitList": _typed(text.split_list, _TEXT, _TEXT),
     "splitn": _typed(text.splitn, _TEXT, "int", _TEXT),
@@ -129,19 +133,19 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toJson": collections.compact_json,
     "toPrettyJson": collections.pretty_json,
     "toString": text.text_of,
-    "toStrings": collections.to_strings,
+    "toStrings": _typed(collections.to_strings, _ANY, cost=measure_all),
     "trim": _typed(text.trim, _TEXT),
-    "trimAll": _typed(lambda cut, text: text.strip(cut) if cut else text, _TEXT, _TEXT),
+    "trimAll": _typed(text.trim_all, _TEXT, _TEXT, cost=text.trim_all_cost),
     "trimPrefix": _typed(lambda prefix, text: text.removeprefix(prefix), _TEXT, _TEXT),
     "trimSuffix": _typed(text.trim_suffix, _TEXT, _TEXT),
     "trunc": _typed(text.trunc, "int", _TEXT),
     "typeOf": collections.type_of,
-    "uniq": collections.uniq,
+    "uniq": _typed(collections.uniq, _ANY, cost=collections.uniq_cost),
     "until": _typed(numbers.until, "int"),
     "untitle": _typed(text.untitle, _TEXT),
     "upper": _typed(text.upper, _TEXT),
     "values": _typed(collections.values_of, _MAP),
-    "without": collections.without,
+    "without": _typed(collections.without, _ANY, variadic=_ANY, cost=collections.without_cost),
 }
 FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}
 """sprig's functions by name."""

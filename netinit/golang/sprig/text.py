@@ -138,7 +138,7 @@ def splitn(separator: str, count: int, text: str) -> StringMap:
     """At most so many parts of the text as a map of _0, _1 and so on."""
     if count == 0:
         return StringMap()
-    parts = split_list(separator, text)
+    parts = split_list(separator, text) if count < 0 or not separator else text.split(separator, count - 1)
     if 0 < count < len(parts):
         parts[count - 1 :] = [separator.join(parts[count - 1 :])]
     return StringMap({f"_{number}": part for number, part in enumerate(parts)})
@@ -152,6 +152,16 @@ def trim(text: str) -> str:
     """The text without the white space around it."""
     trimmed = text.strip(BLANKS)
     return Shaped(trimmed, form=text.form, tree=text.tree) if isinstance(text, Shaped) else trimmed
+
+
+def trim_all(cut: str, text: str) -> str:
+    """The text without these characters around it."""
+    return text.strip("".join(dict.fromkeys(cut))) if cut else text
+
+
+def trim_all_cost(cut: str, text: str) -> int:
+    """The steps of trimAll: every character of the text may be compared with every one of the set."""
+    return (len(cut) >> 4) + (len(set(cut)) * len(text) >> 8)
 
 
 def trim_suffix(suffix: str, text: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from netinit.golang.template.nodes import Action
 
-__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure"]
+__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure", "measure_all", "size_of", "text_cost"]
 
 LARGEST_VALUE: Final = 1 << 20
 """Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
@@ -110,6 +110,21 @@ def measure(value: Any) -> int:
             todo.extend((child, depth + 1) for child in children)
         check_size(size)
     return size
+
+
+def measure_all(*values: Any) -> int:
+    """`measure` of all values together: the cost of functions that walk every argument."""
+    return measure(values)
+
+
+def size_of(values: Any) -> int:
+    """The steps of a function that looks at every element of a list."""
+    return len(values) >> 4 if isinstance(values, list | tuple | dict) else 1
+
+
+def text_cost(*texts: Any) -> int:
+    """The steps that functions take which do more with texts than copying them."""
+    return sum(len(text) for text in texts if isinstance(text, str)) >> 4
 
 
 def _children(item: Any) -> list[Any]:

@@ -261,14 +261,23 @@ class Function:
 
     A parameter of type `ANY` takes everything and sees nil and missing values as `None`; one of type `VALUE` also
     sees `NO_VALUE`; every other type takes exactly the values of that type, and the template fails with Go's words
-    else. `variadic` is the type of the arguments after the fixed ones.
+    else. `variadic` is the type of the arguments after the fixed ones. `cost` tells, for the arguments of a call, the
+    steps that it takes beside those for long texts and results; it is asked before the call.
     """
 
-    __slots__ = ("call", "go_type", "params", "variadic")
+    __slots__ = ("call", "cost", "go_type", "params", "variadic")
     go_kind = FUNC
 
-    def __init__(self, call: Callable[..., Any], params: Iterable[str] = (), variadic: str | None = None) -> None:
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        params: Iterable[str] = (),
+        variadic: str | None = None,
+        *,
+        cost: Callable[..., int] | None = None,
+    ) -> None:
         self.call = call
+        self.cost = cost
         self.params = tuple(params)
         self.variadic = variadic
         tail = () if variadic is None else (f"...{variadic}",)
