@@ -13,7 +13,7 @@ from netinit.base.patterns import pattern
 from netinit.golang import sprig
 from netinit.golang.json_values import from_json, to_json
 from netinit.golang.sprig import text
-from netinit.golang.template.limits import check_size, measure, text_cost
+from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     MAP,
@@ -370,13 +370,13 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "kubevirtInterfaces": _typed(_identity, _TEXT),
     "mergeMaps": merge_maps,
     "omit": _typed(omit, _ANY, variadic=_TEXT),
-    "omitNil": omit_nil,
+    "omitNil": _typed(omit_nil, _ANY, cost=measure_all),
     "strdict": _typed(string_dict, variadic=_TEXT),
-    "structToJSON": struct_to_json,
-    "toJSON": json_of,
+    "structToJSON": _typed(struct_to_json, _ANY, cost=measure_all),
+    "toJSON": _typed(json_of, _ANY, cost=measure_all),
     "toJsonMap": json_map,
     "toLower": _typed(text.lower, _TEXT),
-    "toYaml": yaml_of,
+    "toYaml": _typed(yaml_of, _ANY, cost=measure_all),
     "valueOrDefault": value_or_default,
 }
 _FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

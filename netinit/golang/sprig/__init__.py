@@ -99,7 +99,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "int": numbers.to_int,
     "int64": numbers.to_int64,
     "join": _typed(text.join, _TEXT, _ANY, cost=measure_all),
-    "keys": _typed(collections.keys, variadic=_MAP),
+    "keys": _typed(collections.keys, variadic=_MAP, cost=collections.keys_cost),
     "kindIs": _typed(collections.kind_is, _TEXT, "interface {}"),
     "kindOf": collections.go_kind,
     "last": collections.last,
@@ -130,8 +130,8 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "substr": _typed(text.substr, "int", "int", _TEXT),
     "ternary": _typed(ternary, "interface {}", "interface {}", "bool"),
     "title": _typed(text.title, _TEXT),
-    "toJson": collections.compact_json,
-    "toPrettyJson": collections.pretty_json,
+    "toJson": _typed(collections.compact_json, _ANY, cost=measure_all),
+    "toPrettyJson": _typed(collections.pretty_json, _ANY, cost=measure_all),
     "toString": text.text_of,
     "toStrings": _typed(collections.to_strings, _ANY, cost=measure_all),
     "trim": _typed(text.trim, _TEXT),
@@ -144,7 +144,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "until": _typed(numbers.until, "int"),
     "untitle": _typed(text.untitle, _TEXT),
     "upper": _typed(text.upper, _TEXT),
-    "values": _typed(collections.values_of, _MAP),
+    "values": _typed(collections.values_of, _MAP, cost=collections.keys_cost),
     "without": _typed(collections.without, _ANY, variadic=_ANY, cost=collections.without_cost),
 }
 FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

@@ -184,6 +184,11 @@ def keys(*mappings: dict[str, Any]) -> TypedList:
     return TypedList([key for mapping in mappings for key in sorted(mapping)], go_type="[]string")
 
 
+def keys_cost(*mappings: dict[str, Any]) -> int:
+    """The steps of sorting the keys."""
+    return sum(map(len, mappings))
+
+
 def values_of(mapping: dict[str, Any]) -> list[Any]:
     """The values in the order of their keys (sprig gives them in no order)."""
     return [mapping[key] for key in sorted(mapping)]

@@ -244,6 +244,8 @@ class _Compiler:
 
         def repeat(run: Run, dot: Any) -> None:
             value = source(run, dot)
+            if isinstance(value, dict):
+                run.spend(len(value) >> 3)  # its keys are sorted, however few are gone through
             pairs = _pairs(value, len(places), fail)
             variables = run.vars
             variables[holder] = value
