@@ -16,6 +16,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
 __all__ = ["LARGEST", "RefusedFileError", "listed", "read", "replace"]
 
@@ -48,7 +49,7 @@ class _Walk:
         self.beneath = beneath
         self.links = 0
 
-    def __enter__(self) -> _Walk:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -206,7 +207,7 @@ def replace(path: str, text: str) -> None:
     are written to. Raises OSError or RefusedFileError, and leaves everything as it was.
     """
     if (descriptor := _descriptor_of(path)) is not None:
-        with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:  # noqa: PTH123 - as in read
+        with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.write(text)
         return
     with _Walk(posix.open(".", _GO), _of_ours) as walk:
@@ -245,7 +246,9 @@ def _of_ours(link: int, _target: str) -> None:
 
 def _refuse_foreign(owner: int, what: str) -> None:
     if owner not in (0, posix.geteuid()):
-        raise RefusedFileError(f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself")
+        raise RefusedFileError(
+            f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself"
+        )
 
 
 def _replace(folder: int, own: str, text: str, mode: int) -> None:

@@ -120,7 +120,9 @@ def _networks_or_all(value: str) -> str | None:
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _INTERFACE.match(item.strip(" ")):
-            return f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+            return (
+                f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+            )
     return None
 
 

@@ -222,7 +222,9 @@ class ProxyConfig(Record):
         try:
             return self.overlaid(mapping(goyaml.load(text)))
         except (ParseError, ConfigError) as error:
-            raise InjectionError(f"invalid value {shown(text)} for annotation 'proxy.istio.io/config': {error}") from error
+            raise InjectionError(
+                f"invalid value {shown(text)} for annotation 'proxy.istio.io/config': {error}"
+            ) from error
 
     def changed(self) -> Tree:
         """The known fields that differ from the defaults, in protobuf's order."""

@@ -121,7 +121,9 @@ def _checked(operations: Any) -> list[Tree]:
         if not isinstance(operation, dict):
             raise ParseError(f"JSON patch: an operation must be an object, not {shown(operation)}")
         if operation.get("op") not in _OPERATIONS:
-            raise ParseError(f"JSON patch: the operation {shown(operation.get('op'))} is none of {', '.join(_OPERATIONS)}")
+            raise ParseError(
+                f"JSON patch: the operation {shown(operation.get('op'))} is none of {', '.join(_OPERATIONS)}"
+            )
         if operation["op"] != "remove" and "value" not in operation:
             raise ParseError(f"JSON patch: {operation['op']} {shown(operation.get('path'))}: it has no value")
     return operations
@@ -130,7 +132,9 @@ def _checked(operations: Any) -> list[Tree]:
 def _steps(path: Any) -> list[str]:
     """The keys of a JSON pointer (RFC 6901), in which ~1 is a slash and ~0 a tilde."""
     if not isinstance(path, str) or (path and path[0] != "/") or _BAD_ESCAPE.search(path):
-        raise ParseError(f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only")
+        raise ParseError(
+            f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only"
+        )
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 
 

@@ -77,8 +77,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) 
     except TemplateError as error:
         told = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
         raise InjectionError(f"template {name!r}: {told}") from None
-    except UnicodeError as error:
-        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode: {error.reason}") from None
+    except UnicodeError:
+        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
@@ -162,7 +162,9 @@ def _likeness(value: str, text: str) -> int:
     except (ParseError, ValueError, RecursionError):
         return len(value) if value in text else 0
     whole = text.strip()
-    return max((len(part) for part in found if part == whole or (part in text and not _PLAIN.fullmatch(part))), default=0)
+    return max(
+        (len(part) for part in found if part == whole or (part in text and not _PLAIN.fullmatch(part))), default=0
+    )
 
 
 def _texts_in(tree: Any) -> Iterator[str]:

@@ -45,7 +45,7 @@ SOURCES = (
 TREES = ("(index .ObjectMeta.Annotations `tree`)", "(index .ObjectMeta.Annotations `list`)")
 LINES = (
     'k: "{{ S }}"', 'k: "{{ S }}"', "k: '{{ S }}'", "k: {{ S }}", "k: fixed-{{ S }}", "k: fixed {{ S }} fixed", "k: {{ S }}{{ S }}",
-    'k: "fixed {{ S }} {{ S }}"', "k: {{ S | quote }}", "k: {{ S | squote }}", "k: {{ S | upper }}", 'k: {{ S | trunc 9 | quote }}', "k: {{ S | trim }}",
+    'k: "fixed {{ S }} {{ S }}"', "k: {{ S | quote }}", "k: {{ S | squote }}", "k: {{ S | upper }}", "k: {{ S | trunc 9 | quote }}", "k: {{ S | trim }}",
     'k: "{{ S | replace `z` `y` }}"', "w: {{ printf `fixed-%s` S }}", "k: |\n  {{ S }}", "k: |-\n  fixed\n  {{ S }}\n  fixed", "k: >\n  {{ S }} fixed",
     "k: |{{ S | nindent 2 }}", "k: |\n  {{ S | indent 2 }}", 'k: {x: {{ S }}, y: fixed, z: "{{ S }}"}', "k: ['{{ S }}', fixed, {{ S }}]", "{{ S }}: fixed",
     '"{{ S }}": fixed', "k: fixed # {{ S }}", "# {{ S }}\nk: fixed", "k: &x{{ N }} {{ S }}\nj: *x{{ N }}", "k: !!str {{ S }}", "k:\n- {{ S }}\n- fixed",
@@ -56,9 +56,16 @@ WRITTEN = (
     "w:\n  {{ toYaml (fromJSON T) | indent 2 }}", "w: {{ toJson (fromJSON T) }}", "w: {{ fromJSON T | toYaml | nindent 2 }}", "w: |\n  {{ toJson (fromJSON T) }}",
     "w: '{{ len (fromJSON T) }}'", "w:\n  k: fixed\n  {{ toYaml (fromJSON (index .ObjectMeta.Annotations `tree`)) | indent 2 }}", "w: {{ S | toJson }}",
     "w: {x: {{ toJson (fromJSON T) }}, y: fixed}", "{{ toYaml (fromJSON (index .ObjectMeta.Annotations `tree`)) | indent 0 }}", "w: |\n  {{ toYaml (fromJSON T) | indent 2 }}",
-    "k:{{ range $k, $v := fromJSON T }}\n- name: {{ $k }}\n  value: \"{{ $v }}\"{{ end }}", "w: {{ fromJSON T | toJson | quote }}",
+    'k:{{ range $k, $v := fromJSON T }}\n- name: {{ $k }}\n  value: "{{ $v }}"{{ end }}', "w: {{ fromJSON T | toJson | quote }}",
 )  # fmt: skip
-FIXED = ("privileged: fixed", "runAs: {user: fixed, group: [fixed]}", "image: 'fixed'", 'note: "fixed"', "text: |\n  fixed", "list:\n- fixed\n- k: fixed")
+FIXED = (
+    "privileged: fixed",
+    "runAs: {user: fixed, group: [fixed]}",
+    "image: 'fixed'",
+    'note: "fixed"',
+    "text: |\n  fixed",
+    "list:\n- fixed\n- k: fixed",
+)
 TEXTS = (
     "", " ", "x", "true", "80", "~", "null", "<<", "\n", "\n\n", "\r", "\t", "\x85", "\u2028", "\u2029", '"', "'", "\\", "\\\\", "#", " # ", "# x", ": ", ":", "- ", "-", "? ",
     "&a ", "*a", "*x1", "!!int 5", "!x ", "|", ">", "|+\n  x", "---", "--- x", "...", "%YAML 1.1", "{", "}", "[", "]", ", ", "{}", "[x]", "{k: EVIL}", "- EVIL", "k: EVIL",
@@ -88,7 +95,7 @@ def aligned(rng, template, harmless, words):
     between = harmless[left[0] + len(left[1]) : right[0]].replace("fixed", EVIL)
     quote = rng.choice(("'", '"', "|", "# "))
     opened = rng.choice((f"{quote}", f"\nj: {quote}", f", j: {quote}", f"\n    j: {quote}", f"\n      j: {quote}"))
-    first = rng.choice(("x", '"', "x'", "")) + between + rng.choice(("x", "", "x\"", "x'")) + opened
+    first = rng.choice(("x", '"', "x'", "")) + between + rng.choice(("x", "", 'x"', "x'")) + opened
     return {left[1]: first, right[1]: rng.choice((quote, f"{quote} ", f"{quote}\n", f"x{quote}", f"{quote} #"))}
 
 
@@ -153,11 +160,18 @@ NAMES = (*TEXT_KEYS, "l", "name", "arg", "env", "account", "metadata")
 def differs(harmless, real, texts, path="", written=False):
     """Where the trees differ outside of the words' places, or None."""
     if isinstance(harmless, dict):
-        return "a mapping became something else at " + path if not isinstance(real, dict) else differs_in_mapping(harmless, real, texts, path, written)
+        return (
+            "a mapping became something else at " + path
+            if not isinstance(real, dict)
+            else differs_in_mapping(harmless, real, texts, path, written)
+        )
     if isinstance(harmless, list):
         if not isinstance(real, list) or len(real) != len(harmless):
             return f"the list {path} has other items"
-        found = (differs(left, right, texts, f"{path}[{n}]", written) for n, (left, right) in enumerate(zip(harmless, real, strict=True)))
+        found = (
+            differs(left, right, texts, f"{path}[{n}]", written)
+            for n, (left, right) in enumerate(zip(harmless, real, strict=True))
+        )
         return next((where for where in found if where), None)
     if not isinstance(harmless, str) or not WORD.search(harmless):
         return None if type(real) is type(harmless) and real == harmless else f"{path} is {real!r}, not {harmless!r}"
@@ -178,14 +192,20 @@ def differs_in_mapping(harmless, real, texts, path, written):
     for key in harmless.keys() - set(foreign):
         if key not in real:
             return f"{path} has lost {key}"
-        replaced = bool(foreign) and is_of_the_pod(key, harmless[key])  # then another value of the pod's may stand there
-        where = None if replaced else differs(harmless[key], real[key], texts, f"{path}.{key}", written or key[:1] == "w")
+        replaced = bool(foreign) and is_of_the_pod(
+            key, harmless[key]
+        )  # then another value of the pod's may stand there
+        where = (
+            None if replaced else differs(harmless[key], real[key], texts, f"{path}.{key}", written or key[:1] == "w")
+        )
         if where:
             return where
     if len(real.keys() - harmless.keys()) > len(foreign):
         return f"{path} has new keys: {sorted(real.keys() - harmless.keys())}"
     for key, place in zip([key for key in real if key not in harmless], foreign, strict=False):
-        if len(real) == len(harmless) and (where := differs(harmless[place], real[key], texts, f"{path}.{key}", written)):
+        if len(real) == len(harmless) and (
+            where := differs(harmless[place], real[key], texts, f"{path}.{key}", written)
+        ):
             return where
     return None
 

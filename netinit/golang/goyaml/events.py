@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "Builder", "build", "key_text", "scan"]
+__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "key_text", "scan"]
 
 MAX_DEPTH = 200
 """Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
@@ -205,7 +205,9 @@ class Builder:
                 top.merges = (top.merges or []) + self._sources(value, event)
             else:
                 if top.key in top.value:
-                    self.duplicates.append(f"{_at(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping")
+                    self.duplicates.append(
+                        f"{_at(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
+                    )
                 top.value[top.key] = value
 
     def _key(self, value: Any, event: Any) -> Any:

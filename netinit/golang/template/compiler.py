@@ -244,9 +244,7 @@ class _Compiler:
 
         def repeat(run: Run, dot: Any) -> None:
             value = source(run, dot)
-            if isinstance(value, dict):
-                run.spend(len(value) >> 3)  # its keys are sorted, however few are gone through
-            pairs = _pairs(value, len(places), fail)
+            pairs = _pairs(run, value, len(places), fail)
             variables = run.vars
             variables[holder] = value
             empty = True
@@ -294,12 +292,15 @@ class _Compiler:
         return invoke
 
 
-def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]) -> Iterable[tuple[Any, Any]]:
+def _pairs(
+    run: Run, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
+) -> Iterable[tuple[Any, Any]]:
     """What a range goes through: keys or positions, and elements."""
     kind = kind_of(value)
     if kind == SLICE:
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == MAP:
+        run.spend(len(value) >> 3)  # all keys are sorted, however few are gone through
         return [(key, value[key]) for key in sort_keys(value)]
     if value is NO_VALUE:
         return ()

@@ -149,4 +149,3 @@ class _Walk:
 def _within(origin: int | bool) -> int:
     """The origin of what is made of such a value: of the root, everything may be in it."""
     return _FOREIGN if origin else _OWN
-

@@ -127,10 +127,10 @@ def test_a_folder_that_is_swapped_for_a_link_while_it_is_read_gives_nothing_from
 
     def swap():
         while not stop.is_set():
-            os.rename(folder / "deep", folder / "away")
-            os.symlink(outside, folder / "deep")
-            os.unlink(folder / "deep")
-            os.rename(folder / "away", folder / "deep")
+            (folder / "deep").rename(folder / "away")
+            (folder / "deep").symlink_to(outside)
+            (folder / "deep").unlink()
+            (folder / "away").rename(folder / "deep")
 
     swapper = threading.Thread(target=swap)
     swapper.start()
@@ -213,7 +213,14 @@ def test_a_link_of_a_stranger_is_not_followed(shared):
     assert secret.read_text() == "root alone may read this"
     pod = shared / "pod.yaml"
     pod.write_text(POD)
-    refused(InjectionError, "-o: .*out.yaml: is not written: a symbolic link on the way belongs", "-f", pod, "-o", theirs / "out.yaml")
+    refused(
+        InjectionError,
+        "-o: .*out.yaml: is not written: a symbolic link on the way belongs",
+        "-f",
+        pod,
+        "-o",
+        theirs / "out.yaml",
+    )
 
 
 @root
@@ -246,7 +253,7 @@ def test_a_link_of_ones_own_is_followed_and_stays(tmp_path):
     (tmp_path / "new").symlink_to(tmp_path / "deep" / "made.yaml")
     replace(str(tmp_path / "new"), "made")
     assert (tmp_path / "deep" / "made.yaml").read_text() == "made"
-    assert sorted(os.listdir(tmp_path / "deep")) == ["made.yaml", "real.yaml"]
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["made.yaml", "real.yaml"]
 
 
 def test_open_files_and_devices_are_written_to(tmp_path):
@@ -257,7 +264,7 @@ def test_open_files_and_devices_are_written_to(tmp_path):
     assert os.read(reading, 100) == b"through a pipe"
     os.close(reading)
     program = "from netinit.cli.inject_files import replace; replace('/dev/stdout', 'to the end')"
-    with open(tmp_path / "log", "a") as log:
+    with (tmp_path / "log").open("a") as log:
         log.write("before\n")
         log.flush()
         subprocess.run([sys.executable, "-c", program], stdout=log, check=True)
@@ -270,7 +277,7 @@ def test_names_that_are_no_file_change_nothing(tmp_path, name):
     (tmp_path / "file").write_text("before")
     with pytest.raises((RefusedFileError, OSError)):
         replace(f"{tmp_path}/{name}", "x")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert sorted(path.name for path in (tmp_path).iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "before"
 
 
@@ -279,5 +286,5 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     target.write_text("before")
     with pytest.raises(UnicodeEncodeError):
         replace(str(target), "\ud800")
-    assert os.listdir(tmp_path) == ["out.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.yaml"]
     assert target.read_text() == "before"

@@ -25,7 +25,10 @@ def config_of(template):
 
 def pod_of(annotations=None, labels=None, **spec):
     containers = spec.pop("containers", [{"name": "app", "image": "i"}])
-    return {"metadata": {"annotations": annotations or {}, "labels": labels or {}}, "spec": {"containers": containers, **spec}}
+    return {
+        "metadata": {"annotations": annotations or {}, "labels": labels or {}},
+        "spec": {"containers": containers, **spec},
+    }
 
 
 def proxy_of(template, pod):
@@ -84,7 +87,7 @@ def test_two_annotations_cannot_rewrite_what_stands_between_them():
 def test_three_annotations_cannot_either():
     template = TWO + '    - name: B\n      value: "{{ index .ObjectMeta.Annotations `three` }}"\n    hostPort: false\n'
     attack = {
-        "one": "x\"\n    securityContext:\n      privileged: true\n      runAsUser: 0\n    env:\n    - name: A\n      value: \"y\"\n    - name: '",
+        "one": 'x"\n    securityContext:\n      privileged: true\n      runAsUser: 0\n    env:\n    - name: A\n      value: "y"\n    - name: \'',
         "two": "'\n      value: \"z",
         "three": "w",
     }
@@ -94,7 +97,9 @@ def test_three_annotations_cannot_either():
 @pytest.fixture(scope="module")
 def datadog():
     if not DATADOG.is_dir():
-        pytest.skip(f"Istio's template with the Datadog tracer is not in {DATADOG}; NETINIT_CONFORMANCE names its folder")
+        pytest.skip(
+            f"Istio's template with the Datadog tracer is not in {DATADOG}; NETINIT_CONFORMANCE names its folder"
+        )
     texts = [(DATADOG / name).read_text() for name in ("config.yaml", "values.json", "mesh.yaml")]
     values = json.loads(texts[1])
     values["global"]["proxy"]["tracer"] = "datadog"
@@ -239,7 +244,9 @@ spec:
       {{ index .ObjectMeta.Annotations `k` }}: true
 """
     assert "breaks out" in refusal(template, pod_of({"k": "privileged"}))
-    assert "breaks out" in refusal("spec: {a: {b: c, {{ index .ObjectMeta.Annotations `k` }}: {d: e}}}", pod_of({"k": "<<"}))
+    assert "breaks out" in refusal(
+        "spec: {a: {b: c, {{ index .ObjectMeta.Annotations `k` }}: {d: e}}}", pod_of({"k": "<<"})
+    )
 
 
 def test_lists_of_volumes_may_bring_names_of_their_own():
@@ -250,7 +257,32 @@ def test_lists_of_volumes_may_bring_names_of_their_own():
 
 # --- trees -------------------------------------------------------------------------------------------------------
 
-TEXTS = ['x"\n  y: z', "a\nb", "a\n", "\n\na", "  a", "- x", "a: b", "*x", "&x y", "!!int 5", "true", "80", "", "#", "'", "\t", "\\", "\x85", "\u2028", "é", "---", "<<", "|", "{}"]
+TEXTS = [
+    'x"\n  y: z',
+    "a\nb",
+    "a\n",
+    "\n\na",
+    "  a",
+    "- x",
+    "a: b",
+    "*x",
+    "&x y",
+    "!!int 5",
+    "true",
+    "80",
+    "",
+    "#",
+    "'",
+    "\t",
+    "\\",
+    "\x85",
+    "\u2028",
+    "é",
+    "---",
+    "<<",
+    "|",
+    "{}",
+]
 
 
 @pytest.mark.parametrize(
@@ -264,14 +296,18 @@ TEXTS = ['x"\n  y: z', "a\nb", "a\n", "\n\na", "  a", "- x", "a: b", "*x", "&x y
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_written_tree_is_exactly_the_values_tree(line, text):
     tree = {"k" + text: text, "list": [text, {"deep": text}, [], {}], "n": None, "yes": True, "one": 1}
-    template = "spec:\n  containers:\n  - name: istio-proxy\n    " + line.replace("V", "(index .ObjectMeta.Annotations `v`)") + "\n    end: x\n"
+    template = (
+        "spec:\n  containers:\n  - name: istio-proxy\n    "
+        + line.replace("V", "(index .ObjectMeta.Annotations `v`)")
+        + "\n    end: x\n"
+    )
     pod = pod_of({"v": json.dumps(tree)})
     if text == "\x85" and "{{ toYaml" not in line:
         assert "breaks out" in refusal(template, pod), "YAML takes this for a line break: the tree would not come back"
         return
     proxy = proxy_of(template, pod)
     found = proxy["a"].get("z", proxy["a"])
-    assert {key: value for key, value in found.items() if key != "b"} == {key: value for key, value in tree.items()}
+    assert {key: value for key, value in found.items() if key != "b"} == tree
     assert proxy["end"] == "x"
 
 
@@ -307,7 +343,11 @@ spec:
     {{- end }}
     app: {{ .Spec.ServiceAccountName }}
 """
-    values = {"more": "ports: [{containerPort: 1}]\n    tty: true", "part": "stdin: true", "text": "a: {b: c},d: {e: f}"}
+    values = {
+        "more": "ports: [{containerPort: 1}]\n    tty: true",
+        "part": "stdin: true",
+        "text": "a: {b: c},d: {e: f}",
+    }
     config = load_config({"templates": {"sidecar": template}}, values=values)
     proxy = proxy_of(config, pod_of(serviceAccountName="web"))
     assert proxy["ports"] == [{"containerPort": 1}]
@@ -346,9 +386,18 @@ def test_every_way_of_a_pods_value_is_known(frame, expression):
 
 def test_an_error_shows_neither_long_values_nor_the_applications_environment():
     secret = "hunter2-very-secret"
-    container = {"name": "app", "env": [{"name": "PASSWORD", "value": f"{secret}\n    privileged: true"}], "args": [f"--token={secret}: *x"]}
+    container = {
+        "name": "app",
+        "env": [{"name": "PASSWORD", "value": f"{secret}\n    privileged: true"}],
+        "args": [f"--token={secret}: *x"],
+    }
     for expression in ("(index (index .Spec.Containers 0).Env 0).Value", "(index (index .Spec.Containers 0).Args 0)"):
-        for line in (f"a: {{{{ {expression} }}}}", f"{{{{ range {expression} }}}}{{{{ end }}}}", f"{{{{ fail {expression} }}}}", f"- {{{{ {expression} }}}}"):
+        for line in (
+            f"a: {{{{ {expression} }}}}",
+            f"{{{{ range {expression} }}}}{{{{ end }}}}",
+            f"{{{{ fail {expression} }}}}",
+            f"- {{{{ {expression} }}}}",
+        ):
             told = refusal(f"spec:\n  containers:\n  - name: istio-proxy\n    {line}\n", pod_of(containers=[container]))
             assert "hunter2" not in told, told
     told = refusal("a: {{ index .ObjectMeta.Annotations `k` }}", pod_of({"k": "x: {" + "y" * 500_000}))

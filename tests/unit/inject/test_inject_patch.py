@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.errors import ParseError
 from netinit.inject import apply_patch, json_patch
 
-KEYS = st.text(alphabet="~/01-a\u00e9\u2028 \n\"", max_size=4)
+KEYS = st.text(alphabet='~/01-a\u00e9\u2028 \n"', max_size=4)
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "~", "/", "~1", "x"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.just("name"), inner, max_size=4),
@@ -39,8 +39,30 @@ def test_tildes_and_slashes_are_written_as_rfc_6901_says(key, path):
 
 
 def test_the_pointers_of_rfc_6901_lead_where_it_says():
-    document = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, 'k"l': 6, " ": 7, "m~n": 8}
-    places = {"/foo/0": ("foo", 0), "/": "", "/a~1b": "a/b", "/c%d": "c%d", "/e^f": "e^f", "/g|h": "g|h", "/i\\j": "i\\j", '/k"l': 'k"l', "/ ": " ", "/m~0n": "m~n"}
+    document = {
+        "foo": ["bar", "baz"],
+        "": 0,
+        "a/b": 1,
+        "c%d": 2,
+        "e^f": 3,
+        "g|h": 4,
+        "i\\j": 5,
+        'k"l': 6,
+        " ": 7,
+        "m~n": 8,
+    }
+    places = {
+        "/foo/0": ("foo", 0),
+        "/": "",
+        "/a~1b": "a/b",
+        "/c%d": "c%d",
+        "/e^f": "e^f",
+        "/g|h": "g|h",
+        "/i\\j": "i\\j",
+        '/k"l': 'k"l',
+        "/ ": " ",
+        "/m~0n": "m~n",
+    }
     for path, place in places.items():
         changed = apply_patch(document, [{"op": "replace", "path": path, "value": "new"}])
         wanted = copy.deepcopy(document)
@@ -62,7 +84,9 @@ DOCUMENT = {"a": ["x", "y"], "m": {"k": "v"}, "s": "text", "~": 1}
 def test_a_path_that_leads_nowhere_is_an_error_and_changes_nothing(kind, path):
     before = copy.deepcopy(DOCUMENT)
     with pytest.raises(ParseError, match="there is no such place"):
-        apply_patch(DOCUMENT, [{"op": "remove", "path": "/m"} if path == "" else {"op": kind, "path": path, "value": 1}])
+        apply_patch(
+            DOCUMENT, [{"op": "remove", "path": "/m"} if path == "" else {"op": kind, "path": path, "value": 1}]
+        )
     assert before == DOCUMENT
 
 
