@@ -42,9 +42,9 @@ class Reading:
 
     def tree(self) -> Any:
         """The tree of the text. Raises Mismatch or ParseError."""
-        wanted = iter(self.wanted)
+        wanted, found, total = iter(self.wanted), self.events, len(self.events)
         for want in wanted:
-            event = self.event()
+            event = found[self.at] if self.at < total else self.event()
             if not want.tokens:
                 if signature_of(event) != want.signature:
                     refuse(event)
