@@ -42,7 +42,7 @@ prove: install ## the long proof: the simulator against the kernel, 7,000 connec
 	@NETINIT_CONNECTIONS=7000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
 
 fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
-	@for name in gotemplate inject; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+	@for name in gotemplate inject guard; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

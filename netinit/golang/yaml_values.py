@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-__all__ = ["to_yaml"]
+__all__ = ["pairs_of", "to_yaml"]
 
 _WORDS: Final = frozenset(
     [
@@ -99,7 +99,6 @@ _TO_ESCAPE_ASCII: Final = pattern(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 _LONGEST_KEY: Final = 128
 """Bytes of a key that may stand on one line with its value."""
 _DIGITS: Final = pattern(r"[0-9]+")
-_BEGUN: Final = pattern(r"[1-9][0-9]*\Z")
 _REFUSED: Final = pattern("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 """Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
 
@@ -112,7 +111,7 @@ def to_yaml(value: Any) -> str:
 
 def _write(value: Any, indent: str) -> Iterable[str]:
     """The node as it stands at the start of a line, its first line not indented."""
-    pairs = _pairs(value)
+    pairs = pairs_of(value)
     if pairs:
         lead = ""
         for key, item in pairs:
@@ -136,7 +135,7 @@ def _write(value: Any, indent: str) -> Iterable[str]:
 
 def _write_value(value: Any, indent: str) -> Iterable[str]:
     """The node behind the colon of its key."""
-    if _pairs(value):
+    if pairs_of(value):
         yield f"\n{indent}  "
         yield from _write(value, indent + "  ")
     elif isinstance(value, list | tuple) and value:
@@ -146,7 +145,8 @@ def _write_value(value: Any, indent: str) -> Iterable[str]:
         yield f" {_scalar(value, indent + '  ')}\n"
 
 
-def _pairs(value: Any) -> list[tuple[str, Any]]:
+def pairs_of(value: Any) -> list[tuple[str, Any]]:
+    """The keys and values that are written for a map or struct, in their order; none for anything else."""
     if isinstance(value, dict):
         found = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, Struct) and not value.nil:
@@ -159,7 +159,7 @@ def _pairs(value: Any) -> list[tuple[str, Any]]:
 def _compare(left: str, right: str) -> int:
     """The order of two different keys: runs of digits count as numbers, letters stand behind other characters."""
     shorter = min(len(left), len(right))
-    at = next((place for place in range(shorter) if left[place] != right[place]), shorter)
+    at = _common(left, right, shorter)
     if at == shorter:
         return len(left) - len(right)
     a, b = left[at], right[at]
@@ -170,13 +170,26 @@ def _compare(left: str, right: str) -> int:
     return _compare_numbers(left, right, at)
 
 
+def _common(left: str, right: str, limit: int) -> int:
+    """How many characters both begin with; halving compares long keys at the speed of slices."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 _order = functools.cmp_to_key(_compare)
 
 
 def _compare_numbers(left: str, right: str, at: int) -> int:
     one, other = _DIGITS.match(left, at), _DIGITS.match(right, at)
     digits, other_digits = one[0] if one else "", other[0] if other else ""
-    begun = _BEGUN.search(left, 0, at) if "0" in (left[at], right[at]) else None
+    before = left[:at]
+    begun = "0" in (left[at], right[at]) and before[len(before.rstrip("0123456789")) :].strip("0")
     prefix = "1" if begun else ""
     number, other_number = int(prefix + digits or "0"), int(prefix + other_digits or "0")
     if number != other_number:

@@ -9,7 +9,7 @@ before a patch item only when both were in the original in that order, else afte
 from __future__ import annotations
 
 from netinit.base.errors import InjectionError
-from netinit.golang.tree import Tree, clone
+from netinit.golang.tree import Tree, clone, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _merge_directed(original: Tree, patch: Tree) -> Tree:
     if directive == "delete":
         return {}
     if directive is not None:
-        raise InjectionError(f"{_DIRECTIVE}: {directive!r} is neither replace nor delete")
+        raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
     result = _reduced(original, patch)
     for key, value in patch.items():
         if key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER)):
@@ -162,7 +162,7 @@ def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], boo
         elif directive is None:
             wanted.append(item)
         else:
-            raise InjectionError(f"{field}: {_DIRECTIVE}: {directive!r} is neither replace nor delete")
+            raise InjectionError(f"{field}: {_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
     return wanted, gone, replacing
 
 

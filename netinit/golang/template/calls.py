@@ -73,11 +73,16 @@ def make_call(
     fail: Callable[[Exception], TemplateError],
     *,
     piped: bool,
+    cost: Callable[..., int] | None = None,
 ) -> Callable[[Run, Any], Any]:
     """The function that calls with these arguments; when `piped`, the last argument is evaluated before the others.
 
+    `cost` tells the steps that a call with such arguments takes.
+
     One and two arguments, and constants, which nearly every call has, get code of their own: it halves the time.
     """
+    if cost is not None:
+        return _call_many(call, arguments, fail, piped=piped, cost=cost)
     leading = list(itertools.takewhile(lambda argument: argument.constant, arguments))
     if leading:
         call = functools.partial(call, *(argument.value for argument in leading))
@@ -177,6 +182,7 @@ def _call_many(
     fail: Callable[[Exception], TemplateError],
     *,
     piped: bool,
+    cost: Callable[..., int] | None = None,
 ) -> Callable[[Run, Any], Any]:
     own = arguments[:-1] if piped else arguments
     plain = [(argument.expr, argument.python_type, argument.admit) for argument in own]
@@ -193,6 +199,8 @@ def _call_many(
         if final is not None:
             values.append(final.admit(last))
         try:
+            if cost is not None:
+                run.spend(cost(*values))
             result = call(*values)
             for value in values:
                 if type(value) is str and len(value) > LARGE:

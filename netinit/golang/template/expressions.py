@@ -326,7 +326,7 @@ def compile_call(
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
     elif called is builtins.equal and len(prepared) == 2:  # noqa: PLR2004 - no others to compare with
         called = builtins.equal_pair
-    return calls.make_call(called, prepared, fail, piped=bool(piped))
+    return calls.make_call(called, prepared, fail, piped=bool(piped), cost=function.cost)
 
 
 def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
