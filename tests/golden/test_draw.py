@@ -12,9 +12,7 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "tests" / "golden" / "draw" / "path.svg"
 
 
-def test_the_readmes_picture_is_what_its_command_draws(update_golden):
+def test_the_readmes_picture_is_what_its_command_draws(golden):
     (command,) = re.findall(r"^netinit (draw .*--format svg.*?) *(?:#.*|>.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
     done = subprocess.run([sys.executable, "-m", "netinit", *shlex.split(command)], capture_output=True, text=True, check=True)
-    if update_golden:
-        PICTURE.write_text(done.stdout)
-    assert PICTURE.read_text() == done.stdout, "run pytest tests/golden/test_draw.py --update-golden and look at the picture"
+    golden({PICTURE: done.stdout})
