@@ -13,7 +13,10 @@ from strategies import PORTS, USERS, made_options
 CARD, NEIGHBOUR = "eth0", "eth1"
 OWN = {4: ("10.77.0.2", "10.78.0.2"), 6: ("fd77::2", "fd78::2")}  # the pod's addresses on CARD and NEIGHBOUR
 LOOPBACK = {4: ("127.0.0.1", "127.0.0.2", "127.0.0.6"), 6: ("::1", "::6")}
-OUTSIDE = {4: ("198.51.100.7", "203.0.113.7", "203.0.113.200", "10.77.0.1"), 6: ("2001:db8::7", "2001:db8:1::8", "fd77::1")}
+OUTSIDE = {
+    4: ("198.51.100.7", "203.0.113.7", "203.0.113.200", "10.77.0.1"),
+    6: ("2001:db8::7", "2001:db8:1::8", "fd77::1"),
+}
 BEHIND = {4: "10.78.0.1", 6: "fd78::1"}  # a VM behind the pod, on NEIGHBOUR
 
 
@@ -45,8 +48,7 @@ def _made_connection(one_of) -> Connection:
 def made_policies(draw: st.DrawFn) -> Options:
     """Options whose ports, too, are not always the defaults."""
     options = draw(made_options(interfaces=(NEIGHBOUR,)))
-    changes: dict[str, object] = {}
-    for field, other in (("outbound_port", 15002), ("inbound_port", 15007), ("tunnel_port", 8080), ("loopback_cidr", "127.0.0.0/16")):
-        if draw(st.integers(0, 3)) == 0 and not (options.layout == "classic" and field in ("tunnel_port", "loopback_cidr")):
-            changes[field] = other
-    return options.replace(**changes)
+    others = {"outbound_port": 15002, "inbound_port": 15007}
+    if options.layout != "classic":
+        others |= {"tunnel_port": 8080, "loopback_cidr": "127.0.0.0/16"}
+    return options.replace(**{field: other for field, other in others.items() if draw(st.integers(0, 3)) == 0})

@@ -84,7 +84,11 @@ def _sent(options, one: Connection) -> str:
             return DIRECT
     elif options.owner_groups and one.gid not in options.owner_groups:
         return DIRECT
-    if one.port == DNS and _captures_dns(options) and (options.capture_all_dns or one.destination in options.dns_servers):
+    if (
+        one.port == DNS
+        and _captures_dns(options)
+        and (options.capture_all_dns or one.destination in options.dns_servers)
+    ):
         return captured(RESOLVER_PORT)
     if not tcp or _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs):
         return DIRECT
@@ -105,7 +109,9 @@ def _owner_that_decides(options, one: Connection) -> str:
     )
     if _captures_dns(options):
         with_itself = with_itself and one.protocol == "tcp" and one.port != DNS
-    owners = [("uid", uid, one.uid) for uid in options.proxy_uids] + [("gid", gid, one.gid) for gid in options.proxy_gids]
+    owners = [("uid", uid, one.uid) for uid in options.proxy_uids] + [
+        ("gid", gid, one.gid) for gid in options.proxy_gids
+    ]
     for kind, number, sender in owners:
         if sender == number:
             return kind
@@ -134,7 +140,9 @@ def _inbound(options, one: Connection) -> str:
         return DIRECT
     excluded = one.interface in options.exclude_interfaces
     if options.inbound_mode == "TPROXY" and not excluded and _port_is_captured(options, one.port):
-        return captured(options.inbound_port)  # before anything is asked of virtual machines and tunnels, as Istio has it
+        return captured(
+            options.inbound_port
+        )  # before anything is asked of virtual machines and tunnels, as Istio has it
     if one.interface in options.virtual_interfaces:  # what a VM behind the pod sends is outbound traffic
         return captured(options.outbound_port) if _is_included(options, one) else DIRECT
     if options.inbound_mode != "REDIRECT" or excluded or one.port == options.tunnel_port:
@@ -223,7 +231,9 @@ def _passthrough(one: Connection) -> str:
 
 def _in_any(address: str, networks) -> bool:
     host = ip_address(address)
-    return any(host in ip_network(str(network)) for network in networks if ip_network(str(network)).version == host.version)
+    return any(
+        host in ip_network(str(network)) for network in networks if ip_network(str(network)).version == host.version
+    )
 
 
 def _listed(networks):

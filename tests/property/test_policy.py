@@ -24,7 +24,9 @@ from core import (
 from policy import DIRECT, REFUSED, Connection, captured, expected_fate
 
 BATCH = 40
-OFTEN = settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+OFTEN = settings(
+    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def surroundings(made, family):
@@ -55,8 +57,12 @@ def simulated_fate(host, connection: Connection):
 
 
 def tell(options: Options, connection: Connection, wanted: str, found: str, path: list[str]) -> str:
-    words = [f"{name}={value}" for name, value in options.to_environ().items()] + [word or "''" for word in options.to_argv()]
-    return "\n".join([f"options: {' '.join(words)}", f"{connection}", f"policy:    {wanted}", f"simulator: {found}", *path])
+    words = [f"{name}={value}" for name, value in options.to_environ().items()] + [
+        word or "''" for word in options.to_argv()
+    ]
+    return "\n".join(
+        [f"options: {' '.join(words)}", f"{connection}", f"policy:    {wanted}", f"simulator: {found}", *path]
+    )
 
 
 def test_every_connection_ends_where_the_policy_says():
@@ -80,7 +86,9 @@ def test_every_connection_ends_where_the_policy_says():
     # What never came up was not compared.
     for layout, ports in (("current", (15001, 15006, 15053)), ("classic", (15001,))):
         for way in ("eth1", "lo"):
-            assert all(seen[f"{layout} {way} {captured(port)}"] for port in ports if (way, port) != ("eth1", 15053)), seen
+            assert all(seen[f"{layout} {way} {captured(port)}"] for port in ports if (way, port) != ("eth1", 15053)), (
+                seen
+            )
             assert seen[f"{layout} {way} {DIRECT}"], seen
     assert seen[f"classic eth0 {REFUSED}"], seen
     assert sum(seen.values()) > 5000, seen
