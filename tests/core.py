@@ -7,8 +7,11 @@ from netinit.render import render_restore
 from netinit.rules.layouts import plan
 from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.nft.writer import render_script
-from netinit.rules.packet import Surroundings
+from netinit.rules.ownership import gather, holds_others, owned_rules, spare_others, target_of
+from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.sets import render_preparation, use_sets
+from netinit.rules.xtables import parse_listing, write_plan, write_rule
+from netinit.rules.xtparse import parse_rule
 from netinit.simulate.engine import Host, simulate
 from netinit.simulate.packet import make_inbound, make_outbound, number_of
 from netinit.simulate.ruleset import load_plan
@@ -21,15 +24,25 @@ __all__ = [
     "Host",
     "Network",
     "Options",
+    "Packet",
     "Surroundings",
+    "gather",
+    "holds_others",
     "load_plan",
     "make_inbound",
     "make_outbound",
     "number_of",
+    "owned_rules",
+    "parse_listing",
+    "parse_rule",
     "plan",
     "render_preparation",
     "render_restore",
     "render_script",
     "simulate",
+    "spare_others",
+    "target_of",
     "use_sets",
+    "write_plan",
+    "write_rule",
 ]
