@@ -91,6 +91,13 @@ def test_delete_from_primitive_list_and_finalizers():
     }
 
 
+def test_two_patch_items_of_one_key_are_joined():
+    patch = {"env": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a", "valueFrom": {"x": 1}}]}
+    joined = [{"name": "a", "value": "1", "valueFrom": {"x": 1}}, {"name": "b"}]
+    assert merge({}, patch) == {"env": joined}
+    assert merge({"env": [{"name": "a", "old": 1}]}, patch) == {"env": [{**joined[0], "old": 1}, joined[1]]}
+
+
 def test_a_second_port_of_one_number_is_kept():
     tcp, udp = {"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}
     merged = merge({"ports": [tcp, udp]}, {"ports": [{"containerPort": 53, "name": "dns"}]})

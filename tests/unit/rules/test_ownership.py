@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from core import FAMILIES, IPV4, IPV6, Options, gather, holds_others, owned_rules, plan, spare_others, target_of, write_plan
+from core import (
+    FAMILIES,
+    IPV4,
+    IPV6,
+    Options,
+    gather,
+    holds_others,
+    owned_rules,
+    plan,
+    spare_others,
+    target_of,
+    write_plan,
+)
 from listings import listing_of, make_listing
 from strategies import made_options
 
@@ -58,7 +70,9 @@ def test_all_that_any_options_program_is_ours_whoever_asks(options):
 # --- jumps ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["-j ISTIO_OUTPUT", "-g ISTIO_OUTPUT", "-p tcp -j ISTIO_OUTPUT", "-p udp -m udp --dport 9 -j ISTIO_DROP"])
+@pytest.mark.parametrize(
+    "rule", ["-j ISTIO_OUTPUT", "-g ISTIO_OUTPUT", "-p tcp -j ISTIO_OUTPUT", "-p udp -m udp --dport 9 -j ISTIO_DROP"]
+)
 def test_a_jump_into_our_chains_is_ours_even_where_the_chain_is_gone(rule):
     assert ours(f"nat OUTPUT -j ACCEPT\nnat OUTPUT {rule}\nnat OUTPUT -j THEIRS\nnat THEIRS") == {"nat OUTPUT": [2]}
 
@@ -142,7 +156,9 @@ def test_a_virtual_interface_is_ours_where_a_redirection_names_it():
 
 
 def test_of_equal_returns_for_a_virtual_interface_the_first_is_ours():
-    assert ours(VIRTUAL.replace("\nnat ISTIO", "\nnat PREROUTING -i tap0 -j RETURN\nnat ISTIO")) == {"nat PREROUTING": [1, 2]}
+    assert ours(VIRTUAL.replace("\nnat ISTIO", "\nnat PREROUTING -i tap0 -j RETURN\nnat ISTIO")) == {
+        "nat PREROUTING": [1, 2]
+    }
 
 
 def test_a_virtual_interface_is_spared_in_nat_prerouting_alone():
@@ -156,7 +172,10 @@ def test_a_virtual_interface_is_spared_in_nat_prerouting_alone():
 def test_the_rules_for_marks_are_ours_where_our_chains_set_that_mark():
     assert ours(MARKED) == {"mangle PREROUTING": [1, 2], "mangle OUTPUT": [1, 2, 3, 4]}
     # The mark of the proxy's own connections is always the same one and needs no confirmation.
-    assert ours(MARKED.replace("-j MARK --set-xmark 0x539", "-j MARK --set-xmark 0x7")) == {"mangle PREROUTING": [1], "mangle OUTPUT": [2, 3]}
+    assert ours(MARKED.replace("-j MARK --set-xmark 0x539", "-j MARK --set-xmark 0x7")) == {
+        "mangle PREROUTING": [1],
+        "mangle OUTPUT": [2, 3],
+    }
 
 
 @pytest.mark.parametrize(
@@ -226,7 +245,10 @@ def test_what_the_plan_wants_twice_is_found_twice_and_what_is_known_is_not_claim
     text = "nat PREROUTING -i tap0 -j RETURN\nnat PREROUTING -i tap0 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
     assert ours(text, options) == {"nat PREROUTING": [1, 2], "nat OUTPUT": [1]}
     known = EXCLUDED.replace("nat PREROUTING -i eth1", "nat PREROUTING -i eth1 -j RETURN\nnat PREROUTING -i eth1")
-    assert ours(known, Options(exclude_interfaces=("eth1",), ipv6="on")) == {"nat PREROUTING": [2], "nat OUTPUT": [1, 2]}
+    assert ours(known, Options(exclude_interfaces=("eth1",), ipv6="on")) == {
+        "nat PREROUTING": [2],
+        "nat OUTPUT": [1, 2],
+    }
 
 
 # --- the refusal of IPv6 ----------------------------------------------------------------------------------------------
@@ -238,8 +260,8 @@ def test_the_three_rules_that_refuse_ipv6_are_ours_together():
     for line in REFUSAL.splitlines():
         assert ours("\n".join(other for other in REFUSAL.splitlines() if other != line), family=IPV6) == {}
     first, second, third = REFUSAL.splitlines()
-    assert ours("\n".join([first, third, second])) == {}
-    assert ours("\n".join([first, second, "filter INPUT -j ACCEPT", third])) == {}
+    assert ours(f"{first}\n{third}\n{second}") == {}
+    assert ours(f"{first}\n{second}\nfilter INPUT -j ACCEPT\n{third}") == {}
     assert ours(REFUSAL.replace("INPUT", "FORWARD"), family=IPV6) == {}
     assert ours(REFUSAL.replace("filter", "mangle"), family=IPV6) == {}
 
@@ -251,7 +273,9 @@ def test_of_two_such_runs_the_first_is_ours():
 # --- comments ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("comment", ["plain", '"two words"', '"a \\"quoted\\" -j DROP"', '"ends with a backslash \\\\"'])
+@pytest.mark.parametrize(
+    "comment", ["plain", '"two words"', '"a \\"quoted\\" -j DROP"', '"ends with a backslash \\\\"']
+)
 def test_comments_change_nothing_about_whose_a_rule_is(comment):
     text = EXCLUDED.replace("-o eth1 -j", f"-o eth1 -m comment --comment {comment} -j")
     assert ours(text) == ours(EXCLUDED)

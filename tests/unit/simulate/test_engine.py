@@ -118,6 +118,13 @@ def test_an_unknown_match_beside_one_that_does_not_hold_changes_nothing():
     assert trace.redirect_port == 1
 
 
+def test_a_no_behind_an_unknown_match_is_a_no():
+    trace = outbound(
+        "nat OUTPUT -m set --match-set banned dst -m owner --uid-owner 7 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    )
+    assert (trace.fate, trace.redirect_port) == (DELIVERED, 1)
+
+
 def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
     trace = outbound(
         'nat OUTPUT -m limit --limit 5/min -j LOG --log-prefix "a b"\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1'
@@ -196,6 +203,18 @@ def test_packets_that_belong_to_no_connection_pass_nat_by():
     assert inbound("raw PREROUTING -j CT --notrack\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1").redirect_port == 0
 
 
+def test_nat_is_not_asked_for_a_packet_that_another_connection_caused():
+    packet = make_inbound(POD, "9.9.9.9", "", 0, protocol="icmp").replace(state="RELATED")
+    trace = simulate(packet, rules("nat PREROUTING -j DNAT --to-destination 10.0.0.2"), POD)
+    assert (trace.last.state, trace.hits, trace.translated) == ("RELATED", (), False)
+
+
+def test_the_socket_that_tproxy_chose_gets_the_packet_whatever_redirect_says_later():
+    text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1"
+    trace = inbound(text, marks=[1337])
+    assert (trace.redirect_port, trace.transparent, end(trace)) == (15006, True, "10.0.0.2:1")
+
+
 def test_a_foreign_dnat_takes_the_connection_elsewhere():
     trace = outbound(
         "nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
@@ -223,6 +242,16 @@ def test_the_first_zone_counts():
     assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --zone 2").zone == 1
 
 
+def test_a_packet_that_is_tracked_already_changes_neither_its_zone_nor_its_state():
+    tracked = "\nfilter INPUT -m conntrack --ctstate NEW"
+    assert outbound("raw OUTPUT -j CT --zone 1\nraw PREROUTING -j CT --zone 2" + tracked, "10.0.0.2").zone == 1
+    assert outbound("raw PREROUTING -j CT --zone 2" + tracked, "10.0.0.2").zone == 0
+    looped = outbound("raw PREROUTING -j CT --notrack" + tracked, "10.0.0.2")
+    assert (looped.last.state, len(looped.hits)) == ("NEW", 2)
+    assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --notrack" + tracked, "10.0.0.2").last.state == "NEW"
+    assert outbound("raw OUTPUT -j CT --notrack\nraw OUTPUT -j CT --zone 1" + tracked, "10.0.0.2").last.state == "UNTRACKED"
+
+
 @pytest.mark.parametrize(
     ("flags", "state"), [(("SYN",), "NEW"), (("ACK",), "NEW"), (("SYN", "ACK"), "INVALID"), (("RST", "ACK"), "INVALID")]
 )
@@ -237,6 +266,12 @@ def test_a_nat_table_is_asked_only_where_something_makes_the_kernel_track_connec
 
 
 # --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
+
+
+def test_restoring_a_mark_without_a_connection_leaves_the_packet_s_own():
+    text = "mangle OUTPUT -j MARK --set-mark 5\nmangle OUTPUT -j CONNMARK --restore-mark"
+    assert outbound(f"raw OUTPUT -j CT --notrack\n{text}").last.mark == 5
+    assert outbound(text).last.mark == 0
 
 
 def test_tproxy_keeps_both_addresses_and_ends_the_table():
