@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from netinit.host.lab import Pod, find_obstacle
 
 ROOT = Path(__file__).parent.parent
+settings.register_profile("netinit", deadline=None)  # no test depends on the clock
+settings.load_profile("netinit")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
