@@ -84,7 +84,6 @@ RUN python3 -m pip install --no-compile --no-deps --no-build-isolation . \
  && chmod 755 /usr/lib/netinit/netinit/__main__.py \
  && find /usr/lib/netinit -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} + \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/netinit \
- && PYTHONPATH=/usr/lib/netinit python3 -P -m netinit.bundle \
  && PYTHONPATH=/usr/lib/netinit python3 -P -c "import sys, netinit; netinit.__version__ == '$VERSION' \
       or sys.exit('these sources are netinit ' + netinit.__version__ + '; the build was told VERSION=$VERSION')"
 

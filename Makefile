@@ -48,6 +48,18 @@ mutants: install ## change the core a condition at a time: does a test notice? (
 	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
 	@$(BIN)/mutmut results
 
+DOCS := $(VENV)/.installed-docs
+.PHONY: docs
+docs: $(DOCS) ## build the documentation into site/, strictly: links, anchors and names are checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > $(VENV)/docs.log 2>&1 \
+	  || { grep -v '^INFO' $(VENV)/docs.log; exit 1; }
+	@echo site/index.html
+
+$(DOCS): $(PACKAGE) pyproject.toml
+	@echo "installing what the documentation wants"
+	@$(PIP) install -e '.[docs]'
+	@touch $@
+
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
 # The image. ENGINE is podman or docker; IMAGE_FLAGS are further flags of its build.

@@ -1,31 +1,40 @@
 """netinit: the interception layer of a service mesh pod.
 
     options = netinit.Options(inbound_ports="*", outbound_cidrs="*", ipv6="on")
-    plan = netinit.plan(options)
+    plan = netinit.plan(options)  # pure data
+    print(netinit.render(plan))
+    netinit.apply(options)  # this process's network namespace
+    assert not netinit.verify(options).differences
 
-Options become a plan (pure data); a plan is rendered (`netinit.render`), applied (`netinit.apply`), compared
-(`netinit.verify`), simulated and explained (`netinit.simulate`). `netinit.inject` adds the init container to pods. The
-names below are imported when they are first asked for (PEP 562), so that starting the init container costs only what it
-uses.
+`netinit.simulate` tells what happens to a packet and why, `netinit.inject` adds the init container to pods. The names
+below are imported when they are first asked for (PEP 562), so that starting the init container costs only what it uses.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.errors import NetinitError
-    from netinit.options import Options
+    from netinit.base.errors import NetinitError
+    from netinit.options import Interception, Options
+    from netinit.pods.apply import apply, remove
+    from netinit.pods.verify import verify
     from netinit.rules.layouts import plan
     from netinit.rules.model import Plan
+    from netinit.rules.render import render
 
 __version__ = "0.1.0"
-__all__ = ["NetinitError", "Options", "Plan", "__version__", "plan"]
+__all__ = ["Interception", "NetinitError", "Options", "Plan", "__version__", "apply", "plan", "remove", "render", "verify"]
 
 _HOMES = {
-    "NetinitError": "netinit.errors",
+    "Interception": "netinit.options",
+    "NetinitError": "netinit.base.errors",
     "Options": "netinit.options",
     "Plan": "netinit.rules.model",
+    "apply": "netinit.pods.apply",
     "plan": "netinit.rules.layouts",
+    "remove": "netinit.pods.apply",
+    "render": "netinit.rules.render",
+    "verify": "netinit.pods.verify",
 }
 
 

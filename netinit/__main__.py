@@ -20,20 +20,6 @@ def main() -> NoReturn:
     start.main()
 
 
-def use_bundle(root: str) -> None:
-    """Lets the start's modules come from one file, where netinit.bundle has written it."""
-    import marshal
-
-    try:
-        with open(f"{root}/netinit/__pycache__/start.{sys.implementation.cache_tag}.bundle", "rb") as file:  # noqa: PTH123
-            code, stamps, modules = marshal.loads(file.read())  # noqa: S302 - trusted like the .pyc files beside it
-        space = {"__name__": "netinit.bundle"}
-        exec(code, space)  # noqa: S102
-    except (OSError, EOFError, ValueError, TypeError):  # none, or not of this version
-        return
-    space["install"](root, stamps, modules)  # type: ignore[operator]
-
-
 def _folder_of(path: str) -> str:
     """The folder of a file; of the file that it leads to where it is a symbolic link (named istio-iptables, say)."""
     folder = path.rpartition("/")[0] or "."
@@ -48,5 +34,4 @@ if __name__ == "__main__":
     if not __package__:  # started by its path: the package's parent is on no path, its own folder may be
         package = _folder_of(__file__)
         sys.path = [f"{package}/..", *[path for path in sys.path if path != package]]
-        use_bundle(f"{package}/..")
     main()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from netinit.host.lab import Pod, find_obstacle
+from netinit.lab import Pod, find_obstacle
 
 ROOT = Path(__file__).parent.parent
 settings.register_profile("netinit", deadline=None)  # no test depends on the clock

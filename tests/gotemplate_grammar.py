@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
-from netinit.inject.gotemplate.values import (
+from netinit.golang.template.values import (
     Enum,
     Function,
     FunctionError,

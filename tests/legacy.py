@@ -6,10 +6,10 @@ import contextlib
 import subprocess
 from pathlib import Path
 
-from netinit.host.lab import Namespace, drop_empty_tables
+from netinit.base.net import FAMILIES, IPV4
+from netinit.lab import Namespace, drop_empty_tables
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.network import FAMILIES, IPV4
 from programming import FOREIGN, SIDECAR, load
 
 LEGACY = "iptables-legacy"

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from netinit import apply as applying
-from netinit import verify as verifying
-from netinit.apply import Outcome
-from netinit.host.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
-from netinit.host.lab.processes import creating_as
+from netinit.base.net import FAMILIES, Family
+from netinit.kernel.forks import creating_as
+from netinit.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
-from netinit.rules.network import FAMILIES, Family
+from netinit.pods import apply as applying
+from netinit.pods import verify as verifying
+from netinit.pods.apply import Outcome
 
 ROOT = Path(__file__).parent.parent
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it

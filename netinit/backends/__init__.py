@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from netinit.backends.base import Backend
-from netinit.host import detect, run
+from netinit.base.net import FAMILIES, Family
+from netinit.kernel import detect, run
 from netinit.options import Options
-from netinit.rules.network import FAMILIES, Family
 
 NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
 

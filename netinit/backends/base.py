@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from netinit.records import Record
+from netinit.base.records import Record
 from netinit.rules.model import Plan
 
 TYPE_CHECKING = False

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 
 from netinit.backends.base import Change, State
+from netinit.backends.iptables import Seen, Side
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
-from netinit.backends.xtables import Seen, Side
-from netinit.errors import ApplyError, LockedError, NetinitError
-from netinit.host import detect, run
+from netinit.base.errors import ApplyError, LockedError, NetinitError
+from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
-from netinit.rules.model import OWNED_CHAINS, Plan
-from netinit.rules.sets import (
+from netinit.rules.iptables.sets import (
     AddressSet,
     Contents,
     compare_sets,
@@ -25,6 +24,7 @@ from netinit.rules.sets import (
     surplus,
     use_sets,
 )
+from netinit.rules.model import OWNED_CHAINS, Plan
 
 PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ipset, names of the sets that stay
 PROGRAM = "ipset"

@@ -15,9 +15,9 @@ from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
 
-from netinit.errors import ApplyError, BackendUnavailableError, ParseError
-from netinit.rules.network import IPV4, Family, Network
-from netinit.rules.xtparse import Word, normalise, split_words
+from netinit.base.errors import ApplyError, BackendUnavailableError, ParseError
+from netinit.base.net import IPV4, Family, Network
+from netinit.rules.iptables.parse import Word, normalise, split_words
 
 VIA_IN, VIA_OUT, FROM, TO, FRAGMENT, PROTOCOL = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40  # ip_tables.h: what is negated
 VERDICTS = ("", "ACCEPT", "DROP", "QUEUE", "RETURN")

@@ -12,13 +12,13 @@ from __future__ import annotations
 import fcntl
 import posix
 
-from netinit import errors
-from netinit.backends.xtables import XtablesBackend
-from netinit.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
-from netinit.host import detect
-from netinit.host.netns import attempts, describe_holders
+from netinit.backends.iptables import XtablesBackend
+from netinit.base import errors
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.net import Family
+from netinit.kernel import detect
+from netinit.kernel.namespaces import attempts, describe_holders
 from netinit.rules.model import TABLES
-from netinit.rules.network import Family
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

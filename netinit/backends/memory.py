@@ -7,12 +7,12 @@ both variants of iptables. Rules are kept as written, so they must come in the s
 
 from __future__ import annotations
 
-from netinit.backends.xtables import XtablesBackend
-from netinit.errors import ApplyError, NetinitError, ParseError
-from netinit.records import Record
+from netinit.backends.iptables import XtablesBackend
+from netinit.base.errors import ApplyError, NetinitError, ParseError
+from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.records import Record
+from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import FAMILIES, Family, Network
-from netinit.rules.xtparse import Word, split_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

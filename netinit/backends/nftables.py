@@ -10,13 +10,13 @@ from __future__ import annotations
 import posix
 
 from netinit.backends.base import Backend, Change, State
-from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.host import detect, run
-from netinit.host.run import Finished
-from netinit.records import Record
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
+from netinit.kernel import detect, run
+from netinit.kernel.run import Finished
 from netinit.rules.difference import MISSING, Difference
 from netinit.rules.model import Plan
-from netinit.rules.network import FAMILIES, Family
 from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 DIALECT = "nft"

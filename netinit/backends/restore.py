@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends.xtables import XtablesBackend
-from netinit.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
-from netinit.host import detect, run
-from netinit.host.netns import describe_holders
-from netinit.host.run import Finished
+from netinit.backends.iptables import XtablesBackend
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.net import IPV6, Family
+from netinit.kernel import detect, run
+from netinit.kernel.namespaces import describe_holders
+from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
-from netinit.rules.network import IPV6, Family
 
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody

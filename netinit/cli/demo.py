@@ -8,8 +8,8 @@ from typing import TextIO
 
 import click
 
-from netinit import demo
 from netinit.cli.flags import HELP_NAMES
+from netinit.lab import demo
 
 FAILED = 1
 MARKS = {demo.GOOD: "✔", demo.BAD: "✘"}

@@ -7,12 +7,12 @@ import sys
 
 import click
 
+from netinit.base.net import FAMILIES
 from netinit.cli.flags import FlagCommand, read_value
-from netinit.doctor.examination import Examination, examine
-from netinit.doctor.findings import ERROR, WARNING
 from netinit.options import Options
-from netinit.rules.network import FAMILIES
-from netinit.values import read_gid, read_uid
+from netinit.options.kinds import read_gid, read_uid
+from netinit.pods.doctor.examination import Examination, examine
+from netinit.pods.doctor.findings import ERROR, WARNING
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from netinit.base.errors import OptionError
+from netinit.base.logs import Log
+from netinit.base.net import IPV4, IPV6
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
-from netinit.errors import OptionError
-from netinit.logs import Log
+from netinit.draw import FORMATS, make_picture
 from netinit.options import Options
 from netinit.rules.model import TABLES
-from netinit.rules.network import IPV4, IPV6
-from netinit.simulate.draw import FORMATS, make_picture
 
 FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 

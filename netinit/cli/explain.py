@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from netinit.base.logs import Log
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import (
     DIRECTIONS,
@@ -18,11 +19,10 @@ from netinit.cli.question import (
     make_packet,
     question_options,
 )
-from netinit.logs import Log
 from netinit.options import Options
 from netinit.rules.packet import Packet
+from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.packet import text_of
 from netinit.simulate.trace import UNKNOWN, Step
 
 
@@ -126,8 +126,8 @@ def _line(answer: Explanation, step: Step, width: int) -> str:
 
 def describe_packet(packet: Packet) -> str:
     """The packet in one line."""
-    source = text_of(packet.family, packet.source, None)
-    target = text_of(packet.family, packet.destination, packet.destination_port)
+    source = spell_endpoint(packet.family, packet.source, None)
+    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
     mark = f", mark {packet.mark}" if packet.mark else ""
     if packet.in_interface:
         return f"{packet.protocol.upper()} from {source} to {target}, coming in through {packet.in_interface}{mark}"
@@ -156,7 +156,7 @@ def render_json(answer: Explanation, side: str, warnings: tuple[str, ...], *, ev
             "family": packet.family.name,
             "direction": "inbound" if packet.in_interface else "outbound",
             "protocol": packet.protocol,
-            "source": text_of(packet.family, packet.source, None),
+            "source": spell_endpoint(packet.family, packet.source, None),
             "destination": answer.original_destination,
             "interface": packet.in_interface,
             "uid": packet.uid,

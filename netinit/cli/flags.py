@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
-from netinit.argv import before_dashes, describe_strays, is_flag, take_flags
-from netinit.errors import OptionError
+from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Flag, Options
-from netinit.values import SWITCH, quote_value
+from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.options.kinds import SWITCH, quote_value
 
 Kind = TypeVar("Kind")
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -107,13 +107,13 @@ def _declare(flag: Flag) -> _FlagOption:
 
 def is_ours(flag: Flag) -> bool:
     """True for an option that istio-iptables does not have."""
-    return flag.long != "" and flag.environment[:1] != () and flag.environment[0].startswith("NETINIT_")
+    return flag.long != "" and flag.variables[:1] != () and flag.variables[0].startswith("NETINIT_")
 
 
 def spell(flag: Flag) -> str:
     """The spellings as help lists them: `-p, --envoy-port PORT`."""
     if not flag.long:
-        return flag.environment[0]
+        return flag.variables[0]
     short = f"-{flag.short}, " if flag.short else ""
     names = ", ".join([f"--{name}" for name in (flag.long, *flag.aliases)])
     return f"{short}{names}" if flag.kind is SWITCH else f"{short}{names} {flag.kind.metavar}"
@@ -122,14 +122,14 @@ def spell(flag: Flag) -> str:
 def explain(flag: Flag) -> str:
     """What the flag means, its default and its variables."""
     notes = [f"default: {default}"] if (default := spell_default(flag)) else []
-    if flag.long and flag.environment:
-        notes.append(f"env: {', '.join(flag.environment)}")
+    if flag.long and flag.variables:
+        notes.append(f"env: {', '.join(flag.variables)}")
     return f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
 
 
 def spell_default(flag: Flag) -> str:
     """The default as the flag would spell it; empty where it is empty, off or depends on other options."""
-    value = Options._defaults[flag.field]  # noqa: SLF001 - read only
+    value = flag.default
     if value is None or value in ((), False, "", 0):
         return ""
     return flag.kind.write(value)

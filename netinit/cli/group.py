@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from netinit import __version__
+from netinit.base.errors import OptionError
 from netinit.cli.flags import HELP_NAMES
-from netinit.errors import OptionError
 
 COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
     "apply": ("apply", "Program the rules into this network namespace, or the one that is named."),
@@ -21,8 +21,8 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "lint": ("lint", "Find options that contradict each other or have no effect."),
     "draw": ("draw", "Draw the way of packets through the chains."),
     "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
-    "inject": ("inject", "Add the init container and the proxy to the pods of manifests."),
-    "check-inject": ("check_inject", "Tell for each object whether it will be injected, and why."),
+    "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
+    "check-inject": ("inject.check", "Tell for each object whether it will be injected, and why."),
     "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
     "version": ("version", "Print the version."),
 }

@@ -29,7 +29,7 @@ def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """
     if pod:
-        from netinit.podfile import read_pod
+        from netinit.inject.podfile import read_pod
 
         options = read_pod(read_file(pod), pod).options
     if options.ipv6 == "auto":

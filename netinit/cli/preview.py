@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from netinit import render
-from netinit.errors import NamespaceError, OptionError
-from netinit.host.detect import settle
-from netinit.host.netns import enter, joined_user_namespace, leave, path_of
-from netinit.logs import Log
+from netinit.base.errors import NamespaceError, OptionError
+from netinit.base.logs import Log
+from netinit.kernel.detect import settle
+from netinit.kernel.namespaces import enter, joined_user_namespace, leave, path_of
 from netinit.options import AUTO, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.render import render
 
-FORMATS = ("restore", "commands", "json", "nft")
 FAMILY_CHOICES = ("both", "ipv4", "ipv6")
 
 
@@ -28,13 +27,9 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     families = tuple([one for one in wanted.families if family in ("both", one.name.lower())])
     if not families and wanted.families:
         log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
-    if form == "json":
-        return render.render_json(wanted, families)
-    if form == "commands":
-        return render.render_commands(wanted, families, comments=options.rule_comments)
-    if form == "nft":
-        return _render_nft(wanted, options, family)
-    return render.render_restore(wanted, families, comments=options.rule_comments)
+    if form == "nft" and family != "both":
+        raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
+    return render(wanted, form, families, comments=options.rule_comments)
 
 
 def decide(options: Options, log: Log) -> Plan:
@@ -57,11 +52,3 @@ def _look_into(path: str) -> int:
         return enter(path)
     except NamespaceError as error:
         raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None
-
-
-def _render_nft(wanted: Plan, options: Options, family: str) -> str:
-    if family != "both":
-        raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
-    from netinit.rules.nft.writer import render_script
-
-    return render_script(wanted, comments=options.rule_comments)

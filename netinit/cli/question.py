@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
+from netinit.base.errors import OptionError, ParseError
+from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.cli.flags import read_value
-from netinit.errors import OptionError, ParseError
 from netinit.options import Options
+from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
-from netinit.rules.network import FAMILIES, IPV4, Family
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.packet import SOMEBODY, family_of, make_inbound, make_outbound, number_of, parse_endpoint
+from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.values import quote_value, read_address, read_gid, read_interface, read_port, read_uid
 
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # stand for a pod's own where nobody said which
@@ -83,15 +83,15 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
     if live or options.pid or options.netns:
         if pod:
             raise OptionError("--pod: live rules are asked for with --pid, --netns or --live; give one of them")
-        from netinit.live import read_live
+        from netinit.pods.live import read_live
 
         found = read_live(options)
         return Ground(found.sides, found.surroundings, None, warnings=found.warnings)
     origins: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
-    addresses = tuple(read_value(address, read_address, "--pod-ip") for address in pod_ip)
+    addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)
     if pod:
-        from netinit.podfile import read_pod
+        from netinit.inject.podfile import read_pod
 
         facts = read_pod(read_file(pod), pod)
         options, origins, warnings = facts.options, facts.origins, (f"{facts.name}: {'; '.join(facts.notes)}",)
@@ -117,7 +117,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     """The first packet of the connection in question. OptionError says what is missing or wrong."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
-    source = read_value(question.source, read_address, "--from") if question.source else ""
+    source = read_value(question.source, parse_address, "--from") if question.source else ""
     port = port or (read_value(question.to_port, read_port, "--to-port") if question.to_port else 0)
     if not port:
         raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")

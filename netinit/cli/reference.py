@@ -1,79 +1,180 @@
-"""The option tables of the README: `python -m netinit.cli.reference README.md` renews them; alone it prints them."""
+"""The generated parts of README.md and docs/: `python -m netinit.cli.reference`, at the top of a checkout, renews them.
+
+A part stands between two comments. The first says what it is, the second is the same everywhere:
+
+    <!-- options -->                 the tables of all options
+    <!-- commands -->                each command: its help and its own options
+    <!-- output -->                  what the last command of the shell block above prints
+    <!-- output: mermaid -->         the same, in a block of that language
+    <!-- output, 1 line -->          the beginning of it
+    <!-- end -->
+"""
 
 from __future__ import annotations
 
-import sys
+import contextlib
+import inspect
+import io
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
-from netinit.cli.flags import is_ours, spell_default
+import click
+
+from netinit.cli import group
+from netinit.cli.flags import FlagCommand, is_ours, spell_default
 from netinit.options import FLAGS, Flag
-from netinit.values import SWITCH
+from netinit.options.kinds import SWITCH
 
-BEGIN = "<!-- begin: options, made by python -m netinit.cli.reference -->"
-END = "<!-- end: options -->"
-HEAD = ("flag", "environment", "default", "meaning")
-
-
-def render_tables() -> str:
-    """The tables between their markers, a line break at the end."""
-    parts = [
-        BEGIN,
-        "",
-        "The options of istio-iptables:",
-        "",
-        *_render_table([flag for flag in FLAGS if flag.long and not is_ours(flag)]),
-        "",
-        "Those of netinit:",
-        "",
-        *_render_table([flag for flag in FLAGS if is_ours(flag)]),
-        "",
-        "Environment variables without a flag:",
-        "",
-        *_render_table([flag for flag in FLAGS if not flag.long]),
-        "",
-        END,
-    ]
-    return "\n".join(parts) + "\n"
+RENEW = "python -m netinit.cli.reference"
+PART = re.compile(
+    r"^<!-- (?P<what>options|commands|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$.*?^<!-- end -->$",
+    re.DOTALL | re.MULTILINE,
+)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_MARKUP = str.maketrans({"|": "&#124;", "*": "\\*", "<": "&lt;", "_": "\\_"})
 
 
-def replace_tables(text: str) -> str:
-    """The text with its tables renewed. ValueError when the markers are not in it once each, in order."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END + "\n")
-    if not begin or not end or BEGIN in after or END in after:
-        raise ValueError("the markers of the option tables are not there once each")
-    return before + render_tables() + after
+def find_pages(root: Path) -> list[Path]:
+    """The pages that may hold generated parts."""
+    return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
 
 
-def _render_table(flags: list[Flag]) -> list[str]:
-    head = HEAD if flags[0].long else HEAD[1:]
-    lines = [_render_row(head), _render_row(["---"] * len(head))]
+def renew(text: str) -> str:
+    """The page with its generated parts as they must be now. ValueError where a command is missing or fails."""
+    return PART.sub(lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text)
+
+
+def remove_parts(text: str) -> str:
+    """The page without its generated parts: what people wrote."""
+    return PART.sub("", text)
+
+
+def _make(part: re.Match[str], before: str) -> str:
+    if part["what"] == "options":
+        return render_options()
+    if part["what"] == "commands":
+        return render_commands()
+    blocks = SHELL.findall(before)
+    if not blocks:
+        raise ValueError(f"<!-- {part['what']} -->: no shell block is above it")
+    lines = print_output(blocks[-1].splitlines()[-1]).splitlines()
+    shown = lines[: int(part["lines"])] if part["lines"] else lines
+    return "\n".join((f"```{part['language'] or 'text'}", *shown, "```\n"))
+
+
+def print_output(line: str) -> str:
+    """What a command line of netinit prints to stdout; its own environment is empty. ValueError where it fails."""
+    words = shlex.split(line, comments=True)
+    if words[:1] != ["netinit"]:
+        raise ValueError(f"{line!r} is not a command of netinit")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status = group.run("netinit", tuple(words[1:]), {}, alone=False)
+    if status:
+        raise ValueError(f"{line!r} ends with {status}")
+    return printed.getvalue()
+
+
+# ---- options ----------------------------------------------------------------------------------------------------------
+
+
+def render_options() -> str:
+    """A table for each group of options, with the name of the field that the library has for it."""
+    groups = {
+        "Options of istio-iptables": [flag for flag in FLAGS if flag.long and not is_ours(flag)],
+        "Options of netinit": [flag for flag in FLAGS if is_ours(flag)],
+        "Environment variables without a flag": [flag for flag in FLAGS if not flag.long],
+    }
+    return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
+
+
+def _render_flags(flags: list[Flag]) -> Iterator[str]:
+    columns = ("flag", "variable", "default", "field", "meaning")
+    yield from _render_head(columns if flags[0].long else columns[1:])
     for flag in flags:
-        names = ", ".join([f"`--{name}`" for name in (flag.long, *flag.aliases)])
-        value = "" if flag.kind is SWITCH else f" {_escape(flag.kind.metavar)}"
-        short = f"`-{flag.short}`, " if flag.short else ""
-        variables = ", ".join([f"`{name}`" for name in flag.environment])
+        variables = "<br>".join([f"`{name}`" for name in flag.variables])
         default = f"`{spell_default(flag)}`" if spell_default(flag) else ""
-        cells = (f"{short}{names}{value}", variables, default, _escape(flag.help))
-        lines.append(_render_row(cells if flag.long else cells[1:]))
-    return lines
+        cells = (_spell(flag), variables, default, f"`{flag.field}`", flag.help.translate(_MARKUP))
+        yield _render_row(cells if flag.long else cells[1:])
 
 
-def _render_row(cells: tuple[str, ...] | list[str]) -> str:
+def _spell(flag: Flag) -> str:
+    names = [f"`-{flag.short}`"] * bool(flag.short) + [f"`--{name}`" for name in (flag.long, *flag.aliases)]
+    return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
+
+
+# ---- commands ---------------------------------------------------------------------------------------------------------
+
+
+def render_commands() -> str:
+    """A section for each command: what its help says, its usage and its own options."""
+    context = click.Context(group.root, info_name="netinit")
+    parts = []
+    for name in group.root.list_commands(context):
+        command = group.root.get_command(context, name)
+        if command is None:
+            raise ValueError(f"the group lists {name!r} and does not have it")
+        parts += [f"## netinit {name}", "", *_render_command(command, click.Context(command, context, info_name=name))]
+    return "\n".join(parts)
+
+
+def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:
+    aliases = [f"`netinit {alias}`" for alias, name in group.ALIASES.items() if name == command.name]
+    yield from _render_help(command.help or "")
+    if aliases:
+        yield from (f"Also called {', '.join(aliases)}.", "")
+    yield from ("```text", " ".join([context.command_path, *command.collect_usage_pieces(context)]), "```", "")
+    rows = [_render_parameter(param, context) for param in command.params if not _is_elsewhere(command, param)]
+    if rows:
+        yield from (*_render_head(("option", "meaning")), *rows, "")
+    if isinstance(command, FlagCommand):
+        yield from ("It takes [all options of the rules](options.md) as well.", "")
+
+
+def _render_help(text: str) -> Iterator[str]:
+    """The paragraphs of a help text; those that are indented, or that click must not wrap, are shell lines."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        shell = paragraph.startswith((" ", "\b"))
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip("\b ")]
+        yield from ("```sh", *lines, "```", "") if shell else (" ".join(lines).replace("*", "\\*"), "")
+
+
+def _render_parameter(param: click.Parameter, context: click.Context) -> str:
+    spelled, meaning = param.get_help_record(context) or ("", "")
+    code = f"<code>{spelled.translate(_MARKUP)}</code>" if "|" in spelled else f"`{spelled}`"  # a | would end the cell
+    return _render_row((code, meaning.translate(_MARKUP)))
+
+
+def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
+    """True for what the usage line shows already, and for options of the rules, which have a page of their own."""
+    if isinstance(param, click.Argument):
+        return True
+    return isinstance(command, FlagCommand) and any(f"--{flag.long}" in param.opts for flag in FLAGS if flag.long)
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _render_head(columns: tuple[str, ...]) -> tuple[str, str]:
+    return _render_row(columns), _render_row(("---",) * len(columns))
+
+
+def _render_row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
-
-
-def main(paths: list[str]) -> None:
-    """Renews the tables of each file, or prints them where none is named."""
-    for path in map(Path, paths):
-        path.write_text(replace_tables(path.read_text("utf-8")), "utf-8")
-    if not paths:
-        sys.stdout.write(render_tables())
+def main(root: Path) -> list[Path]:
+    """Renews the pages of the checkout at `root`, which is also where their commands run; those that changed."""
+    changed = []
+    for page in find_pages(root):
+        text = page.read_text("utf-8")
+        renewed = renew(text)
+        if renewed != text:
+            page.write_text(renewed, "utf-8")
+            changed.append(page)
+    return changed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path())

@@ -11,10 +11,10 @@ import gc
 import posix
 import sys
 
-from netinit.errors import BackendUnavailableError, NetinitError, OptionError
-from netinit.logs import Log, write_termination_log
-from netinit.records import Record
-from netinit.values import TRUE_WORDS
+from netinit.base.errors import BackendUnavailableError, NetinitError, OptionError
+from netinit.base.logs import Log, write_termination_log
+from netinit.base.records import Record
+from netinit.options.kinds import TRUE_WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def apply(options: Options) -> int:
 
         sys.stdout.write(preview(options, log))
         return 0
-    from netinit.apply import main as do
+    from netinit.pods.apply import main as do
 
     return do(options, log)
 
@@ -109,8 +109,8 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if any(name in environ for name in COMPLETION_VARIABLES):
         return _ask_click(call, environ, None)
     if call.apply:
-        from netinit.argv import parse_flags
         from netinit.options import Options
+        from netinit.options.argv import parse_flags
 
         try:
             texts = parse_flags(call.words)
@@ -120,9 +120,9 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
-        from netinit.cli import inject_flags
+        from netinit.cli.inject import flags
 
-        values = inject_flags.read(call.words[1:], environ)
+        values = flags.read(call.words[1:], environ)
         if values is not None:
             return _inject(values)
     return _ask_click(call, environ, None)
@@ -130,7 +130,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
 
 def _inject(values: dict[str, Any]) -> int:
     _prepare_for_more()
-    from netinit.cli import inject_run
+    from netinit.cli.inject import run as inject_run
 
     return inject_run.run(values)
 
@@ -170,7 +170,7 @@ class _InstalledPackages:
 
 def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
     """Tells the error that is being handled: as an event in the init container, else as plain lines."""
-    from netinit.argv import take_flags
+    from netinit.options.argv import take_flags
 
     texts = take_flags(call.words).texts
     if call.apply:
@@ -191,7 +191,7 @@ def _diagnose(error: NetinitError) -> str:
     if not isinstance(error, BackendUnavailableError):
         return ""
     try:
-        from netinit.doctor import summarise
+        from netinit.pods.doctor import summarise
 
         said = summarise(error)
     except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told

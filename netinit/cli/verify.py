@@ -7,17 +7,17 @@ import sys
 
 import click
 
+from netinit.base.errors import BackendUnavailableError, DriftError, ValidationFailedError
+from netinit.base.logs import Log
 from netinit.cli.flags import FlagCommand
-from netinit.errors import BackendUnavailableError, DriftError, ValidationFailedError
-from netinit.logs import Log
 from netinit.options import Options
-from netinit.probing import Report as Probes
-from netinit.probing import probe
-from netinit.probing.matrix import INBOUND
-from netinit.render import hash_plan
-from netinit.rules.xtables import write_plan
-from netinit.verify import Report
-from netinit.verify import verify as compare
+from netinit.pods.probe import Report as Probes
+from netinit.pods.probe import probe
+from netinit.pods.probe.matrix import INBOUND
+from netinit.pods.verify import Report
+from netinit.pods.verify import verify as compare
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0
 MARKS = {True: "✔", False: "✘", None: "?"}

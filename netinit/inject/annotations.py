@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from netinit.errors import InjectionError, ParseError
-from netinit.inject import goyaml
-from netinit.inject.tree import mapping
-from netinit.patterns import pattern
+from netinit.base.errors import InjectionError, ParseError
+from netinit.base.patterns import pattern
+from netinit.golang import goyaml
+from netinit.golang.tree import mapping
 
 __all__ = [
     "CHECKS",

@@ -7,14 +7,14 @@ comma of `-b 80,`, which is a string and which the init container reads as Istio
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import LEGACY, Status
-from netinit.inject.tree import Tree, mapping, sequence, string, strings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from netinit.errors import ConfigError, ParseError, TemplateError
-from netinit.inject import goyaml
+from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.records import Record
+from netinit.golang import goyaml
+from netinit.golang.template import Template
+from netinit.golang.tree import Tree, mapping, string, strings
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
-from netinit.inject.gotemplate import Template
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
-from netinit.inject.tree import Tree, mapping, string, strings
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

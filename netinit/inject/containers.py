@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from netinit.errors import InjectionError
-from netinit.inject import gojson
+from netinit.base.errors import InjectionError
+from netinit.golang import json_text
+from netinit.golang.tree import Tree, clone, mapping, sequence, string
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-from netinit.inject.tree import Tree, clone, mapping, sequence, string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Overrides:
 
     def text(self) -> str:
         """The annotation's value."""
-        return gojson.encode({key: items for key, items in self.saved.items() if items})
+        return json_text.encode({key: items for key, items in self.saved.items() if items})
 
     def reinsert(self, spec: Tree) -> None:
         """Add the saved containers that the spec lacks."""
@@ -159,7 +159,7 @@ class Overrides:
                     fresh = fresh or (match is not None and name not in listed)
                 if match is None:
                     continue
-                overlay = gojson.ordered_container(match)
+                overlay = json_text.ordered_container(match)
                 if overlay.get("image") == AUTO_IMAGE:
                     del overlay["image"]
                 found[key].append(overlay)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from netinit.base.records import Record
+from netinit.golang.tree import Tree, mapping, strings
 from netinit.inject.selectors import Selector
-from netinit.inject.tree import Tree, mapping, strings
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.tree import Tree
 
 __all__ = ["default_config"]
 

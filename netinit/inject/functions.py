@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from netinit.base.patterns import pattern
+from netinit.golang.template import Struct
+from netinit.golang.tree import mapping, sequence
+from netinit.inject import istio_functions
 from netinit.inject.containers import PROXY
-from netinit.inject.gotemplate import Struct, istio
-from netinit.inject.tree import mapping, sequence
-from netinit.patterns import pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,6 @@ def _encoded(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
 
 
-FUNCTIONS = istio.functions(otel_resource_attributes=otel_resource_attributes)
-CLASSIC_FUNCTIONS = istio.functions(include_udp=True)
+FUNCTIONS = istio_functions.functions(otel_resource_attributes=otel_resource_attributes)
+CLASSIC_FUNCTIONS = istio_functions.functions(include_udp=True)
 """includeInboundPorts of 1.1 names UDP ports too."""

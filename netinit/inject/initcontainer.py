@@ -5,8 +5,8 @@ from __future__ import annotations
 import os.path
 from typing import Any
 
+from netinit.golang.tree import Tree, clone, sequence, string
 from netinit.inject.containers import INIT, named
-from netinit.inject.tree import Tree, clone, sequence, string
 from netinit.options import Options
 
 __all__ = ["init_container", "options_of"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from netinit.errors import ParseError
-from netinit.inject import goyaml
+from netinit.base.errors import ParseError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
-from netinit.inject.tree import Tree, clone, mapping, string
-from netinit.patterns import pattern
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ before a patch item only when both were in the original in that order, else afte
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
-from netinit.inject.tree import Tree, clone
+from netinit.base.errors import InjectionError
+from netinit.golang.tree import Tree, clone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.errors import ConfigError, InjectionError, ParseError
-from netinit.inject import goyaml
-from netinit.inject.tree import Tree, clone, mapping, string
-from netinit.patterns import pattern
-from netinit.records import Record
+from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, clone, mapping, string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.errors import InjectionError
-from netinit.patterns import pattern
+from netinit.base.errors import InjectionError
+from netinit.base.patterns import pattern
 
 __all__ = ["proxy_ids"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from netinit.inject.tree import Tree, mapping, sequence, string, strings
-from netinit.patterns import pattern
-from netinit.records import Record
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
 
 __all__ = ["Owner"]
 

@@ -7,8 +7,8 @@ labels last.
 
 from __future__ import annotations
 
-from netinit.errors import ParseError
-from netinit.inject.tree import Tree, clone
+from netinit.base.errors import ParseError
+from netinit.golang.tree import Tree, clone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
+from netinit.base.records import Record
+from netinit.golang.tree import Tree, clone, mapping, sequence, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
@@ -41,8 +43,6 @@ from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
-from netinit.inject.tree import Tree, clone, mapping, sequence, string, strings
-from netinit.records import Record
 
 __all__ = ["Namespace", "Settings", "inject_pod", "select_templates"]
 

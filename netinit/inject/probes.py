@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 
-from netinit.inject import gojson
+from netinit.golang import json_text
+from netinit.golang.tree import Tree, clone, mapping, sequence
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
-from netinit.inject.tree import Tree, clone, mapping, sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
         action = {"service": None, **action}
         entry: Tree = {"grpc": {"port": action.get("port"), "service": action["service"]}}
     else:
-        entry = gojson.ordered_handler({kind: action})
+        entry = json_text.ordered_handler({kind: action})
     if probe.get("timeoutSeconds"):
         entry["timeoutSeconds"] = probe["timeoutSeconds"]
     return entry
@@ -113,7 +113,7 @@ def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
             saved = saved | mapping(json.loads(before.get("value") or "{}"))
         except (ValueError, RecursionError, TypeError):
             before["value"] = ""
-        before["value"] = gojson.encode(dict(sorted(saved.items())))
+        before["value"] = json_text.encode(dict(sorted(saved.items())))
     else:
-        variables.append({"name": ENVIRONMENT, "value": gojson.encode(dict(sorted(saved.items())))})
+        variables.append({"name": ENVIRONMENT, "value": json_text.encode(dict(sorted(saved.items())))})
     proxy["env"] = variables

@@ -7,12 +7,12 @@ spellings and all of them count.
 
 from __future__ import annotations
 
-from netinit.errors import InjectionError
-from netinit.inject import gojson
+from netinit.base.errors import InjectionError
+from netinit.base.patterns import pattern
+from netinit.golang import json_text
+from netinit.golang.tree import Tree, sequence, string
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
-from netinit.inject.tree import Tree, sequence, string
-from netinit.patterns import pattern
 
 __all__ = ["clear_ours", "merge_metrics"]
 
@@ -67,7 +67,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
         )
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
-        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": gojson.encode(before)}]
+        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": json_text.encode(before)}]
     for key in (key for group in keys.values() for key in group):
         del annotations[key]
     annotations["prometheus.io/port"] = str(status_port)

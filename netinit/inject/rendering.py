@@ -12,18 +12,19 @@ import functools
 import json
 from collections.abc import Callable, Iterator
 
-from netinit.errors import InjectionError, ParseError, TemplateError
-from netinit.inject import goyaml, images
+from netinit.base.errors import InjectionError, ParseError, TemplateError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.golang import goyaml
+from netinit.golang.template import Struct
+from netinit.golang.tree import Tree, clone, mapping, strings
+from netinit.inject import images
 from netinit.inject.annotations import CHECKS, JSON_VALUED, PROXY_CONFIG, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
-from netinit.inject.gotemplate import Struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
-from netinit.inject.tree import Tree, clone, mapping, strings
-from netinit.patterns import pattern
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.errors import ConfigError
-from netinit.inject.tree import string
-from netinit.records import Record
+from netinit.base.errors import ConfigError
+from netinit.base.records import Record
+from netinit.golang.tree import string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from netinit.errors import ConfigError, InjectionError, ParseError
-from netinit.inject import goyaml
+from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.patterns import pattern
+from netinit.base.records import Record
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, Step, decide_manually
 from netinit.inject.manifests import Document, Workload, replaced, split, workloads
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
-from netinit.inject.tree import Tree
-from netinit.patterns import pattern
-from netinit.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netinit.errors import InjectionError, OptionError
+from netinit.base.errors import InjectionError, OptionError
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, security
 from netinit.inject.decision import INJECT, Decision, Step, decide
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod
-from netinit.inject.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.errors import ConfigError
+from netinit.base.errors import ConfigError
+from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
-from netinit.inject.tree import Tree, mapping, sequence, string
 
 __all__ = ["DEFAULT_REVISION", "Webhook", "current_webhooks", "early_webhook", "firing", "parse_webhooks"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
 

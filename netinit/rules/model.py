@@ -6,9 +6,9 @@ lists in the plan: iptables gets one rule an element, nft a set.
 
 from __future__ import annotations
 
-from netinit.records import Record
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
 from netinit.rules.matches import Match
-from netinit.rules.network import FAMILIES, Family
 from netinit.rules.targets import Target
 
 NAT = "nat"

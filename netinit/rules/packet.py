@@ -5,8 +5,8 @@ A match answers with a truth: True, False, or None where it cannot be known. Non
 
 from __future__ import annotations
 
-from netinit.records import Record
-from netinit.rules.network import Family, Network
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
 
 LOOPBACK_DEVICE = "lo"
 

@@ -1,16 +1,65 @@
-"""One class per target: what iptables calls it, and what it does in words.
+"""One class per target: what iptables and nft call it, what it does to a packet, and the same in words.
 
-Sections are those of iptables-extensions(8). `ends` tells whether a packet's way through the table ends here.
+Sections are those of iptables-extensions(8).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.records import Record
-from netinit.rules.network import Family
+from netinit.base.net import FULL_MASK, Family
+from netinit.base.records import Record
 
-FULL_MASK = "0xffffffff"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, Protocol
+
+    Verdict = Literal["go on", "back", "accepted", "ended"]
+
+    class Traversal(Protocol):
+        """What a target can do to a packet under way; the simulator is one. Each answers with how it goes on."""
+
+        def drop(self) -> Verdict:
+            """It vanishes."""
+
+        def refuse(self) -> Verdict:
+            """Its sender is told that it was refused."""
+
+        def call(self, chain: str) -> Verdict:
+            """It goes through another chain."""
+
+        def redirect(self, port: int) -> Verdict:
+            """Its connection goes to a port of this host."""
+
+        def hand_over(self, port: int, mark: int) -> Verdict:
+            """A transparent socket gets it, and it has a mark."""
+
+        def send_to(self, address: str, port: int) -> Verdict:
+            """Its connection goes elsewhere; empty and 0 leave as they are."""
+
+        def replace_source(self) -> Verdict:
+            """Its source becomes what only the kernel knows."""
+
+        def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+            """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+
+        def save_mark(self) -> Verdict:
+            """Its connection gets its mark."""
+
+        def restore_mark(self) -> Verdict:
+            """It gets its connection's mark."""
+
+        def track(self, zone: int | None) -> Verdict:
+            """Its connection is tracked in a zone; None: not at all."""
+
+        def give_up(self) -> Verdict:
+            """Nobody knows what becomes of it."""
+
+
+GO_ON: Verdict = "go on"  # with the next rule
+BACK: Verdict = "back"  # with the chain that called this one
+ACCEPTED: Verdict = "accepted"  # with the next table
+ENDED: Verdict = "ended"  # nowhere
 
 
 class Target(Record):
@@ -25,18 +74,35 @@ class Target(Record):
         """The target as nft lists it; several where it takes that many rules, each with all the matches."""
 
     @abstractmethod
+    def act(self, packet: Traversal) -> Verdict:
+        """Does to the packet what the kernel does, and says how it goes on."""
+
+    @abstractmethod
     def describe(self) -> str:
         """The target in words, to stand after "then"."""
+
+    @property
+    def tracks(self) -> bool:
+        """Whether a rule with it makes the kernel track connections."""
+        return False
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether the packet is the same afterwards and goes on: then it need not be known whether the rule holds."""
+        return False
 
 
 class Accept(Target):
     """Ends the table: the packet goes on unchanged."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002 - spelled alike in both families
+    def xt(self, family: Family) -> str:
         return "ACCEPT"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return ("accept",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return ACCEPTED
 
     def describe(self) -> str:
         return "accept it"
@@ -45,55 +111,76 @@ class Accept(Target):
 class Drop(Target):
     """The packet vanishes."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
+    def xt(self, family: Family) -> str:
         return "DROP"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return ("drop",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.drop()
 
     def describe(self) -> str:
         return "drop it"
 
 
 class Reject(Target):
-    """The packet is refused with an ICMP message (section REJECT)."""
+    """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
+
+    message: str = ""  # in iptables' words, where it is not that
 
     def xt(self, family: Family) -> str:
-        return f"REJECT --reject-with {'icmp-port-unreachable' if family.version == 4 else 'icmp6-port-unreachable'}"  # noqa: PLR2004
+        usual = "icmp-port-unreachable" if family.version == 4 else "icmp6-port-unreachable"  # noqa: PLR2004
+        return f"REJECT --reject-with {self.message or usual}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"reject with {'icmp' if family.version == 4 else 'icmpv6'} type port-unreachable",)  # noqa: PLR2004
+        if self.message == "tcp-reset":
+            return ("reject with tcp reset",)
+        kind, _, name = self.message.partition("-")
+        usual = "icmp" if family.version == 4 else "icmpv6"  # noqa: PLR2004
+        return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.refuse()
 
     def describe(self) -> str:
-        return "refuse it"
+        return f"refuse it with {self.message}" if self.message else "refuse it"
 
 
 class Return(Target):
     """Back to the calling chain; in a built-in chain the policy decides."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
+    def xt(self, family: Family) -> str:
         return "RETURN"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return ("return",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return BACK
 
     def describe(self) -> str:
         return "return to the calling chain"
 
 
 class Jump(Target):
-    """On to another chain; it comes back if that one does not decide."""
+    """On to another chain. It comes back if that one does not decide; after a `goto` to the caller of this chain (`-g`)."""
 
     chain: str
+    goto: bool = False
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
-        return self.chain
+    def xt(self, family: Family) -> str:
+        return f"-g {self.chain}" if self.goto else self.chain
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"jump {self.chain.lower().replace('_', '-')}",)
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"{'goto' if self.goto else 'jump'} {self.chain.lower().replace('_', '-')}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        verdict = packet.call(self.chain)
+        return BACK if self.goto and verdict == GO_ON else verdict
 
     def describe(self) -> str:
-        return f"go through chain {self.chain}"
+        return f"go {'over to' if self.goto else 'through'} chain {self.chain}"
 
 
 class Redirect(Target):
@@ -101,14 +188,21 @@ class Redirect(Target):
 
     port: int
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
+    def xt(self, family: Family) -> str:
         return f"REDIRECT --to-ports {self.port}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return (f"redirect to :{self.port}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.redirect(self.port)
 
     def describe(self) -> str:
         return f"redirect it to port {self.port}"
+
+    @property
+    def tracks(self) -> bool:
+        return True
 
 
 class Tproxy(Target):
@@ -118,55 +212,88 @@ class Tproxy(Target):
     mark: int
 
     def xt(self, family: Family) -> str:
-        return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK}"
+        return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
         return (f"tproxy {family.nft} to :{self.port} meta mark set {self.mark:#010x} accept", "drop")
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.hand_over(self.port, self.mark)
 
     def describe(self) -> str:
         return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
 
 
 class SetMark(Target):
-    """The packet's mark is set (section MARK)."""
+    """The packet's or its connection's mark is set (sections MARK, CONNMARK).
+
+    With a mask only its bits are cleared, then `value` is xored in.
+    """
 
     value: int
+    mask: int = FULL_MASK
+    connection: bool = False
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
-        return f"MARK --set-xmark {self.value:#x}/{FULL_MASK}"
+    def xt(self, family: Family) -> str:
+        return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"meta mark set {self.value:#010x}",)
+    def nft(self, family: Family) -> tuple[str, ...]:
+        whose = "ct" if self.connection else "meta"
+        old = "" if self.mask == FULL_MASK else f"{whose} mark & {FULL_MASK & ~self.mask:#010x} ^ "
+        return (f"{whose} mark set {old}{self.value:#010x}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.set_mark(self.value, self.mask, connection=self.connection)
 
     def describe(self) -> str:
-        return f"mark it {self.value}"
+        if self.mask == FULL_MASK and not self.connection:
+            return f"mark it {self.value}"
+        return f"change {'its connection' if self.connection else 'it'}'s mark ({self.value:#x} under the mask {self.mask:#x})"
+
+    @property
+    def tracks(self) -> bool:
+        return self.connection
 
 
 class SaveMark(Target):
     """The packet's mark is copied to its connection (section CONNMARK)."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
-        return f"CONNMARK --save-mark --nfmask {FULL_MASK} --ctmask {FULL_MASK}"
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return ("ct mark set meta mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.save_mark()
 
     def describe(self) -> str:
         return "copy its mark to the connection"
+
+    @property
+    def tracks(self) -> bool:
+        return True
 
 
 class RestoreMark(Target):
     """The connection's mark is copied to the packet (section CONNMARK)."""
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
-        return f"CONNMARK --restore-mark --nfmask {FULL_MASK} --ctmask {FULL_MASK}"
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return ("meta mark set ct mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.restore_mark()
 
     def describe(self) -> str:
         return "copy the connection's mark to it"
+
+    @property
+    def tracks(self) -> bool:
+        return True
 
 
 class TrackZone(Target):
@@ -174,26 +301,115 @@ class TrackZone(Target):
 
     zone: int
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
+    def xt(self, family: Family) -> str:
         return f"CT --zone {self.zone}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return (f"ct zone set {self.zone}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(self.zone)
 
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
 
+    @property
+    def tracks(self) -> bool:
+        return True
 
-class UnknownTarget(Target):
-    """A target that this project does not know, as listed."""
+
+class _AsWritten(Target):
+    """A target of foreign rules that is kept as it was written; it has no other spelling."""
 
     text: str
 
-    def xt(self, family: Family) -> str:  # noqa: ARG002
+    def xt(self, family: Family) -> str:
         return self.text
 
-    def nft(self, family: Family) -> tuple[str, ...]:  # noqa: ARG002
+    def nft(self, family: Family) -> tuple[str, ...]:
         return (self.text,)
+
+
+class Observe(_AsWritten):
+    """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        return f"do `{self.text}` and go on" if self.text else "count it and go on"
+
+    @property
+    def only_observes(self) -> bool:
+        return True
+
+
+class SourceNat(_AsWritten):
+    """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.replace_source()
+
+    def describe(self) -> str:
+        return f"replace its source address (`{self.text}`)"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class DestinationNat(Target):
+    """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
+
+    address: str
+    port: int
+
+    def xt(self, family: Family) -> str:
+        return f"DNAT --to-destination {self._spell()}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"dnat to {self._spell()}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.send_to(self.address, self.port)
+
+    def describe(self) -> str:
+        return f"send it to {self._spell()} instead"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+    def _spell(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
+        return f"{address}{f':{self.port}' if self.port else ''}"
+
+
+class Untrack(Target):
+    """The packet belongs to no tracked connection (section CT)."""
+
+    def xt(self, family: Family) -> str:
+        return "CT --notrack"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("notrack",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(None)
+
+    def describe(self) -> str:
+        return "leave its connection untracked, out of reach of NAT"
+
+
+class UnknownTarget(_AsWritten):
+    """A target that this project does not know, as listed."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.give_up()
 
     def describe(self) -> str:
         return f"do `{self.text}` (not known to netinit)"
+
+    @property
+    def tracks(self) -> bool:
+        return True  # it may: nothing is assumed

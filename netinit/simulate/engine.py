@@ -7,31 +7,21 @@ that may or may not hold ends the simulation with UNKNOWN unless its target chan
 
 from __future__ import annotations
 
-from netinit.rules import foreign
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from netinit.base.net import Network, number_of
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import Network
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-)
-from netinit.simulate.conntrack import Connection, ConnectionTable, flow_of
+from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
+from netinit.simulate.connections import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
-from netinit.values import read_address
 
-_GO_ON, _ACCEPTED, _ENDED = "go on", "accepted", "ended"  # what walking a chain comes to
+if TYPE_CHECKING:
+    from netinit.rules.targets import Verdict
+
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _DESTINATION, _SOURCE = "destination", "source"
 
@@ -39,6 +29,19 @@ _DESTINATION, _SOURCE = "destination", "source"
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
     """The way of one packet: made here when it has no incoming interface, else coming in through that one."""
     return Host(ruleset, surroundings).process(packet)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A rule in its chain, and the chains that led there."""
+
+    table: str
+    chain: LoadedChain
+    loaded: LoadedRule
+    above: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"rule {self.loaded.number} of {self.table} {self.chain.name}, `{self.loaded.text}`"
 
 
 class Host:
@@ -78,6 +81,7 @@ class _Journey:
         self._transparent = False
         self._translated = False
         self._policy_routed = False
+        self._at: _Place
 
     def trace(self) -> Trace:
         """What has happened."""
@@ -220,140 +224,132 @@ class _Journey:
         chain = self._host.ruleset.tables.get(table, {}).get(hook)
         if chain is None or (not chain.rules and chain.policy == "ACCEPT"):
             return
-        if self._walk(table, chain, ()) == _GO_ON:
-            self._step(table, chain.name, None, None, f"the policy is {chain.policy}")
+        if self._walk(table, chain, ()) == GO_ON:
+            self._steps.append(Step(self._hook, f"the policy is {chain.policy}", table, chain.name))
             if chain.policy == "DROP":
                 self._end(DROPPED, f"the policy of {table} {chain.name} is DROP")
             elif chain.policy != "ACCEPT":
                 self._end(UNKNOWN, f"the policy of {table} {chain.name} is {chain.policy}, which netinit does not know")
 
-    def _walk(self, table: str, chain: LoadedChain, above: tuple[str, ...]) -> str:
+    def _walk(self, table: str, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
         """Goes through a chain: accepted, ended for good, or on with the chain that called it."""
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
-            if holds is None and not isinstance(target, foreign.Nothing | foreign.Observe):
-                self._step(table, chain.name, loaded, None, "whether it holds cannot be known")
-                self._end(UNKNOWN, f"{self._place(table, chain, loaded)}: {self._unknown_part(loaded)}")
-                return _ENDED
-            self._step(table, chain.name, loaded, holds, target.describe() if holds else "does not hold")
+            at = _Place(table, chain, loaded, above)
+            if holds is None and not target.only_observes:
+                self._step(at, None, "whether it holds cannot be known")
+                return self._end(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
+            self._step(at, holds, target.describe() if holds else "does not hold")
             if not holds:
                 continue
-            if isinstance(target, Return):
-                return _GO_ON
-            if isinstance(target, Jump | foreign.Goto):
-                result = self._call(table, chain, loaded, target.chain, above)
-                if result != _GO_ON or isinstance(target, foreign.Goto):
-                    return result
-                continue
-            result = self._apply(target, table, chain, loaded)
-            if result != _GO_ON:
-                return result
+            self._at = at
+            verdict = target.act(self)
+            if verdict == BACK:
+                return GO_ON
+            if verdict != GO_ON:
+                return verdict
         if chain.name not in BUILTIN_CHAINS:
-            self._step(table, chain.name, None, None, "the chain ends: back to its caller")
-        return _GO_ON
+            self._steps.append(Step(self._hook, "the chain ends: back to its caller", table, chain.name))
+        return GO_ON
 
-    def _call(self, table: str, chain: LoadedChain, loaded: LoadedRule, name: str, above: tuple[str, ...]) -> str:
-        called = self._host.ruleset.tables[table].get(name)
-        if called is None or name in BUILTIN_CHAINS:
-            self._end(UNKNOWN, f"{self._place(table, chain, loaded)}: nothing is known of {name}")
-            return _ENDED
-        if name in above:
-            self._end(UNKNOWN, f"{self._place(table, chain, loaded)}: the chain {name} calls itself")
-            return _ENDED
-        return self._walk(table, called, (*above, chain.name))
+    # What targets do (rules.targets.Traversal). `_at` is the rule whose target acts.
 
-    def _apply(self, target: Target, table: str, chain: LoadedChain, loaded: LoadedRule) -> str:
-        """Does what a target that is no jump does."""
-        place = self._place(table, chain, loaded)
-        if isinstance(target, Drop):
-            return self._end(DROPPED, place)
-        if isinstance(target, Reject | foreign.RejectWith):
-            return self._end(REFUSED, place)
-        if (
-            isinstance(target, foreign.Nothing | foreign.Observe)
-            or self._change_mark(target)
-            or self._track_apart(target, table)
-        ):
-            return _GO_ON
-        if isinstance(target, Accept) or self._send_elsewhere(target, table):
-            return _ACCEPTED
-        return self._end(UNKNOWN, f"{place}: netinit does not know the target")
+    def drop(self) -> Verdict:
+        """It vanishes."""
+        return self._end(DROPPED, str(self._at))
 
-    def _track_apart(self, target: Target, table: str) -> bool:
+    def refuse(self) -> Verdict:
+        """Its sender is told that it was refused."""
+        return self._end(REFUSED, str(self._at))
+
+    def give_up(self) -> Verdict:
+        """Nobody knows what becomes of it."""
+        return self._end(UNKNOWN, f"{self._at}: netinit does not know the target")
+
+    def call(self, chain: str) -> Verdict:
+        """It goes through another chain."""
+        at = self._at
+        called = self._host.ruleset.tables[at.table].get(chain)
+        if called is None or chain in BUILTIN_CHAINS:
+            return self._end(UNKNOWN, f"{at}: nothing is known of {chain}")
+        if chain in at.above:
+            return self._end(UNKNOWN, f"{at}: the chain {chain} calls itself")
+        return self._walk(at.table, called, (*at.above, at.chain.name))
+
+    def track(self, zone: int | None) -> Verdict:
         """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
-        if not isinstance(target, TrackZone | foreign.Untrack) or table != RAW:
-            return False
-        if self._connection is not None or self._zone:
-            return True
-        if isinstance(target, TrackZone):
-            self._zone = target.zone
-        else:
-            self._packet = self._packet.replace(state="UNTRACKED")
-        return True
-
-    def _send_elsewhere(self, target: Target, table: str) -> bool:
-        """Hands the packet to a socket or changes an address, where that is what the target does."""
-        if isinstance(target, Tproxy):
-            self._packet = self._packet.replace(mark=target.mark)
-            self._port, self._transparent = target.port, True
-        elif isinstance(target, Redirect) and table == NAT:
-            self._redirect(target)
-        elif isinstance(target, foreign.Dnat) and table == NAT and self._connection is not None:
-            self._send_to(target)
-        elif isinstance(target, foreign.SourceNat) and table == NAT:
-            self._packet = self._packet.replace(source=None)
-        else:
-            return False
-        return True
-
-    def _change_mark(self, target: Target) -> bool:
-        """Marks the packet or its connection, where that is what the target does."""
-        packet, connection = self._packet, self._connection
-        if isinstance(target, SetMark):
-            self._packet = packet.replace(mark=target.value)
-        elif isinstance(target, RestoreMark):
-            self._packet = packet.replace(mark=packet.connection_mark if connection else packet.mark)
-        elif isinstance(target, SaveMark):
-            self._mark_connection(packet.mark)
-        elif isinstance(target, foreign.ChangeMark):
-            old = packet.connection_mark if target.connection else packet.mark
-            new = (old & ~target.mask) ^ target.value
-            if target.connection:
-                self._mark_connection(new)
+        if self._at.table != RAW:
+            return self.give_up()
+        if self._connection is None and not self._zone:
+            if zone is None:
+                self._packet = self._packet.replace(state="UNTRACKED")
             else:
-                self._packet = packet.replace(mark=new)
-        else:
-            return False
-        return True
+                self._zone = zone
+        return GO_ON
 
-    def _mark_connection(self, mark: int) -> None:
-        if self._connection is not None:
-            self._connection.mark = mark
-            self._packet = self._packet.replace(connection_mark=mark)
+    def hand_over(self, port: int, mark: int) -> Verdict:
+        """A transparent socket gets it, and it has a mark."""
+        self._packet = self._packet.replace(mark=mark)
+        self._port, self._transparent = port, True
+        return ACCEPTED
 
-    def _redirect(self, target: Redirect) -> None:
+    def redirect(self, port: int) -> Verdict:
+        """Its connection goes to a port of this host."""
+        if self._at.table != NAT:
+            return self.give_up()
         connection = self._connection
         if connection is None:
-            return
+            return ACCEPTED
         if self._hook == OUTPUT:
             address: int | None = Network.parse(self._packet.family.loopback).first
         else:
             address = self._around.primary_address(self._packet.in_interface)
-        connection.send_to(address, target.port)
+        connection.send_to(address, port)
         if not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
-            self._port = target.port
+            self._port = port
+        return ACCEPTED
 
-    def _send_to(self, target: foreign.Dnat) -> None:
+    def send_to(self, address: str, port: int) -> Verdict:
+        """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
         connection = self._connection
-        if connection is None:
-            return
-        family = self._packet.family
-        address = connection.original.destination
-        if target.address:
-            address = Network.parse(f"{read_address(target.address)}/{family.bits}").first
-        connection.send_to(address, target.port or connection.original.destination_port)
+        if self._at.table != NAT or connection is None:
+            return self.give_up()
+        original = connection.original
+        connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
         self._translated = True
+        return ACCEPTED
+
+    def replace_source(self) -> Verdict:
+        """Its source becomes what only the kernel knows."""
+        if self._at.table != NAT:
+            return self.give_up()
+        self._packet = self._packet.replace(source=None)
+        return ACCEPTED
+
+    def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+        """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+        packet = self._packet
+        if connection:
+            return self._mark_connection((packet.connection_mark & ~mask) ^ value)
+        self._packet = packet.replace(mark=(packet.mark & ~mask) ^ value)
+        return GO_ON
+
+    def save_mark(self) -> Verdict:
+        """Its connection gets its mark."""
+        return self._mark_connection(self._packet.mark)
+
+    def restore_mark(self) -> Verdict:
+        """It gets its connection's mark, where it has one."""
+        if self._connection is not None:
+            self._packet = self._packet.replace(mark=self._packet.connection_mark)
+        return GO_ON
+
+    def _mark_connection(self, mark: int) -> Verdict:
+        if self._connection is not None:
+            self._connection.mark = mark
+            self._packet = self._packet.replace(connection_mark=mark)
+        return GO_ON
 
     def _test(self, loaded: LoadedRule) -> bool | None:
         """Whether all matches hold: no, as soon as one does not, however little is known of the others."""
@@ -379,15 +375,12 @@ class _Journey:
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
         return f"nobody can know here whether {' and '.join(parts)}"
 
-    def _place(self, table: str, chain: LoadedChain, loaded: LoadedRule) -> str:
-        return f"rule {loaded.number} of {table} {chain.name}, `{loaded.text}`"
-
-    def _end(self, fate: str, reason: str) -> str:
+    def _end(self, fate: str, reason: str) -> Verdict:
         self._fate, self._reason = fate, reason
-        return _ENDED
+        return ENDED
 
-    def _step(self, table: str, chain: str, loaded: LoadedRule | None, holds: bool | None, outcome: str) -> None:
-        self._steps.append(Step(self._hook, outcome, table, chain, loaded, holds))
+    def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
+        self._steps.append(Step(self._hook, outcome, at.table, at.chain.name, at.loaded, holds))
 
     def _note(self, outcome: str, table: str = "") -> None:
         self._steps.append(Step(self._hook, outcome, table))

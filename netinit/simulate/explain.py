@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from netinit.base.net import Network
 from netinit.options import CLASSIC, NONE, REDIRECT, Options
-from netinit.rules.foreign import Dnat, Goto
+from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
-from netinit.rules.network import Network
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
+from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
-from netinit.simulate.packet import text_of
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
-from netinit.values import ALL
 
 DNS_LISTENER = 15053
 
@@ -49,7 +48,7 @@ class Explanation:
     def original_destination(self) -> str:
         """Where the packet was sent to, as `address:port`."""
         first = self.trace.first
-        return text_of(first.family, first.destination, first.destination_port)
+        return spell_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: Step) -> str:
         """The option, variable or annotation that made a step's rule; empty for rules of others."""
@@ -91,7 +90,7 @@ def find_cause(trace: Trace) -> Step | None:
         places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]
         return _leading_to(hits, places[-1]) if places else None
     if trace.translated:
-        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, Dnat))
+        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, DestinationNat))
     sparing = [
         step
         for step in hits
@@ -108,7 +107,7 @@ def _leading_to(hits: tuple[Step, ...], place: int) -> Step:
         return step
     for before in reversed(hits[:place]):
         target = before.rule.rule.target if before.rule else None
-        if isinstance(target, Jump | Goto) and target.chain == step.chain and before.table == step.table:
+        if isinstance(target, Jump) and target.chain == step.chain and before.table == step.table:
             return before
     return step
 
@@ -132,7 +131,7 @@ def _tell(made: Explanation) -> str:
 
 def _tell_direct(made: Explanation) -> str:
     trace, last = made.trace, made.trace.last
-    target = text_of(last.family, last.destination, last.destination_port)
+    target = spell_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
         where = f"a rule that is not netinit's sends it to {target} instead"
     elif trace.fate == DELIVERED:

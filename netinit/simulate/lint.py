@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import CLASSIC, NONE, OFF, TPROXY, Options
+from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import bounds_of
 from netinit.rules.model import BUILTIN_CHAINS, Plan
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.packet import Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
-from netinit.simulate.packet import make_outbound, number_of
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
-from netinit.values import ALL
 
 ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems
 DNS_PORT, DNS_LISTENER = 53, 15053
@@ -382,7 +383,9 @@ def _narrower(one: Match, other: Match) -> bool:
         return False
     if isinstance(one, Port) and isinstance(other, Port):
         same = (one.protocol, one.source, one.negated) == (other.protocol, other.source, other.negated)
-        return same and not one.negated and set(one.ports) <= set(other.ports)
+        wide = [bounds_of(port) for port in other.ports]
+        inside = all(any(low <= a and b <= high for low, high in wide) for a, b in map(bounds_of, one.ports))
+        return same and not one.negated and inside
     return False
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from netinit.records import Record
-from netinit.rules.foreign import ChangeMark, Dnat, MaskedMark, OtherState, SourceNat
-from netinit.rules.matches import ConnectionMark, ConnectionState, UnknownMatch
+from netinit.base.net import Family
+from netinit.rules.iptables.parse import normalise_rule, parse_rule
+from netinit.rules.iptables.sets import Contents, resolve
+from netinit.rules.iptables.write import Listing, parse_listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
-from netinit.rules.network import Family
-from netinit.rules.sets import Contents, resolve
-from netinit.rules.targets import Redirect, RestoreMark, SaveMark, TrackZone, UnknownTarget
-from netinit.rules.xtables import Listing, parse_listing, write_plan
-from netinit.rules.xtparse import normalise_rule, parse_rule
 
 ACCEPT = "ACCEPT"
 
@@ -56,22 +52,11 @@ class Ruleset:
     def tracks(self) -> bool:
         """Whether the kernel tracks connections: only when some rule asks for it (nf_ct_netns_get), the table nat does not."""
         return self.tracked or any(
-            any(_wants_tracking(part) for part in (loaded.rule.target, *loaded.rule.matches))
+            loaded.rule.target.tracks or any(match.tracks for match in loaded.rule.matches)
             for chains in self.tables.values()
             for chain in chains.values()
             for loaded in chain.rules
         )
-
-
-# What registers connection tracking; an unknown match or target may, and is taken for one that does.
-_TRACKING = (
-    ConnectionState, ConnectionMark, OtherState, UnknownMatch,
-    Redirect, Dnat, SourceNat, SaveMark, RestoreMark, TrackZone, UnknownTarget,
-)  # fmt: skip
-
-
-def _wants_tracking(part: Record) -> bool:
-    return isinstance(part, _TRACKING) or (isinstance(part, MaskedMark | ChangeMark) and part.connection)
 
 
 def load_plan(plan: Plan, family: Family) -> Ruleset:

@@ -17,19 +17,18 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.options import Options  # noqa: E402 - the path must be set first
-from netinit.rules import sets  # noqa: E402
+from netinit.rules.iptables import sets  # noqa: E402
+from netinit.rules.iptables.write import render_restore, write_plan  # noqa: E402
 from netinit.rules.layouts import plan  # noqa: E402
-from netinit.rules.network import FAMILIES  # noqa: E402
 from netinit.rules.nft import writer as nft  # noqa: E402
-from netinit.rules.xtables import render_restore, write_plan  # noqa: E402
 
 BACKENDS = "iptables-nft,iptables-legacy,iptables-nft+ipset,iptables-legacy+ipset,nftables"
 COUNTS = "0,100,1000,10000"
@@ -170,7 +169,6 @@ def main() -> None:
     python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
     folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")
     folder.mkdir()
-    bundle = write_bundle(python)
     counts = [int(count) for count in given.counts.split(",")]
     contenders = [Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")]
     for _ in range(given.runs):
@@ -180,15 +178,9 @@ def main() -> None:
     print_table(rows)
     if given.json:
         write_results(given.json, rows)
-    for path in (bundle, *folder.iterdir()):
+    for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-
-
-def write_bundle(python: str) -> pathlib.Path:
-    """The modules of a start in one file, as an image has them; its path."""
-    done = subprocess.run([python, "-m", "netinit.bundle"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip())
 
 
 def write_results(path: pathlib.Path, rows: list[dict[str, float | str]]) -> None:

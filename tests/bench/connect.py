@@ -25,10 +25,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "bench")]
 
 from apply import BACKENDS, COUNTS, SIDECAR, choose_backend, excluded_networks, write_results  # noqa: E402 - the path must be set first
 
-from netinit import apply as applying  # noqa: E402
-from netinit.host.lab import APP_ID, PROXY_ID, Pod  # noqa: E402
-from netinit.host.lab.servers import Listener  # noqa: E402
+from netinit.lab import APP_ID, PROXY_ID, Pod  # noqa: E402
+from netinit.lab.servers import Listener  # noqa: E402
 from netinit.options import Options  # noqa: E402
+from netinit.pods import apply as applying  # noqa: E402
 
 NO_RULES = "no rules"
 ELSEWHERE, ITSELF = ("203.0.113.7", 80), ("10.77.0.2", 15001)

@@ -27,7 +27,7 @@ from apply import SIDECAR, write_results  # noqa: E402 - the path must be set fi
 
 from containers import Image  # noqa: E402
 from engine import Engine, find_obstacle  # noqa: E402
-from netinit.host.lab import Pod  # noqa: E402
+from netinit.lab import Pod  # noqa: E402
 
 BACKENDS = ("iptables-nft", "nftables", "iptables-legacy")
 BUDGETS = {("iptables-nft", "first"): 25.0}  # milliseconds more than the container with `true`

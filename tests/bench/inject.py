@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from netinit.inject import InjectionConfig, goyaml, inject_pod, load_config, rendering
+from netinit.golang import goyaml
+from netinit.inject import InjectionConfig, inject_pod, load_config, rendering
 from netinit.inject import pod as injection
 from netinit.inject.defaults import default_config
 from netinit.inject.manifests import workloads

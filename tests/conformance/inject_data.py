@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.inject import goyaml, load_config
+from netinit.golang import goyaml
+from netinit.inject import load_config
 
 _NAMED = os.environ.get("NETINIT_CONFORMANCE")
 _FOLDER = Path(_NAMED) if _NAMED else Path(__file__).parents[3] / "shared" / "conformance"

@@ -13,7 +13,8 @@ import yaml
 
 import netinit
 from inject_data import CLASSIC, CURRENT, needs_data
-from netinit.inject import Settings, goyaml, inject_pod, load_config
+from netinit.golang import goyaml
+from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.containers import find
 from netinit.inject.initcontainer import options_of
 from netinit.inject.webhooks import current_webhooks, firing

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from inject_data import CLASSIC, CURRENT, needs_data
-from netinit.inject.gotemplate import StringMap, Struct, Template, TypedList, istio
-from netinit.inject.gotemplate.values import Enum, Int32, Int64
+from netinit.golang.template import StringMap, Struct, Template, TypedList
+from netinit.golang.template.values import Enum, Int32, Int64
+from netinit.inject import istio_functions
 
 pytestmark = needs_data
 VECTORS = CURRENT / "render-vectors.json"
@@ -30,7 +31,7 @@ def quoted_yaml(value, indent=""):
     return "\n".join(lines) + ("" if indent else "\n")
 
 
-FUNCTIONS = istio.functions(proto_changes=lambda proxy: json.loads(proxy.fields["JSON"]))
+FUNCTIONS = istio_functions.functions(proto_changes=lambda proxy: json.loads(proxy.fields["JSON"]))
 
 
 def port(tree):

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from inject_data import CLASSIC, CURRENT, DATA
-from netinit.host.lab import APP_ID, PROXY_ID, furnish, list_rules
-from netinit.inject import goyaml, inject_pod, load_config
+from netinit.golang import goyaml
+from netinit.inject import inject_pod, load_config
 from netinit.inject.containers import find
 from netinit.inject.defaults import default_config
+from netinit.lab import APP_ID, PROXY_ID, furnish, list_rules
 
 pytestmark = pytest.mark.netns
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from inject_data import DATA, needs_data
-from netinit.inject import goyaml
+from netinit.golang import goyaml
 from netinit.inject.decision import decide
 from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import current_webhooks, firing, parse_webhooks

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from netinit.host.lab import Pod
+from netinit.base.net import FAMILIES
+from netinit.lab import Pod
 from netinit.options import Options
-from netinit.rules.network import FAMILIES
 from programming import VARIANTS, apply_in, listing, load, needs
 
 pytestmark = pytest.mark.netns

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from names import ask, serve_names
-from netinit.host.lab import APP_ID, PROXY_ID, Listener, Namespace, Pod, processes
+from netinit.kernel import forks
+from netinit.lab import APP_ID, PROXY_ID, Listener, Namespace, Pod
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
 __all__ = [
@@ -67,7 +68,7 @@ class Member:
 
     def open(self, version: int, *, udp: bool = False) -> socket.socket:
         """A socket of theirs, not connected."""
-        with self.namespace.entered(), processes.creating_as(self.uid, self.gid):
+        with self.namespace.entered(), forks.creating_as(self.uid, self.gid):
             made = socket.socket(_FAMILIES[version], socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
         made.settimeout(_SECONDS)
         return made
@@ -179,24 +180,24 @@ def _player(namespace: Namespace, listeners: list[Listener], life: Life, ids: tu
     They listen before it starts, so that nobody has to wait for it.
     """
     with contextlib.ExitStack() as stack:
-        with namespace.entered(), processes.creating_as(*ids):
+        with namespace.entered(), forks.creating_as(*ids):
             sockets = [stack.enter_context(listener.open()) for listener in listeners]
         leash, held = os.pipe()
         stack.callback(os.close, held)
         descriptor = namespace.descriptor
 
         def body() -> None:
-            processes.settle(leash, descriptor, *(made.fileno() for made in sockets))
-            processes.setns(descriptor)
-            processes.become(*ids)
+            forks.settle(leash, descriptor, *(made.fileno() for made in sockets))
+            forks.setns(descriptor)
+            forks.become(*ids)
             threading.Thread(target=life, args=(sockets,), daemon=True).start()
             os.read(leash, 1)
 
         try:
-            pid = processes.fork(body)
+            pid = forks.fork(body)
         finally:
             os.close(leash)
-        stack.callback(processes.end, pid)
+        stack.callback(forks.end, pid)
         for made in sockets:
             made.close()
         yield

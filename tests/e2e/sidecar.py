@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netinit.errors import LabError
-from netinit.host.lab import PROXY_ID, Namespace
+from netinit.base.errors import LabError
+from netinit.lab import PROXY_ID, Namespace
 
 __all__ = [
     "INBOUND_PORT",

@@ -18,8 +18,8 @@ import netinit
 from containers import Image
 from engine import COMMIT, ROOT, Engine
 from netinit.cli.group import ALIASES, COMMANDS
-from netinit.host.lab import Pod
-from netinit.host.privileges import WANTED
+from netinit.kernel.capabilities import WANTED
+from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
 MOST = 60 * MEGABYTE
@@ -175,15 +175,6 @@ def test_every_module_is_compiled(files: Path):
             if path.suffix == ".py" and not path.with_name("__pycache__").joinpath(f"{path.stem}.cpython-311.pyc").exists()
         ]
         assert not bare, bare
-
-
-def test_a_start_reads_its_modules_from_one_file(image: Image, pod: Pod):
-    code = (
-        "import sys; sys.path.insert(0, '/usr/lib/netinit'); import netinit.__main__ as main;"
-        "main.use_bundle('/usr/lib/netinit'); print(type(sys.meta_path[0]).__name__)"
-    )
-    done = image.run(pod.pid, ["-I", "-S", "-c", code], entrypoint=["/usr/bin/python3.11"])
-    assert done.stdout.strip() == "BundleFinder", done.stderr
 
 
 # Two builds

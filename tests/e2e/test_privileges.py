@@ -1,4 +1,4 @@
-"""What the image does with which privileges: every row of the README's table, run as containerd, CRI-O or Docker would."""
+"""What the image does with which privileges: every row of the table in docs/security.md, run as containerd, CRI-O or Docker would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from containers import Image
 from engine import ROOT
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 
 pytestmark = pytest.mark.netns
 # TPROXY and IPv6 want routes, policy rules and an address too, which no program of iptables makes.
@@ -46,8 +46,8 @@ class Case:
 
 
 def read_table() -> Iterator[tuple[Case, str]]:
-    """Each case of the README's table with its result; a row stands for every combination of what it names."""
-    text = (ROOT / "README.md").read_text()
+    """Each case of the table in docs/security.md with its result; a row stands for every combination of what it names."""
+    text = (ROOT / "docs" / "security.md").read_text()
     rows = re.findall(r"^\|(.*)\|$", text.partition("<!-- privileges -->")[2].partition("<!-- end: privileges -->")[0], re.MULTILINE)
     for row in rows[2:]:
         cells = [cell.strip().replace("`", "") for cell in row.split("|")]

@@ -23,11 +23,12 @@ _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 
 from gotemplate_grammar import FUNCTIONS, Maker, rich_data  # noqa: E402 - the path must be set first
-from netinit.inject.gotemplate import Limits, Template, TemplateError, istio  # noqa: E402
+from netinit.golang.template import Limits, Template, TemplateError  # noqa: E402
+from netinit.inject import istio_functions  # noqa: E402
 
 PATIENCE = 10.0
 LIMITS = Limits(depth=50, output=100_000, steps=20_000)
-ALL_FUNCTIONS = {**istio.functions(environment={"HOME": "/"}, proto_changes=lambda _value: {"a": 1}), **FUNCTIONS}
+ALL_FUNCTIONS = {**istio_functions.functions(environment={"HOME": "/"}, proto_changes=lambda _value: {"a": 1}), **FUNCTIONS}
 NAMES = tuple(ALL_FUNCTIONS)
 DATA = rich_data()
 PIECES = (

@@ -19,8 +19,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from netinit.errors import ConfigError, InjectionError, NetinitError, ParseError
-from netinit.inject import apply_patch, goyaml, inject_pod, json_patch, load_config
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, ParseError
+from netinit.golang import goyaml
+from netinit.inject import apply_patch, inject_pod, json_patch, load_config
 from netinit.inject.annotations import CHECKS
 from netinit.inject.defaults import default_config
 from netinit.inject.stream import inject_stream

@@ -17,15 +17,15 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 
-from netinit.backends import routes
-from netinit.host.lab import APP_ID, Arrival, Listener, Pod, Probe
-from netinit.host.netlink import NETLINK_NETFILTER, Netlink
+from netinit.base.net import FAMILIES
+from netinit.kernel import routes
+from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
+from netinit.lab import APP_ID, Arrival, Listener, Pod, Probe
 from netinit.options import Options
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.network import FAMILIES
 from netinit.rules.nft.writer import render_script
-from netinit.rules.xtables import render_restore, write_plan
 from strategies import made_options
 
 pytestmark = pytest.mark.netns

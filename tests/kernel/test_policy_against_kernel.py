@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connections import CARD, NEIGHBOUR, OUTSIDE, made_connections, made_policies
-from netinit.host.lab import Listener, Pod, Probe
+from netinit.lab import Listener, Pod, Probe
 from policy import DIRECT, REFUSED, Connection, expected_fate
 from programming import apply_in, needs
 from strategies import PORTS

@@ -18,24 +18,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+from conversation import Conversation, Listener, Players, converse
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from netinit.backends import routes
-from netinit.host.lab import Arrival, Pod, Probe
-from netinit.host.lab import Listener as Opened
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
+from netinit.kernel import routes
+from netinit.lab import Arrival, Pod, Probe
+from netinit.lab import Listener as Opened
 from netinit.options import Options
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.matches import ConnectionState, Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.xtables import render_restore, write_plan
-from netinit.simulate.conversation import Conversation, Listener, Players, converse
+from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
 from netinit.simulate.engine import Host
-from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from programming import needs
@@ -279,9 +279,9 @@ def tell_expected(talk: Conversation, attempt: Attempt) -> str:
             attempt.port,
         )
     ):
-        before = f", was to {text_of(family, number_of(attempt.host), attempt.port)}"
-    here = text_of(family, came.destination, came.destination_port)
-    return f"{talk.server.server}:{talk.server.port} at {here} from {text_of(family, came.source, None)}{before}"
+        before = f", was to {spell_endpoint(family, number_of(attempt.host), attempt.port)}"
+    here = spell_endpoint(family, came.destination, came.destination_port)
+    return f"{talk.server.server}:{talk.server.port} at {here} from {spell_endpoint(family, came.source, None)}{before}"
 
 
 def tell_actual(arrival: Arrival, family: Family) -> str:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from netinit.errors import ApplyError
-from netinit.host.detect import settle
-from netinit.host.lab import Pod
+from netinit.base.errors import ApplyError
+from netinit.kernel.detect import settle
+from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
+from netinit.rules.iptables.write import parse_listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.xtables import parse_listing, write_plan
 from programming import (
     SIDECAR,
     VARIANTS,
@@ -84,7 +84,7 @@ def check_planned(pod, options):
 
 
 def listing_of(pod, variant, family):
-    from netinit.host.lab import list_rules
+    from netinit.lab import list_rules
 
     return list_rules(pod, variant.replace("iptables", family.program) + "-save")
 
@@ -231,7 +231,7 @@ def test_remove_takes_the_rules_of_both_variants(pod):
 
 def force_second_variant(pod, options):
     """What an older tool did that could not see the other variant."""
-    from netinit.rules.xtables import render_restore
+    from netinit.rules.iptables.write import render_restore
 
     made = plan(options.replace(ipv6="on"))
     for family in made.families:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netinit import demo
-from netinit.errors import LabError
-from netinit.host import run
+from netinit.base.errors import LabError
+from netinit.kernel import run
+from netinit.lab import demo
 
 COMMAND = [sys.executable, "-m", "netinit", "demo"]
 ESCAPE = "\x1b"

@@ -8,11 +8,11 @@ import os
 
 import pytest
 
-from netinit.doctor.examination import examine
-from netinit.doctor.findings import ERROR
-from netinit.host.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.base.net import IPV4
+from netinit.lab import APP_ID, PROXY_ID, furnish, take_snapshot
 from netinit.options import Options
-from netinit.rules.network import IPV4
+from netinit.pods.doctor.examination import examine
+from netinit.pods.doctor.findings import ERROR
 from programming import FOLDERS, SIDECAR, apply_in, check_same, load, needs, run_tool
 
 REDIRECT = (*SIDECAR, "--ipv6", "on")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, furnish
+from netinit.lab import APP_ID, PROXY_ID, Namespace, Pod, furnish
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
 

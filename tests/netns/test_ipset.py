@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from netinit.errors import ApplyError
-from netinit.host.lab import APP_ID, Probe, furnish
+from netinit.base.errors import ApplyError
+from netinit.base.net import IPV4
+from netinit.lab import APP_ID, Probe, furnish
 from netinit.options import Options
-from netinit.rules.network import IPV4
 from programming import (
     FOLDERS,
     SIDECAR,

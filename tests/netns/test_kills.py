@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 from netinit.options import Options
 from programming import (
     REDIRECT,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.errors import LabError
-from netinit.host.lab import (
+from netinit.base.errors import LabError
+from netinit.lab import (
     APP_ID,
     PROXY_ID,
     Listener,
@@ -556,7 +556,7 @@ def test_nothing_is_left_of_a_pod_that_cannot_be_made(require_netns):
 
 STORY = """
 import sys, time
-from netinit.host.lab import Pod, furnish
+from netinit.lab import Pod, furnish
 with Pod() as pod:
     servers = furnish(pod)
     print(pod.pid, *(server.pid for server in servers.values()), flush=True)
@@ -609,7 +609,7 @@ def test_without_root_the_remedy_is_named(pod):
 def test_a_pod_needs_no_writable_settings(require_netns):
     freeze = 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"'
     story = (
-        "from netinit.host.lab import Pod, furnish\n"
+        "from netinit.lab import Pod, furnish\n"
         "with Pod() as pod:\n"
         "    furnish(pod)\n"
         "    print(pod.client.connect('fd77::2', 80, timeout=0.5).server, pod.connect('10.77.0.1', 80).server)\n"

@@ -25,16 +25,16 @@ from legacy import (
     listings,
     tables_of,
 )
-from netinit.apply import apply, remove
 from netinit.backends import libiptc
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.restore import LegacyVariant
-from netinit.errors import NetinitError
-from netinit.host.lab import Pod, drop_empty_tables, take_snapshot
+from netinit.base.errors import NetinitError
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.lab import Pod, drop_empty_tables, take_snapshot
 from netinit.options import CLASSIC, Options
+from netinit.pods.apply import apply, remove
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 from programming import load, needs
 
 pytestmark = pytest.mark.netns

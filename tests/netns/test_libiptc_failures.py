@@ -31,9 +31,9 @@ from legacy import (
 )
 from netinit.backends import libiptc
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.errors import ApplyError, BackendUnavailableError, LockedError
-from netinit.host.lab import Namespace
-from netinit.rules.network import FAMILIES, IPV4, IPV6
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.lab import Namespace
 from programming import needs
 
 pytestmark = pytest.mark.netns
@@ -164,7 +164,7 @@ def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_rem
 
 PROGRAM = """
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.rules.network import IPV4
+from netinit.base.net import IPV4
 print(*LibiptcBackend().feed({IPV4: "*nat"}).values())
 """
 

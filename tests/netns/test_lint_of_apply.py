@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from netinit.host.lab import Pod
+from netinit.lab import Pod
 from programming import SIDECAR, run_tool
 
 

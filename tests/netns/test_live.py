@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
+from netinit.base.net import IPV4
+from netinit.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
-from netinit.probing import probe
-from netinit.probing.peer import Peer
-from netinit.rules.network import IPV4
+from netinit.pods.probe import probe
+from netinit.pods.probe.peer import Peer
 from programming import SIDECAR, TOOL, apply_in, check_same, load, needs, run_tool
 from strategies import made_options
 

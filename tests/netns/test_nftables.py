@@ -13,9 +13,9 @@ import pytest
 
 import netinit
 from netinit.backends.nftables import NftablesBackend
-from netinit.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.host import run as programs
-from netinit.host.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.kernel import run as programs
+from netinit.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
@@ -321,9 +321,9 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
         pytest.skip(f"net.core.wmem_default is {buffer} here: the transaction fits")
     networks = ",".join(f"{first}.{second}.0.0/17" for first in range(1, 101) for second in range(200))
     code = (
-        "import sys; from netinit.host import netns; from netinit.backends.nftables import NftablesBackend as B;"
+        "import sys; from netinit.kernel import namespaces; from netinit.backends.nftables import NftablesBackend as B;"
         "from netinit.options import Options; from netinit.rules.layouts import plan;"
-        "netns.enter(sys.argv[1]); b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
+        "namespaces.enter(sys.argv[1]); b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
         "b.commit(b.change(p, b.observe()))"
     )
     with Pod(user_namespace=True) as pod:

@@ -10,9 +10,9 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from netinit.errors import ApplyError
-from netinit.host.detect import settle
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.base.errors import ApplyError
+from netinit.kernel.detect import settle
+from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.writer import render_tables, write_plan

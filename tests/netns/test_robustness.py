@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from netinit import apply as applying
 from netinit.backends import AUTO_ORDER
-from netinit.errors import LockedError
-from netinit.host.lab import APP_ID, Pod, furnish, take_snapshot
+from netinit.base.errors import LockedError
+from netinit.base.net import IPV4, IPV6
+from netinit.lab import APP_ID, Pod, furnish, take_snapshot
 from netinit.options import Options
-from netinit.rules.network import IPV4, IPV6
+from netinit.pods import apply as applying
 from programming import (
     FOLDERS,
     REDIRECT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.host import detect
-from netinit.host.lab import Pod
+from netinit.kernel import detect
+from netinit.lab import Pod
 from netinit.options import Options
 from programming import SIDECAR, run_tool
 

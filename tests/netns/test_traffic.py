@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from netinit.host.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
 from netinit.options import Options
 from programming import SIDECAR, apply_in, needs
 
@@ -176,7 +176,7 @@ def test_excluded_interfaces_are_captured_neither_in_nor_out(family, mode):
 
 
 def _listener(port, family):
-    from netinit.host.lab import Listener
+    from netinit.lab import Listener
 
     return Listener(port, family)
 
@@ -231,7 +231,7 @@ def test_queries_of_app_and_resolver_from_one_port_stay_apart(pod):
 
 def _ask_twice(server):
     """Answers to the app and to the proxy, whose datagrams both leave from port 5353."""
-    from netinit.host.lab.processes import creating_as
+    from netinit.kernel.forks import creating_as
 
     sockets = []
     for user in (APP_ID, PROXY_ID):

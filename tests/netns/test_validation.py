@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.host.lab import PROXY_ID, Pod, furnish
+from netinit.base.net import IPV4, IPV6
+from netinit.lab import PROXY_ID, Pod, furnish
 from netinit.options import Options
-from netinit.rules.network import IPV4, IPV6
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 
 ON = (*SIDECAR, "--ipv6", "on", "--probe-timeout", "1s")

@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from netinit.host.lab import Pod
+from netinit.base.net import IPV4
+from netinit.lab import Pod
 from netinit.options import Options
+from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4
-from netinit.rules.xtables import render_restore, write_plan
 from programming import (
     FOLDERS,
     SIDECAR,

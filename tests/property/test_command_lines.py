@@ -6,11 +6,11 @@ import click
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit.argv import parse_flags, take_flags
+from netinit.base.errors import OptionError
 from netinit.cli import apply
-from netinit.errors import OptionError
 from netinit.options import FLAGS, Options
-from netinit.values import SWITCH
+from netinit.options.argv import parse_flags, take_flags
+from netinit.options.kinds import SWITCH
 from strategies import made_options
 
 VALUES = ("15001", "80,443", "*", "", "true", "false", "0", "10.0.0.0/8", "eth0", "1337", "5s", "TPROXY", "classic", "on", "-", "-b", "--", "x y", "é", "\n", "=", "a=b")
@@ -61,7 +61,7 @@ def read_by_click(words, environ):
 
 
 @settings(max_examples=300, deadline=None)
-@given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.environment]), _value, max_size=2))
+@given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2))
 @example(["-i", "-b", "80"], {})
 @example(["--", "-p", "1"], {})
 @example(["-n", "--"], {})

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gotemplate_grammar import FUNCTIONS, Maker, encode, rich_data
-from netinit.inject.gotemplate import Template, TemplateError
+from netinit.golang.template import Template, TemplateError
 
 SOURCE = Path(__file__).parent / "gotemplate_oracle" / "main.go"
 GO = os.environ.get("NETINIT_GO") or shutil.which("go")
@@ -163,7 +163,7 @@ DOCUMENTED = [
 
 
 DELIMITED = ["[[ .n ]] {{ .n }}", "[[- .n -]] x", "[[/* c */]]", "[[ .n", '[[ template "x" ]]', "[[ .l.x ]]"]
-ANSWERS = Path(__file__).parents[1] / "unit" / "inject" / "gotemplate" / "go_answers.json"
+ANSWERS = Path(__file__).parents[1] / "unit" / "golang" / "template" / "go_answers.json"
 """What Go answers to the above and to a few random templates, for those who have no Go."""
 RECORDED = 300
 

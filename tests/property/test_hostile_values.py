@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit import render, values
-from netinit.errors import OptionError
-from netinit.options import FLAGS, Options
+from netinit.base.errors import OptionError
+from netinit.options import FLAGS, Options, kinds
+from netinit.rules import render
 from netinit.rules.layouts import plan
 from restore_grammar import check
 
@@ -53,7 +53,7 @@ HOSTILE = (
     # bytes that were no text
     "80\udcff", "\udc80", "eth\udcff",
 )  # fmt: skip
-TAKING_FLAGS = [flag for flag in FLAGS if flag.kind is not values.SWITCH]
+TAKING_FLAGS = [flag for flag in FLAGS if flag.kind is not kinds.SWITCH]
 harmless = set()  # plans that were examined: many values make the same one
 SAFE_SHELL = re.compile(r"[A-Za-z0-9 ./:,!_@%^=+\-]*")
 
@@ -108,15 +108,15 @@ def test_no_hostile_value_becomes_syntax(flag):
         for environ in ({}, {"NETWORK_NAMESPACE": "x"})[: 2 if flag.field == "cni_mode" else 1]:
             if flag.long and try_value([f"--{flag.long}={value}"], environ, f"--{flag.long}"):
                 accepted.append(value)
-            if flag.environment and value:
-                name = flag.environment[0]
+            if flag.variables and value:
+                name = flag.variables[0]
                 try_value([], {**environ, name: value}, f"environment variable {name}")
-    if flag.kind in (values.PORT, values.MARK, values.TABLE, values.PID, values.DURATION, values.LOOPBACK):
+    if flag.kind in (kinds.PORT, kinds.MARK, kinds.TABLE, kinds.PID, kinds.DURATION, kinds.LOOPBACK):
         assert all(re.fullmatch(r"[1-9][0-9]*", value) for value in accepted), accepted
     if flag.field in ("exclude_interfaces", "virtual_interfaces"):
         assert "eth0" in accepted
         assert not {value for value in accepted if set(value) & set("\n\r\x00;|&$`'\"\\#{}()<>*?[]~!/:")}
-    if flag.kind is values.PORTS:
+    if flag.kind is kinds.PORTS:
         assert not [value for value in accepted if not re.fullmatch(r"[ \t]*([1-9][0-9]*)?[ \t]*(,[ \t]*([1-9][0-9]*)?[ \t]*)*", value, re.ASCII)], accepted
 
 
@@ -141,7 +141,7 @@ text_values = st.one_of(
 @example({}, False)  # noqa: FBT003 - a value to draw
 def test_any_mix_of_values_is_refused_readably_or_harmless(chosen, by_environment):
     if by_environment:
-        words, environ = [], {flag.environment[0]: text for flag, text in chosen.items() if flag.environment}
+        words, environ = [], {flag.variables[0]: text for flag, text in chosen.items() if flag.variables}
     else:
         words, environ = [f"--{flag.long}={text}" for flag, text in chosen.items()], {}
     try:

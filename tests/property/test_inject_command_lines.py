@@ -9,8 +9,8 @@ import click
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netinit.cli import inject
-from netinit.cli.inject_flags import FILE, INJECT, NAMED_FILE, STDIN, SWITCH, TRUE_OR_FALSE, read
+from netinit.cli.inject import command as inject
+from netinit.cli.inject.flags import FILE, INJECT, NAMED_FILE, STDIN, SWITCH, TRUE_OR_FALSE, read
 
 NAMES = tuple(name for flag in INJECT for name in flag.names)
 VARIABLES = tuple(flag.variable for flag in INJECT if flag.variable)

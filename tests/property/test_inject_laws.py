@@ -10,7 +10,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netinit.inject import apply_patch, goyaml, init_container, json_patch
+from netinit.golang import goyaml
+from netinit.inject import apply_patch, init_container, json_patch
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import split
 from netinit.inject.merge import MERGE_KEYS, merge

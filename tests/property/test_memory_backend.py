@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 
 from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.backends.restore import NftVariant
-from netinit.errors import ApplyError
-from netinit.host.lab import Namespace
+from netinit.base.errors import ApplyError
+from netinit.base.net import FAMILIES, IPV4
+from netinit.lab import Namespace
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.rules.network import FAMILIES, IPV4
 from programming import VARIANTS, needs
 from strategies import made_options
 

@@ -12,7 +12,7 @@ import yaml
 
 import netinit
 from netinit.inject.initcontainer import options_of
-from netinit.podfile import read_pod
+from netinit.inject.podfile import read_pod
 from netinit.simulate.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
 
@@ -65,7 +65,7 @@ def test_an_example_names_the_image_of_this_version(path):
     assert not stale, f"examples/{path.name} names netinit:{', '.join(stale)}; this is {netinit.__version__}"
 
 
-@pytest.mark.parametrize("path", [*FILES, ROOT / "README.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
 def test_a_helm_command_never_upgrades_istio_by_the_way(path):
     commands = re.findall(r"\bhelm (?:install|upgrade) [^\n`]*", path.read_text())
     assert not [command for command in commands if "--version " not in command]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from netinit.options import CLASSIC, Options
+from netinit.options import CLASSIC, Interception
 from netinit.rules.model import Plan
 
 
-def plan(options: Options) -> Plan:
+def plan(options: Interception) -> Plan:
     """The plan that realises `options`: pure, the same for the same options.
 
     `--ipv6 auto` counts as on, and `--dns-servers` that were not given count as none: whoever runs in a pod lets
-    `netinit.host.detect.settle` decide both by the pod's addresses and /etc/resolv.conf first.
+    `netinit.kernel.detect.settle` decide both by the pod's addresses and /etc/resolv.conf first.
     """
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from netinit.base.net import FAMILIES, Family
 from netinit.rules.matches import Match
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Chain, Rule, Table
-from netinit.rules.network import FAMILIES, Family
 from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False

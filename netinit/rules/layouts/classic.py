@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.options import NONE, OFF, TPROXY, Options
+from netinit.base.net import FAMILIES, IPV4, IPV6, Network
+from netinit.options import NONE, OFF, TPROXY, Interception
+from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
@@ -23,15 +25,13 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.network import FAMILIES, IPV4, IPV6, Network
 from netinit.rules.targets import Accept, Jump, Reject, Return
-from netinit.values import ALL
 
 SSH_PORT = 22
 TCP = inbound.TCP
 
 
-def plan(options: Options) -> Plan:
+def plan(options: Interception) -> Plan:
     """The plan of the classic layout.
 
     With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone.
@@ -54,7 +54,7 @@ def plan(options: Options) -> Plan:
     )
 
 
-def _capture_inbound(builder: Builder, options: Options, transparent: bool) -> None:
+def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
     table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
     ports = "--istio-inbound-ports"
     if transparent:
@@ -78,7 +78,7 @@ def _capture_inbound(builder: Builder, options: Options, transparent: bool) -> N
     )  # fmt: skip
 
 
-def _spare_outbound(builder: Builder, options: Options) -> None:
+def _spare_outbound(builder: Builder, options: Interception) -> None:
     builder.append(
         NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
         why="outbound connections are looked at", origin="always",
@@ -99,7 +99,7 @@ def _spare_outbound(builder: Builder, options: Options) -> None:
     outbound.spare_networks(builder, options)
 
 
-def _capture_outbound(builder: Builder, options: Options) -> None:
+def _capture_outbound(builder: Builder, options: Interception) -> None:
     outbound.capture(builder, options)
     if options.outbound_cidrs not in (ALL, ()):
         builder.append(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from netinit.options import NONE, OFF, TPROXY, Options
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 from netinit.rules.targets import Drop, Jump
 
 
-def plan(options: Options) -> Plan:
+def plan(options: Interception) -> Plan:
     """The plan of the current layout."""
     families = (IPV4,) if options.ipv6 == OFF else FAMILIES
     warnings: list[str] = []
@@ -53,7 +53,7 @@ def plan(options: Options) -> Plan:
     )
 
 
-def _drop_invalid(builder: Builder, options: Options) -> None:
+def _drop_invalid(builder: Builder, options: Interception) -> None:
     if options.drop_invalid:
         why, origin = "packets that belong to no connection would reset it", "--drop-invalid"
         invalid = ConnectionState(states=("INVALID",))

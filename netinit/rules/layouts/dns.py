@@ -6,11 +6,11 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 
 from __future__ import annotations
 
-from netinit.options import Options
+from netinit.base.net import FAMILIES, Family, Network
+from netinit.options import Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Destination, Match, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.network import FAMILIES, Family, Network
 from netinit.rules.targets import Jump, Redirect, TrackZone
 
 PORT = 53
@@ -20,7 +20,7 @@ APPLICATION_ZONE = 2
 ORIGIN = "--redirect-dns"
 
 
-def wanted(options: Options, warnings: list[str]) -> bool:
+def wanted(options: Interception, warnings: list[str]) -> bool:
     """Whether DNS, which was asked for, can be captured; adds a warning where not."""
     if not options.capture_all_dns and not options.dns_servers:
         warnings.append(f"{ORIGIN}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
@@ -28,7 +28,7 @@ def wanted(options: Options, warnings: list[str]) -> bool:
     return True
 
 
-def capture(builder: Builder, options: Options) -> None:
+def capture(builder: Builder, options: Interception) -> None:
     """Sends queries to the listener and keeps the zones apart."""
     scopes = _scopes(options)
     served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
@@ -62,7 +62,7 @@ def capture(builder: Builder, options: Options) -> None:
         )  # fmt: skip
 
 
-def _scopes(options: Options) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
+def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
     """Which queries, by family: to everybody, or to (and from) the family's servers."""
     if options.capture_all_dns:
         return [(FAMILIES, (), ())]
@@ -72,7 +72,7 @@ def _scopes(options: Options) -> list[tuple[tuple[Family, ...], tuple[Match, ...
     ]
 
 
-def _separate_proxy(builder: Builder, options: Options) -> None:
+def _separate_proxy(builder: Builder, options: Interception) -> None:
     """The proxy's own queries and its answers to the application, by user and group."""
     owners = [Owner(kind="uid", number=uid) for uid in options.proxy_uids]
     owners += [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
@@ -87,6 +87,6 @@ def _separate_proxy(builder: Builder, options: Options) -> None:
         )  # fmt: skip
 
 
-def _servers(options: Options, family: Family) -> tuple[Network, ...]:
+def _servers(options: Interception, family: Family) -> tuple[Network, ...]:
     of_family = [server for server in options.dns_servers if (":" in server) == (family.version == 6)]  # noqa: PLR2004
     return tuple([Network.parse(f"{server}/{family.bits}") for server in of_family])

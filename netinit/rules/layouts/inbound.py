@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.options import TPROXY, Options
+from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.options import TPROXY, Interception
+from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import ConnectionState, Destination, Match, Port, Protocol
 from netinit.rules.model import (
@@ -15,24 +17,22 @@ from netinit.rules.model import (
     NAT,
     PREROUTING,
 )
-from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.targets import Accept, Jump, Redirect, Return, SetMark, Tproxy
-from netinit.values import ALL
 
 TCP = Protocol(name="tcp")
 
 
-def loopback(options: Options, family: Family) -> Network:
+def loopback(options: Interception, family: Family) -> Network:
     """The loopback network of the family as the options have it."""
     return options.loopback_cidr if family is IPV4 else Network.parse(family.loopback)
 
 
-def not_to_loopback(options: Options, family: Family) -> Destination:
+def not_to_loopback(options: Interception, family: Family) -> Destination:
     """Matches what does not stay on the loopback addresses."""
     return Destination(networks=(loopback(options, family),), negated=True)
 
 
-def spare_tunnel(builder: Builder, options: Options) -> None:
+def spare_tunnel(builder: Builder, options: Interception) -> None:
     """Tunnelled connections reach the proxy's tunnel port as they are."""
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
     builder.append(
@@ -41,7 +41,7 @@ def spare_tunnel(builder: Builder, options: Options) -> None:
     )  # fmt: skip
 
 
-def define_redirects(builder: Builder, options: Options) -> None:
+def define_redirects(builder: Builder, options: Interception) -> None:
     """The two chains that send connections to the proxy, one for each direction."""
     builder.append(
         NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
@@ -53,7 +53,7 @@ def define_redirects(builder: Builder, options: Options) -> None:
     )  # fmt: skip
 
 
-def capture(builder: Builder, options: Options) -> None:
+def capture(builder: Builder, options: Interception) -> None:
     """Sends the chosen inbound ports to the proxy."""
     transparent = options.inbound_mode == TPROXY
     table = MANGLE if transparent else NAT
@@ -107,7 +107,7 @@ def divert(
 
 
 def define_tproxy(
-    builder: Builder, options: Options, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
 ) -> None:
     """The chains that hand connections to a transparent socket."""
     mode = "--istio-inbound-interception-mode"

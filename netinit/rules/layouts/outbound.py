@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.options import Options
+from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.options import Interception
+from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Owner, Port, Source
@@ -15,15 +17,13 @@ from netinit.rules.model import (
     OUTPUT,
     PREROUTING,
 )
-from netinit.rules.network import FAMILIES, IPV4, Family, Network
 from netinit.rules.targets import Jump, Return
-from netinit.values import ALL
 
 DNS_PORT = 53
 LOOPBACK_DEVICE = OutInterface(names=("lo",))
 
 
-def spare_excluded_interfaces(builder: Builder, options: Options, transparent: bool) -> None:
+def spare_excluded_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
     """Nothing is captured on these interfaces, in any table that captures."""
     if not options.exclude_interfaces:
         return
@@ -38,7 +38,7 @@ def spare_excluded_interfaces(builder: Builder, options: Options, transparent: b
             )  # fmt: skip
 
 
-def spare_virtual_interfaces(builder: Builder, options: Options) -> None:
+def spare_virtual_interfaces(builder: Builder, options: Interception) -> None:
     """What a VM behind the pod sends is outbound traffic, or not captured; never inbound traffic of the pod.
 
     Istio inserts each rule at the top, so the one emitted last stands first.
@@ -70,7 +70,7 @@ def enter(builder: Builder) -> None:
     builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at", origin="always")
 
 
-def spare_ports(builder: Builder, options: Options) -> None:
+def spare_ports(builder: Builder, options: Interception) -> None:
     """Connections and datagrams to these ports go out as they are."""
     for protocol in ("tcp", "udp"):
         if options.exclude_outbound_ports:
@@ -81,7 +81,7 @@ def spare_ports(builder: Builder, options: Options) -> None:
             )  # fmt: skip
 
 
-def spare_proxy(builder: Builder, options: Options, capture_dns: bool) -> None:
+def spare_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
     """The proxy's own traffic goes out; only what it sends to its own pod is inbound again."""
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
@@ -103,7 +103,7 @@ def _is_loopback(network: Network) -> bool:
 
 
 def _spare_owner(  # noqa: PLR0917 - what its caller has found out
-    builder: Builder, options: Options, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool
+    builder: Builder, options: Interception, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool
 ) -> None:
     """The three rules for one proxy user or group."""
     # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
@@ -124,7 +124,7 @@ def _spare_owner(  # noqa: PLR0917 - what its caller has found out
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
 
 
-def spare_groups(builder: Builder, options: Options) -> None:
+def spare_groups(builder: Builder, options: Interception) -> None:
     """Traffic of some groups goes out as it is."""
     if options.owner_groups == ALL:
         for group in options.exclude_owner_groups:
@@ -141,7 +141,7 @@ def spare_groups(builder: Builder, options: Options) -> None:
             )  # fmt: skip
 
 
-def spare_networks(builder: Builder, options: Options) -> None:
+def spare_networks(builder: Builder, options: Interception) -> None:
     """Traffic to the loopback and to excluded networks goes out as it is."""
     for family in FAMILIES:
         own = Destination(networks=(loopback(options, family),))
@@ -156,7 +156,7 @@ def spare_networks(builder: Builder, options: Options) -> None:
         )  # fmt: skip
 
 
-def capture(builder: Builder, options: Options) -> None:
+def capture(builder: Builder, options: Interception) -> None:
     """What remains is sent to the proxy, by port or by network."""
     to_proxy = Jump(chain=ISTIO_REDIRECT)
     if options.outbound_ports:

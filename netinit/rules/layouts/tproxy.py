@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from netinit.options import LOOP_MARK, Options
+from netinit.base.net import FAMILIES, Network
+from netinit.options import LOOP_MARK, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import TCP, not_to_loopback
-from netinit.rules.matches import ConnectionMark, InInterface, Mark, OutInterface, Owner, Source
+from netinit.rules.matches import InInterface, Mark, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_INBOUND, MANGLE, OUTPUT, PREROUTING
-from netinit.rules.network import FAMILIES, Network
 from netinit.rules.targets import RestoreMark, Return, SaveMark, SetMark
 
 ORIGIN = "--istio-inbound-interception-mode"
 
 
-def mark_connections(builder: Builder, options: Options) -> None:
+def mark_connections(builder: Builder, options: Interception) -> None:
     """Istio's rules for packets that pass the loopback interface in TPROXY mode, and for answers."""
     marked = Mark(value=options.tproxy_mark)
     out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
@@ -33,7 +33,7 @@ def mark_connections(builder: Builder, options: Options) -> None:
                 MANGLE, OUTPUT, not_to_loopback(options, family), out, TCP, owner, to=SetMark(value=LOOP_MARK),
                 why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
             )  # fmt: skip
-    known = ConnectionMark(value=options.tproxy_mark)
+    known = Mark(value=options.tproxy_mark, connection=True)
     builder.append(
         MANGLE, OUTPUT, TCP, known, to=RestoreMark(),
         why="the application's answers go back to the proxy", origin=ORIGIN,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from netinit.rules.matches.base import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.context import ConnectionMark, ConnectionState, Mark, Owner, Socket, UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Owner, Socket, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, TcpFlags
 
 __all__ = [
     "PROTOCOL",
-    "ConnectionMark",
+    "AddressType",
     "ConnectionState",
     "Destination",
     "InInterface",
@@ -20,6 +20,7 @@ __all__ = [
     "Protocol",
     "Socket",
     "Source",
+    "TcpFlags",
     "UnknownMatch",
     "XtMatch",
 ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.records import Record
+from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from netinit.rules.packet import Packet, Surroundings
 
@@ -47,6 +47,11 @@ class Match(Record):
     def describe(self) -> str:
         """The match in words, to stand after "when"."""
 
+    @property
+    def tracks(self) -> bool:
+        """Whether a rule with it makes the kernel track connections."""
+        return False
+
 
 def spell_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
     """The option before each value, an alternative each."""
@@ -73,8 +78,3 @@ def spell_list(words: Iterable[object]) -> str:
 def truth_of(found: bool | None, negated: bool) -> bool | None:
     """The truth, turned round where the match is negated; what is not known stays so."""
     return None if found is None else found is not negated
-
-
-def is_one_of(value: int | None, values: Container[object]) -> bool | None:
-    """Whether the value is among the values; None where it is not known."""
-    return None if value is None else value in values

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netinit.rules.matches.base import EXTENSION, Match, XtMatch, is_one_of, spell_not, truth_of
+from netinit.base.net import FULL_MASK
+from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not, spell_one_of, truth_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,66 +13,73 @@ NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the
 
 
 class Owner(Match):
-    """The socket belongs to this user or group (section owner; only for packets made in this namespace)."""
+    """The socket belongs to this user or group (section owner; only for packets made in this namespace).
+
+    With `last` it is one of a range of them, both ends included.
+    """
 
     kind: str  # uid or gid
     number: int
+    last: int | None = None
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(
-            place=EXTENSION,
-            alternatives=(f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self.number}",),
-        )
+        text = f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self._spell('-')}"
+        return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        return f"meta sk{self.kind} {'!= ' if self.negated else ''}{self.number}"
+        return spell_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.has_socket:  # xt_owner says yes to every negated question then
             return self.negated
         owner = packet.uid if self.kind == "uid" else packet.gid
-        return truth_of(is_one_of(owner, (self.number,)), self.negated)
+        last = self.number if self.last is None else self.last
+        return None if owner is None else (self.number <= owner <= last) is not self.negated
 
     def describe(self) -> str:
-        return f"its socket's {self.kind} is {spell_not(self.negated)}{self.number}"
+        words = self._spell(" to ")
+        return f"its socket's {self.kind} is {spell_not(self.negated)}{words if self.last is None else f'from {words}'}"
+
+    def _spell(self, between: str) -> str:
+        return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
 
 
 class Mark(Match):
-    """The packet's firewall mark (section mark)."""
+    """The firewall mark of the packet, or of its connection, or the bits of it in `mask` (sections mark, connmark)."""
 
     value: int
+    mask: int = FULL_MASK
+    connection: bool = False
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=(f"-m mark {'! ' if self.negated else ''}--mark {self.value:#x}",))
+        mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
+        module = "connmark" if self.connection else "mark"
+        text = f"-m {module} {'! ' if self.negated else ''}--mark {self.value:#x}{mask}"
+        return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        return f"meta mark {'!= ' if self.negated else ''}{self.value:#010x}"
+        whose = "ct" if self.connection else "meta"
+        if self.mask == FULL_MASK:
+            return spell_one_of(f"{whose} mark", (f"{self.value:#010x}",), self.negated)
+        return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
-        return (packet.mark == self.value) is not self.negated
-
-    def describe(self) -> str:
-        return f"its mark is {spell_not(self.negated)}{self.value}"
-
-
-class ConnectionMark(Match):
-    """The connection's mark (section connmark)."""
-
-    value: int
-
-    def xt(self) -> XtMatch:
-        return XtMatch(place=EXTENSION, alternatives=(f"-m connmark --mark {self.value:#x}",))
-
-    def nft(self) -> str:
-        return f"ct mark {self.value:#010x}"
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
-        return packet.state not in ("", "INVALID", "UNTRACKED") and packet.connection_mark == self.value
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
+            return False  # xt_connmark says no, negated or not
+        mark = packet.connection_mark if self.connection else packet.mark
+        return (mark & self.mask == self.value) is not self.negated
 
     def describe(self) -> str:
-        return f"its connection's mark is {self.value}"
+        whose = "its connection's" if self.connection else "its"
+        if self.mask == FULL_MASK:
+            return f"{whose} mark is {spell_not(self.negated)}{self.value}"
+        return f"{whose} mark under the mask {self.mask:#x} is {spell_not(self.negated)}{self.value:#x}"
+
+    @property
+    def tracks(self) -> bool:
+        return self.connection
 
 
 class ConnectionState(Match):
@@ -79,21 +87,56 @@ class ConnectionState(Match):
 
     states: tuple[str, ...]
     module: str = "conntrack"
+    negated: bool = False
 
     def xt(self) -> XtMatch:
         option = "--ctstate" if self.module == "conntrack" else "--state"
-        return XtMatch(place=EXTENSION, alternatives=(f"-m {self.module} {option} {','.join(self.states)}",))
+        text = f"-m {self.module} {'! ' if self.negated else ''}{option} {','.join(self.states)}"
+        return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        return f"ct state {','.join([state for state in NFT_STATES if state.upper() in self.states])}"
+        states = ",".join([state for state in NFT_STATES if state.upper() in self.states])
+        return f"ct state {'!= ' if self.negated else ''}{states}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.state in self.states:
-            return True
-        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else False
+            return not self.negated
+        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else self.negated
 
     def describe(self) -> str:
+        if self.negated:
+            return f"its connection is neither {' nor '.join(self.states)}"
         return f"its connection is {' or '.join(self.states)}"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class AddressType(Match):
+    """The kernel's routing calls the address one of these types, LOCAL for one (section addrtype)."""
+
+    side: str  # source or destination
+    types: tuple[str, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        option = "--src-type" if self.side == "source" else "--dst-type"
+        text = f"-m addrtype {'! ' if self.negated else ''}{option} {','.join(self.types)}"
+        return XtMatch(place=EXTENSION, alternatives=(text,))
+
+    def nft(self) -> str:
+        side = "saddr" if self.side == "source" else "daddr"
+        return spell_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        local = surroundings.is_local(packet.source if self.side == "source" else packet.destination)
+        if "LOCAL" in self.types and (local or self.types == ("LOCAL",)):
+            return truth_of(local, self.negated)
+        return None
+
+    def describe(self) -> str:
+        return f"its {self.side} address is {spell_not(self.negated)}of the type {' or '.join(self.types)}"
 
 
 class Socket(Match):
@@ -109,7 +152,7 @@ class Socket(Match):
         """Expressions under which the match does not hold though `nft` does: a socket bound to all addresses."""
         return ("socket wildcard 1",)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return packet.socket
 
     def describe(self) -> str:
@@ -127,8 +170,12 @@ class UnknownMatch(Match):
     def nft(self) -> str:
         return self.text
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return None
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"
+
+    @property
+    def tracks(self) -> bool:
+        return True  # it may: nothing is assumed

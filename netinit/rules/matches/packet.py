@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.net import Network, merge_networks, spell_intervals
 from netinit.rules.matches.base import (
     DESTINATION,
     EXTENSION,
@@ -11,14 +12,12 @@ from netinit.rules.matches.base import (
     SOURCE,
     Match,
     XtMatch,
-    is_one_of,
     spell_each,
     spell_list,
     spell_not,
     spell_one_of,
     truth_of,
 )
-from netinit.rules.network import Network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Source(Match):
     def nft(self) -> str:
         return _spell_networks("saddr", self.networks, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.source, self.networks), self.negated)
 
     def describe(self) -> str:
@@ -56,7 +55,7 @@ class Destination(Match):
     def nft(self) -> str:
         return _spell_networks("daddr", self.networks, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.destination, self.networks), self.negated)
 
     def describe(self) -> str:
@@ -75,7 +74,7 @@ class InInterface(Match):
     def nft(self) -> str:
         return _spell_interfaces("iifname", self.names, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return _is_named(packet.in_interface, self.names) is not self.negated
 
     def describe(self) -> str:
@@ -94,7 +93,7 @@ class OutInterface(Match):
     def nft(self) -> str:
         return _spell_interfaces("oifname", self.names, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return _is_named(packet.out_interface, self.names) is not self.negated
 
     def describe(self) -> str:
@@ -105,50 +104,92 @@ class Protocol(Match):
     """The transport protocol (iptables(8), `-p`)."""
 
     name: str
+    negated: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=PROTOCOL, alternatives=(f"-p {self.name}",))
+        return XtMatch(place=PROTOCOL, alternatives=spell_each("-p", (self.name,), self.negated))
 
     def nft(self) -> str:
-        return f"meta l4proto {self.name}"
+        return spell_one_of("meta l4proto", (self.name,), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
-        return packet.protocol == self.name
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        return (packet.protocol == self.name) is not self.negated
 
     def describe(self) -> str:
-        return f"it is {self.name.upper()}"
+        return f"it is {spell_not(self.negated)}{self.name.upper()}"
 
 
 class Port(Match):
-    """The destination (or source) port is one of `ports`; implies the protocol (sections tcp, udp; negated lists: multiport)."""
+    """The destination (or source) port is one of `ports`; implies the protocol (sections tcp, udp, multiport).
+
+    A port is a number, or a pair of the first and the last of a range. Several single ports are an alternative each;
+    a negated list and a list with ranges are one multiport match.
+    """
 
     protocol: str
-    ports: tuple[int, ...]
+    ports: tuple[int | tuple[int, int], ...]
     source: bool = False
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        side = "--sport" if self.source else "--dport"
-        if self.negated and len(self.ports) > 1:
-            ports = ",".join([str(port) for port in self.ports])
-            texts: tuple[str, ...] = (f"-m multiport ! {side}s {ports}",)
+        option = "--sport" if self.source else "--dport"
+        texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
+        ranges = any(isinstance(port, tuple) for port in self.ports)
+        if len(texts) > 1 and (self.negated or ranges):
+            alternatives: tuple[str, ...] = (f"-m multiport {'! ' if self.negated else ''}{option}s {','.join(texts)}",)
         else:
-            texts = tuple([f"-m {self.protocol} {text}" for text in spell_each(side, self.ports, self.negated)])
-        return XtMatch(place=EXTENSION, alternatives=texts, protocol=self.protocol)
+            alternatives = tuple([f"-m {self.protocol} {text}" for text in spell_each(option, texts, self.negated)])
+        return XtMatch(place=EXTENSION, alternatives=alternatives, protocol=self.protocol)
 
     def nft(self) -> str:
-        ports = [str(port) for port in sorted(set(self.ports))]
-        return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", ports, self.negated)
+        ranges = sorted({bounds_of(port) for port in self.ports})
+        texts = [f"{low}-{high}" if low < high else str(low) for low, high in ranges]
+        return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:  # noqa: ARG002 - only some look around
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != self.protocol:
             return False
         port = packet.source_port if self.source else packet.destination_port
-        return truth_of(is_one_of(port, self.ports), self.negated)
+        if port is None:
+            return None
+        return any(low <= port <= high for low, high in map(bounds_of, self.ports)) is not self.negated
 
     def describe(self) -> str:
         side = "source" if self.source else "destination"
-        return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(self.ports)}"
+        words = [f"{low} to {high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
+        return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(words)}"
+
+
+class TcpFlags(Match):
+    """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
+
+    mask: tuple[str, ...]
+    flags: tuple[str, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        no = "! " if self.negated else ""
+        text = f"-m tcp {no}--tcp-flags {','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
+        return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
+
+    def nft(self) -> str:
+        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
+        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        if packet.protocol != "tcp":
+            return False
+        if packet.flags is None:
+            return None
+        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
+
+    def describe(self) -> str:
+        return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+
+
+def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
+    """The first and the last port that a port or a range means."""
+    return port if isinstance(port, tuple) else (port, port)
 
 
 def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
@@ -161,10 +202,8 @@ def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) 
 
 def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) -> str:
     """The nft expression for an address in one of the networks, all of one family."""
-    from netinit.rules import intervals  # not on the way of the iptables backends
-
     family = networks[0].family
-    return spell_one_of(f"{family.nft} {field}", intervals.spell(intervals.merge(networks, family), family), negated)
+    return spell_one_of(f"{family.nft} {field}", spell_intervals(merge_networks(networks, family), family), negated)
 
 
 def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:

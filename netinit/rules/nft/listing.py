@@ -7,11 +7,11 @@ as JSON, so that it shows up as a difference and is never taken for something pl
 from __future__ import annotations
 
 import json
-from _socket import AF_INET, AF_INET6, inet_pton
 from typing import Any
 
-from netinit.errors import ParseError
-from netinit.records import Record
+from netinit.base.errors import ParseError
+from netinit.base.net import number_of
+from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
 
@@ -149,10 +149,8 @@ def _spell_value(left: str, value: Any) -> str | None:
 
 def _order_of(left: str) -> Callable[[str], Any]:
     """How the elements of a set are ordered, which the kernel does not tell: by value."""
-    if left.startswith("ip "):
-        return lambda text: inet_pton(AF_INET, text.partition("/")[0].partition("-")[0])
-    if left.startswith("ip6 "):
-        return lambda text: inet_pton(AF_INET6, text.partition("/")[0].partition("-")[0])
+    if left.startswith(("ip ", "ip6 ")):
+        return lambda text: number_of(text.partition("/")[0].partition("-")[0])
     if left in ("iifname", "oifname"):
         return lambda text: int.from_bytes(text.strip('"').encode(), "little")
     return lambda text: (not text.isdigit(), int(text) if text.isdigit() else 0, text)

@@ -20,7 +20,8 @@ connection is looked at in the nat table, and that has its socket unless the con
 
 from __future__ import annotations
 
-from netinit.records import Record
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
 from netinit.rules.matches import Destination, InInterface, OutInterface, Socket, Source
 from netinit.rules.model import (
     BUILTIN_CHAINS,
@@ -36,7 +37,6 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.network import FAMILIES, Family
 from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False

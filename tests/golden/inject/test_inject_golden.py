@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from netinit.cli.inject import command
+from netinit.cli.inject.command import command
 from netinit.inject import decide, load_config
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import split, workloads

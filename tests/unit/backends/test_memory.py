@@ -10,11 +10,11 @@ import pytest
 from netinit import backends
 from netinit.backends import memory
 from netinit.backends.memory import MemoryBackend, MemoryKernel
-from netinit.errors import ApplyError, LockedError
+from netinit.base.errors import ApplyError, LockedError
+from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import CLASSIC, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.rules.network import FAMILIES, IPV4, IPV6
 
 INPUTS = json.loads(Path(__file__).with_name("memory_inputs.json").read_text())
 FOREIGN = """\

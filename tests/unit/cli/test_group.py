@@ -57,7 +57,7 @@ def test_help_is_given_under_every_name_whatever_else_stands_there(line, usage, 
 def test_the_help_explains_every_option_with_its_default_and_variables(run):
     text = " ".join(run("netinit apply --help").out.split())
     for flag in FLAGS:
-        for name in (*[f"--{name}" for name in (flag.long, *flag.aliases) if name], *flag.environment):
+        for name in (*[f"--{name}" for name in (flag.long, *flag.aliases) if name], *flag.variables):
             assert name in text, f"{flag.label} is not explained"
     assert "-z, --inbound-capture-port PORT Inbound TCP is redirected to this port" in text
     assert "[default: 133; env: ISTIO_INBOUND_TPROXY_ROUTE_TABLE]" in text

@@ -1,4 +1,4 @@
-"""The README's option tables."""
+"""The generated parts of the documentation."""
 
 from __future__ import annotations
 
@@ -6,29 +6,76 @@ from pathlib import Path
 
 import pytest
 
-from netinit.cli import reference
+from netinit.cli import group, reference
 from netinit.options import FLAGS
 
-README = Path(__file__).parents[3] / "README.md"
+ROOT = Path(__file__).parents[3]
+PAGES = reference.find_pages(ROOT)
 
 
-def test_the_readmes_option_tables_are_those_of_the_program():
-    text = README.read_text("utf-8")
-    assert reference.replace_tables(text) == text, "run: python -m netinit.cli.reference README.md"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_generated_parts_of_a_page_are_what_the_program_says_now(page, monkeypatch):
+    monkeypatch.chdir(ROOT)  # commands name files of the checkout
+    text = page.read_text("utf-8")
+    assert reference.renew(text) == text, f"{page.name} is stale; at the top of the checkout run: {reference.RENEW}"
 
 
-def test_the_tables_have_every_option_once_in_rows_of_equal_length():
-    rows = [line for line in reference.render_tables().splitlines() if line.startswith("|")]
-    cells = [row.replace("\\|", "").count("|") for row in rows]
-    assert set(cells) == {5, 4}
+def test_every_kind_of_part_is_in_the_documentation():
+    found = {part["what"] for page in PAGES for part in reference.PART.finditer(page.read_text("utf-8"))}
+    assert {"options", "commands", "output", "output: mermaid"} <= found
+
+
+def test_the_table_has_every_option_once_in_rows_of_equal_length():
+    rows = [line for line in reference.render_options().splitlines() if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {6, 5}
     for flag in FLAGS:
-        assert sum(f"`{flag.label}`" in row for row in rows) == 1, flag.label
+        (row,) = [row for row in rows if f"| `{flag.field}` |" in row]
+        assert f"`{flag.label}`" in row
+        assert all(f"`{name}`" in row for name in flag.variables), row
 
 
-def test_only_what_stands_between_the_markers_is_replaced(tmp_path):
-    file = tmp_path / "README.md"
-    file.write_text(f"before\n{reference.BEGIN}\nold\n{reference.END}\nafter\n", "utf-8")
-    reference.main([str(file)])
-    assert file.read_text("utf-8") == f"before\n{reference.render_tables()}after\n"
-    with pytest.raises(ValueError, match="markers"):
-        reference.replace_tables("no markers")
+def test_every_command_has_a_section_with_its_own_options_alone():
+    text = reference.render_commands()
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [f"netinit {name}" for name in group.COMMANDS]
+    assert "| `--live` | Also send real packets" in text
+    assert "<code>--pod FILE&#124;-</code>" in text
+    assert "--istio-inbound-ports" not in text
+
+
+def test_only_what_stands_between_the_comments_is_renewed():
+    text = "before\n```sh\nnetinit version\n```\n<!-- output -->\nold\n<!-- end -->\nafter\n"
+    made = reference.renew(text)
+    printed = reference.print_output("netinit version")
+    assert made == f"before\n```sh\nnetinit version\n```\n<!-- output -->\n\n```text\n{printed}```\n\n<!-- end -->\nafter\n"
+    assert reference.renew(made) == made
+    assert reference.remove_parts(made) == "before\n```sh\nnetinit version\n```\n\nafter\n"
+
+
+def test_an_output_may_be_the_beginning_alone_in_a_language_of_its_own():
+    block = "```sh\nnetinit draw -b '*' --ipv6 off --format mermaid  # a drawing\n```\n"
+    made = reference.renew(f"{block}<!-- output: mermaid, 2 lines -->\n<!-- end -->\n")
+    lines = made.removeprefix(block).splitlines()
+    assert lines[2] == "```mermaid"
+    assert lines[5:] == ["```", "", "<!-- end -->"]
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("<!-- output -->\n<!-- end -->\n", "no shell block"),
+        ("```sh\nls\n```\n<!-- output -->\n<!-- end -->\n", "'ls' is not a command of netinit"),
+        ("```sh\nnetinit lint -b 80 -d 8080 --strict\n```\n<!-- output -->\n<!-- end -->\n", "ends with 1"),
+    ],
+)
+def test_an_output_that_cannot_be_made_is_an_error(page, problem):
+    with pytest.raises(ValueError, match=problem):
+        reference.renew(page)
+
+
+def test_a_stale_page_is_renewed(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "CONTRIBUTING.md").write_text("nothing generated\n")
+    (tmp_path / "README.md").write_text("```sh\nnetinit version\n```\n<!-- output -->\nold\n<!-- end -->\n")
+    assert reference.main(tmp_path) == [tmp_path / "README.md"]
+    assert "old" not in (tmp_path / "README.md").read_text()
+    assert not reference.main(tmp_path)

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from netinit import render
+import netinit
+from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
+from netinit.rules import render
 from netinit.rules.layouts import plan
-from netinit.rules.network import IPV4, IPV6
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
 FLAGS = "-b * -i * --ipv6 on"
-MAIN = Path(render.__file__).parent / "__main__.py"
+MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
 @pytest.mark.parametrize("command", ["netinit render", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])
@@ -68,7 +69,7 @@ def test_comments_are_in_the_rules_where_they_are_asked_for(run):
 
 
 def test_the_warnings_of_a_plan_go_to_stderr(run, monkeypatch):
-    monkeypatch.setattr("netinit.host.detect.RESOLV_CONF", "/nonexistent")
+    monkeypatch.setattr("netinit.kernel.detect.RESOLV_CONF", "/nonexistent")
     done = run("netinit render --redirect-dns --ipv6 on")
     assert "\twarn\t--redirect-dns: no name server" in done.err
     assert "warn" not in done.out

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from netinit.base.errors import ApplyError, ValidationFailedError
 from netinit.cli import start
-from netinit.errors import ApplyError, ValidationFailedError
 from netinit.options import Options
 
 MAIN = str(Path(start.__file__).parent.parent / "__main__.py")
@@ -23,12 +23,12 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.apply netinit.argv netinit.errors netinit.logs netinit.options netinit.records netinit.survey netinit.values
-    netinit.backends netinit.backends.base netinit.backends.restore netinit.backends.routes netinit.backends.xtables
+    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.pods.inspect netinit.options.kinds
+    netinit.backends netinit.backends.base netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
     netinit.cli netinit.cli.start
-    netinit.host netinit.host.detect netinit.host.netlink netinit.host.netns netinit.host.run
-    netinit.rules netinit.rules.diff netinit.rules.difference netinit.rules.model netinit.rules.network netinit.rules.ownership netinit.rules.targets
-    netinit.rules.transition netinit.rules.xtables
+    netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
+    netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
+    netinit.rules.iptables.transition netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound
     netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet
@@ -168,7 +168,7 @@ def test_a_failure_ends_with_its_own_code(program, error, code, run, monkeypatch
     def fail(options, log):
         raise error
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run(program)
     assert done.code == code
     assert done.errors == ([] if code == 130 else [str(error)])
@@ -178,7 +178,7 @@ def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, m
     def fail(options, log):
         raise ApplyError("first line\nsecond \x1b[31mline")
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run("istio-iptables -b 80")
     assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
     assert done.told == ["first line\nsecond \x1b[31mline"]
@@ -195,7 +195,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_with_debug(run,
     def fail(options, log):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("netinit.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run("istio-iptables")
     assert (done.code, done.errors) == (1, ["internal error: ZeroDivisionError: oops; --debug prints where"])
     for line, environ in (("istio-iptables --debug", {}), ("istio-iptables", {"NETINIT_DEBUG": "1"})):

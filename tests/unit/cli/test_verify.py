@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from netinit import verify
+import netinit
 from netinit.cli.verify import render_json, render_text
 from netinit.options import Options
-from netinit.render import hash_plan
+from netinit.pods import verify
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
+from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
 MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
-MAIN = Path(verify.__file__).parent / "__main__.py"
+MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
 def test_differences_are_a_line_each_and_one_that_sums_up():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject.annotations import CHECKS, problems, validate
 
 T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from netinit.cli import check_inject, inject, inject_run
-from netinit.errors import ConfigError, InjectionError, OptionError, ParseError
+from netinit.base.errors import ConfigError, InjectionError, OptionError, ParseError
+from netinit.cli.inject import check
+from netinit.cli.inject import command as inject
+from netinit.cli.inject import run as inject_run
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
 from netinit.options import Options
@@ -220,7 +222,7 @@ def test_a_cluster_that_cannot_answer_is_a_clear_error(cluster, arguments, messa
 
 
 def verdicts(*arguments, **more):
-    return json.loads(output(check_inject.command, *arguments, **more))
+    return json.loads(output(check.command, *arguments, **more))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ def test_init_containers_without_a_network_are_found_behind_a_validation(folder)
 def test_an_object_that_the_injector_would_refuse_is_a_failure():
     pod = POD.replace("shop}", "shop, annotations: {status.sidecar.istio.io/port: x}}")
     result = CliRunner().invoke(
-        check_inject.command,
+        check.command,
         ["-f", "-", "--namespace-labels", "istio-injection=enabled"],
         input=pod,
         standalone_mode=False,
@@ -347,7 +349,7 @@ def test_an_object_that_the_injector_would_refuse_is_a_failure():
 
 
 def test_the_table_has_istioctls_columns_and_the_chain():
-    text = output(check_inject.command, "-f", "-", "--table", stdin=POD)
+    text = output(check.command, "-f", "-", "--table", stdin=POD)
     assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert "✘" in text
     assert "  → webhook: none of 4 webhooks selects the pod" in text
@@ -358,7 +360,7 @@ def test_the_table_has_istioctls_columns_and_the_chain():
 
 @pytest.mark.parametrize("labels", ["a", "=b", "a=b,c"])
 def test_bad_namespace_labels_are_a_clear_error(labels):
-    result = run(check_inject.command, "-f", "-", "--namespace-labels", labels, stdin=POD)
+    result = run(check.command, "-f", "-", "--namespace-labels", labels, stdin=POD)
     assert isinstance(result.exception, OptionError)
     assert "is no label" in str(result.exception)
 
@@ -410,5 +412,5 @@ def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
     result = run(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
     assert isinstance(result.exception, InjectionError)
     assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')
-    refused = run(check_inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
+    refused = run(check.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
     assert isinstance(refused.exception, ConfigError), "the check tells about every template"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.manifests import join, split, workloads
 from netinit.inject.stream import inject_stream

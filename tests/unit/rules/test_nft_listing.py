@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.errors import ParseError
+from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.listing import compare_listing, parse_listing

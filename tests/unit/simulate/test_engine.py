@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.rules.network import IPV4, IPV6
+from netinit.base.net import IPV4, IPV6, number_of
+from netinit.rules.iptables.write import parse_listing
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.xtables import parse_listing
+from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
 from netinit.simulate.engine import Host, simulate
-from netinit.simulate.packet import make_inbound, make_outbound, number_of, text_of
 from netinit.simulate.ruleset import load_listing
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 
@@ -54,7 +54,7 @@ def hooks(trace):
 
 
 def end(trace):
-    return text_of(trace.last.family, trace.last.destination, trace.last.destination_port)
+    return spell_endpoint(trace.last.family, trace.last.destination, trace.last.destination_port)
 
 
 # --- chains -----------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_nat_is_asked_once_a_connection_and_translates_its_answers_back():
         Packet(family=IPV4, protocol="tcp", source=first.last.destination, source_port=15006, destination=first.last.source,
                destination_port=first.last.source_port, has_socket=True, uid=1337, gid=1337)
     )  # fmt: skip
-    assert text_of(IPV4, answer.last.source, answer.last.source_port) == "10.0.0.2:80"
+    assert spell_endpoint(IPV4, answer.last.source, answer.last.source_port) == "10.0.0.2:80"
     again = host.process(make_inbound(POD, "9.9.9.9", "", 80))
     assert (again.last.state, again.hits, end(again)) == ("ESTABLISHED", (), "10.0.0.2:15006")
 

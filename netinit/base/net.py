@@ -1,0 +1,178 @@
+"""Address families, addresses as text and as numbers, networks, and networks as intervals.
+
+The one place where addresses change between text and number: text is always the kernel's spelling (inet_ntop(3)).
+"""
+
+from __future__ import annotations
+
+from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton  # a builtin; `socket` would cost 5 ms at every pod start
+
+from netinit.base.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FULL_MASK = 0xFFFFFFFF  # of a firewall mark: all of its bits
+Interval = tuple[int, int]  # lowest and highest address, both included
+
+
+class Family(Record):
+    """An address family and its spellings."""
+
+    name: str  # as users write it: IPv4, IPv6
+    version: int  # 4 or 6
+    bits: int  # of an address
+    number: int  # AF_INET, AF_INET6
+    program: str  # the prefix of the iptables programs
+    nft: str  # the word nft uses for addresses of the family
+    loopback: str  # traffic to it never leaves the pod
+    passthrough: str  # the proxy's source address for connections it passes to the application
+    any_address: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+IPV4 = Family(
+    name="IPv4",
+    version=4,
+    bits=32,
+    number=int(AF_INET),
+    program="iptables",
+    nft="ip",
+    loopback="127.0.0.1/32",
+    passthrough="127.0.0.6/32",
+    any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
+)
+IPV6 = Family(
+    name="IPv6",
+    version=6,
+    bits=128,
+    number=int(AF_INET6),
+    program="ip6tables",
+    nft="ip6",
+    loopback="::1/128",
+    passthrough="::6/128",
+    any_address="::",
+)
+FAMILIES = (IPV4, IPV6)
+
+
+def family_of(address: str) -> Family:
+    """The family that an address is written in."""
+    return IPV6 if ":" in address else IPV4
+
+
+def parse_address(text: str) -> str:
+    """The address in the kernel's spelling. ValueError when `text` is no IP address."""
+    try:
+        return text_of(number_of(text), family_of(text))
+    except (OSError, ValueError):  # NUL bytes are ValueErrors
+        raise ValueError("is not an IP address") from None
+
+
+def number_of(address: str) -> int:
+    """The address as a number. OSError or ValueError when it is none."""
+    return int.from_bytes(inet_pton(family_of(address).number, address), "big")
+
+
+def text_of(number: int, family: Family) -> str:
+    """The spelling of an address that is given as a number."""
+    return inet_ntop(family.number, number.to_bytes(family.bits // 8, "big"))
+
+
+class Network(tuple[int, int, int]):
+    """A network (CIDR) without host bits: (IP version, address as a number, prefix length).
+
+    A tuple, since ten thousand of them are made at a pod's start where long exclusion lists are used.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Network:
+        """The network that `text` (address/length) names, host bits masked.
+
+        ValueError when it is not an address in the usual spelling followed by a decimal prefix length.
+        """
+        address, slash, length = text.partition("/")
+        if not slash:
+            raise ValueError("has no prefix length; write it as a CIDR, for example 10.0.0.0/8")
+        family = IPV6 if ":" in address else IPV4
+        try:
+            number = number_of(address)
+        except (OSError, ValueError):
+            raise ValueError(f"is not an {family.name} network") from None
+        if not (length.isascii() and length.isdigit()) or len(length) > 3 or int(length) > family.bits:  # noqa: PLR2004
+            raise ValueError(f"has a prefix length that is not a number from 0 to {family.bits}")
+        if length != "0" and length[0] == "0":
+            raise ValueError("has a prefix length with a leading zero")
+        free = family.bits - int(length)
+        return cls((family.version, number >> free << free, int(length)))
+
+    @property
+    def family(self) -> Family:
+        """IPv4 or IPv6."""
+        return IPV4 if self[0] == 4 else IPV6  # noqa: PLR2004 - the version's number is its name
+
+    @property
+    def length(self) -> int:
+        """The prefix length in bits."""
+        return self[2]
+
+    @property
+    def first(self) -> int:
+        """The lowest address of the network, as a number."""
+        return self[1]
+
+    @property
+    def last(self) -> int:
+        """The highest address of the network, as a number."""
+        return self[1] | ((1 << self.family.bits - self[2]) - 1)
+
+    @property
+    def text(self) -> str:
+        """The spelling of the kernel's listings: shortest address, slash, length."""
+        return f"{text_of(self[1], self.family)}/{self[2]}"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Network({self.text})"
+
+
+def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval]:
+    """The addresses of the networks, all of one family, as ascending intervals that do not touch each other.
+
+    nft refuses a set whose elements overlap, and a search tree is the shallower the fewer elements it has.
+    """
+    host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
+    merged: list[Interval] = []
+    low = high = -2
+    for first, last in sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]):
+        if first <= high + 1 and low >= 0:
+            high = max(high, last)
+            continue
+        if low >= 0:
+            merged.append((low, high))
+        low, high = first, last
+    if low >= 0:
+        merged.append((low, high))
+    return merged
+
+
+def spell_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
+    """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
+    texts = []
+    for low, high in intervals:
+        text = text_of(low, family)
+        count = high - low + 1
+        if count == 1:
+            texts.append(text)
+        elif count & count - 1 or low & count - 1:
+            texts.append(f"{text}-{text_of(high, family)}")
+        else:
+            texts.append(f"{text}/{family.bits + 1 - count.bit_length()}")
+    return texts

@@ -1,0 +1,185 @@
+"""`netinit check-inject`, also `netinit inject --explain`: whether each object will be injected, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import click
+
+from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.cli.inject import flags
+from netinit.cli.inject import inputs as inject_inputs
+from netinit.cli.inject.inputs import Inputs
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.config import InjectionConfig
+from netinit.inject.manifests import split, workloads
+from netinit.inject.pod import Namespace
+from netinit.inject.verdict import Verdict, judge
+from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.simulate.lint import lint
+
+_MARKS = {True: "✔", False: "✘"}
+
+
+@click.command("check-inject", context_settings={"help_option_names": ["-h", "--help"]})
+@flags.declare(flags.CHECK)
+def command(labels: str | None, *, as_json: bool, as_table: bool, **shared: Any) -> int:
+    """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
+
+    Webhook selectors, host network, namespace, label, annotation, selectors of the injector and its policy are all
+    looked at, and what would change the result. A table on a terminal, JSON else.
+    """
+    return check(inject_inputs.inputs_of(shared), labels, as_json=as_json, as_table=as_table)
+
+
+def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) -> int:
+    """Print the verdicts; 1 where an object would be refused by the injector, else 0."""
+    if as_json and as_table:
+        raise OptionError("--json: contradicts --table; give one of the two")
+    config = inject_inputs.read_config(inputs)
+    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
+    trees = _read_trees(inputs)
+    known = _known_namespaces(trees)
+    given = _parse_labels(labels) if labels is not None else None
+    cluster = _cluster(inputs) if given is None else None
+    webhooks = _webhooks(inputs, config, trees, cluster)
+    verdicts = []
+    for name, tree in trees:
+        try:
+            for workload in workloads(tree):
+                namespace = workload.namespace or inputs.namespace or "default"
+                own = given if given is not None else known.get(namespace)
+                if own is None and cluster is not None:
+                    own = known[namespace] = cluster.namespace_labels(namespace)
+                verdict = judge(
+                    workload,
+                    config,
+                    webhooks,
+                    namespace=Namespace(name=namespace, labels=own or {}),
+                    labels_known=own is not None,
+                    settings=inputs.settings,
+                )
+                verdicts.append(_linted(verdict))
+        except ParseError as error:
+            raise ParseError(inject_inputs.in_file(name, error)) from error
+    in_table = as_table or (sys.stdout.isatty() and not as_json)
+    sys.stdout.write(_table(verdicts) if in_table else _json(verdicts))
+    return 1 if any(verdict.error for verdict in verdicts) else 0
+
+
+def _linted(verdict: Verdict) -> Verdict:
+    """The verdict with what is wrong with the init container's options, as `netinit lint` finds it."""
+    if verdict.options is None:
+        return verdict
+    options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is not known here
+    return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
+
+
+def _read_trees(inputs: Inputs) -> list[tuple[str, Any]]:
+    """The documents of all manifests, each with the name of its file."""
+    found = []
+    for name, text in inject_inputs.read_manifests(inputs):
+        for document in split(text):
+            try:
+                tree, _ = document.parse()
+            except NetinitError as error:
+                raise ParseError(inject_inputs.in_file(name, error)) from error
+            if tree is not None:
+                found.append((name, tree))
+    return found
+
+
+def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
+    """The objects of a kind, those in Lists included."""
+    found = []
+    waiting = [tree for _, tree in trees]
+    while waiting:
+        tree = mapping(waiting.pop(0))
+        if tree.get("kind") == kind:
+            found.append(tree)
+        waiting = [*sequence(tree.get("items")), *waiting]
+    return found
+
+
+def _known_namespaces(trees: list[tuple[str, Any]]) -> dict[str, dict[str, str]]:
+    """The labels of the namespaces that the input makes."""
+    metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
+    return {string(item.get("name")): strings(item.get("labels")) for item in metadata}
+
+
+def _parse_labels(text: str) -> dict[str, str]:
+    labels = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = item.partition("=")
+        if not key or not equals:
+            raise OptionError(f"--namespace-labels: {item!r} is no label; write key=value, separated by commas")
+        labels[key] = value
+    return labels
+
+
+def _cluster(inputs: Inputs) -> Any:
+    if not inputs.uses_cluster:
+        return None
+    from netinit.cli.inject.cluster import Cluster
+
+    return Cluster(context=inputs.context, kubeconfig=inputs.kubeconfig)
+
+
+def _webhooks(
+    inputs: Inputs, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
+) -> tuple[Webhook, ...]:
+    """The webhooks of the input, else of the cluster, else those that the configuration's release installs."""
+    configurations = _items(trees, "MutatingWebhookConfiguration")
+    if not configurations and cluster is not None:
+        configurations = cluster.webhook_configurations()
+    if configurations or cluster is not None:
+        return tuple(webhook for item in configurations for webhook in parse_webhooks(item))
+    by_default = mapping(config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
+    if config.classic:
+        return early_webhook(by_default=by_default)
+    return current_webhooks(inputs.settings.revision or DEFAULT_REVISION, by_default=by_default)
+
+
+def _json(verdicts: list[Verdict]) -> str:
+    plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
+    for item in plain:
+        del item["options"]
+    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+
+
+def _table(verdicts: list[Verdict]) -> str:
+    """The table of istioctl's columns, and below it for each object the chain and what follows from it."""
+    head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
+    rows = head + [_row(verdict) for verdict in verdicts]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] + [0]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    for verdict in verdicts:
+        lines += ["", _title(verdict), *_details(verdict)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
+    reason = verdict.error.partition("\n")[0] or verdict.reason
+    mark = _MARKS[verdict.injected and not verdict.error]
+    return _title(verdict), verdict.webhook or "-", verdict.revision or "-", mark, reason
+
+
+def _title(verdict: Verdict) -> str:
+    return f"{verdict.kind} {verdict.namespace}/{verdict.name}"
+
+
+def _details(verdict: Verdict) -> list[str]:
+    marks = {"passed": "·", "decided": "→", "not reached": " "}
+    lines = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
+    for title, items in (
+        ("warning", verdict.warnings),
+        ("refused", verdict.error.splitlines()),
+        ("to change it", verdict.remedies),
+        ("interception", verdict.interception),
+        ("note", verdict.findings),
+    ):
+        lines += [f"  {title}: {item}" for item in items]
+    return lines

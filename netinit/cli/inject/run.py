@@ -1,0 +1,60 @@
+"""What `netinit inject` does when its flags are read: manifests in, injected manifests out."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from netinit.base.errors import InjectionError, NetinitError, OptionError
+from netinit.cli.inject import inputs as inject_inputs
+from netinit.inject.stream import inject_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_LONG = 200  # documents
+_EVERY = 0.2  # seconds
+
+
+def run(values: dict[str, Any]) -> int:
+    """The exit code; the values are those of the table `inject_flags.INJECT`."""
+    if values["labels"] is not None or values["as_json"] or values["as_table"]:
+        raise OptionError("--namespace-labels, --json and --table go with --explain")
+    inputs = inject_inputs.inputs_of(values)
+    config = inject_inputs.read_config(inputs, lazily=True)
+    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
+    streams: list[str] = []
+    problems: list[str] = []
+    for name, text in inject_inputs.read_manifests(inputs):
+        try:
+            result = inject_stream(
+                text, config, settings=inputs.settings, namespace=inputs.namespace, progress=_progress(name)
+            )
+        except NetinitError as error:
+            problems.append(inject_inputs.in_file(name, error))
+            continue
+        inject_inputs.warn(result.notices)
+        streams.append(result.text)
+    if problems:
+        raise InjectionError("\n".join(problems))
+    inject_inputs.write_result(values["output"], streams)
+    return 0
+
+
+def _progress(name: str) -> Callable[[int, int], None] | None:
+    """What shows on a terminal how far a long stream is."""
+    if not sys.stderr.isatty():
+        return None
+    shown = 0.0
+
+    def show(number: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if total >= _LONG and (now - shown >= _EVERY or number == total):
+            shown = now
+            sys.stderr.write(f"\r{name}: {number} of {total} documents" + ("\n" if number == total else ""))
+            sys.stderr.flush()
+
+    return show

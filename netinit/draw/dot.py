@@ -1,0 +1,61 @@
+"""The chains in the language of Graphviz."""
+
+from __future__ import annotations
+
+from netinit.draw.picture import Box, Picture, Row
+
+
+def render_dot(picture: Picture) -> str:
+    """A digraph: a cluster a table, a node a chain with its rules, an edge for each jump and redirection."""
+    lines = [
+        "digraph netinit {",
+        f"  graph [rankdir=LR, labelloc=t, fontname=Helvetica, label={_quote(picture.caption or picture.title)}];",
+        "  node [shape=box, style=filled, fillcolor=white, fontname=Courier, fontsize=10];",
+        "  edge [fontname=Helvetica, fontsize=9, color=slategray];",
+    ]
+    edges: list[tuple[str, str, Row]] = []
+    for panel in picture.panels:
+        lines.append(f"  subgraph {_quote(f'cluster_{panel.table}')} {{")
+        lines.append(f"    label={_quote(panel.table)};")
+        known = {box.name for box in panel.boxes}
+        for box in panel.boxes:
+            name = f"{panel.table}/{box.name}"
+            lines.append(f"    {_quote(name)} [label={_label(box)}{_colour(box)}];")
+            edges += [
+                (name, f"{panel.table}/{row.to}" if row.to else f"proxy :{row.port}", row)
+                for row in box.rows
+                if row.port or row.to in known
+            ]
+        lines.append("  }")
+    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
+    lines += [
+        f'  {_quote(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];' for port in ports
+    ]
+    for start, end, row in edges:
+        lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
+        lines.append(f"  {_quote(start)} -> {_quote(end)} [label={_quote(str(row.number))}{lit}];")
+    return "".join([line + "\n" for line in [*lines, "}"]])
+
+
+def _colour(box: Box) -> str:
+    if box.hit:
+        return ", fillcolor=cornsilk, color=darkorange, penwidth=2"
+    return ", fillcolor=gray92" if box.policy else ""
+
+
+def _label(box: Box) -> str:
+    lines = [box.name + (f" (policy {box.policy})" if box.policy else ""), ""]
+    for row in box.rows:
+        count = f" [{row.packets}]" if row.packets is not None else ""
+        lines.append(
+            f"{'> ' if row.hit else ''}{row.number if not row.more else '...'} {row.condition or 'all'} -> {row.target}{count}"
+        )
+    return '"' + "".join([_escape(line) + "\\l" for line in lines]) + '"'
+
+
+def _quote(text: str) -> str:
+    return f'"{_escape(text)}"'
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,71 @@
+"""The chains as a Mermaid flowchart, for READMEs and issues."""
+
+from __future__ import annotations
+
+from netinit.draw.picture import Box, Picture, Row
+
+_CLASSES = (
+    "classDef chain fill:#ffffff,stroke:#94a3b8,color:#0f172a,text-align:left",
+    "classDef builtin fill:#e2e8f0,stroke:#475569,color:#0f172a,text-align:left",
+    "classDef proxy fill:#dbeafe,stroke:#2563eb,color:#1e3a8a",
+    "classDef lit fill:#fff7e6,stroke:#d97706,stroke-width:3px,color:#0f172a,text-align:left",
+)
+
+
+def render_mermaid(picture: Picture) -> str:
+    """A flowchart: a subgraph a table, a node a chain with its rules, an edge for each jump and redirection."""
+    lines = ["---", f'title: "{_escape(picture.caption or picture.title)}"', "---", "flowchart LR"]
+    edges: list[tuple[str, str, Row]] = []
+    for panel in picture.panels:
+        lines.append(f'  subgraph table_{panel.table}["{panel.table}"]')
+        known = {box.name for box in panel.boxes}
+        for box in panel.boxes:
+            lines.append(f'    {_node(panel.table, box.name)}["{_label(box)}"]:::{_style(box)}')
+            edges += [
+                (_node(panel.table, box.name), _node(panel.table, row.to) if row.to else f"proxy_{row.port}", row)
+                for row in box.rows
+                if row.port or row.to in known
+            ]
+        lines.append("  end")
+    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
+    lines += [f'  proxy_{port}(["proxy :{port}"]):::proxy' for port in ports]
+    for number, (start, end, row) in enumerate(edges):
+        lines.append(f"  {start} {'==>' if row.hit else '-->'}|{row.number}| {end}")
+        if row.hit:
+            lines.append(f"  linkStyle {number} stroke:#d97706")
+    lines += [f"  {style}" for style in _CLASSES]
+    return "".join([line + "\n" for line in lines])
+
+
+def _node(table: str, chain: str) -> str:
+    """An identifier of letters, digits and underscores; different for different chains."""
+    return "_".join(
+        [
+            table,
+            *[
+                "".join(c if c.isalnum() and c.isascii() else f"x{ord(c):x}x" for c in part)
+                for part in chain.split("_")
+            ],
+        ]
+    )
+
+
+def _style(box: Box) -> str:
+    return "lit" if box.hit else "builtin" if box.policy else "chain"
+
+
+def _label(box: Box) -> str:
+    lines = [f"<b>{_escape(box.name)}</b>"]
+    for row in box.rows:
+        words = f"{row.number if not row.more else '…'} {row.condition or 'all'} → {row.target}"
+        count = f" [{row.packets}]" if row.packets is not None else ""
+        text = _escape(words + count)
+        lines.append(f"<b>{text}</b>" if row.hit else text)
+    return "<br/>".join(lines)
+
+
+def _escape(text: str) -> str:
+    """The text with what Mermaid or HTML reads as its own written as entities."""
+    for letter, entity in (("&", "#amp;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
+        text = text.replace(letter, entity)
+    return text

@@ -1,0 +1,180 @@
+"""What all pictures show: tables in the kernel's order, chains from the built-in ones on, rules as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.targets import (
+    Accept,
+    DestinationNat,
+    Drop,
+    Jump,
+    Observe,
+    Redirect,
+    Reject,
+    Return,
+    SourceNat,
+    Target,
+    Tproxy,
+)
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.trace import Trace
+
+MOST_ALIKE = 4  # rules of one purpose that are shown; the others are counted
+
+# What a target does to a packet, which is how pictures colour it.
+JUMP, CAPTURE, SPARE, END, CHANGE, OTHER = "jump", "capture", "spare", "end", "change", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rule, or several alike of which only the number is told (`more`)."""
+
+    number: int
+    condition: str  # in iptables' spelling; empty: always
+    purpose: str
+    target: str  # in a word or two
+    kind: str
+    to: str = ""  # the chain that a jump leads to
+    port: int = 0  # the proxy's port that it sends packets to
+    transparent: bool = False
+    hit: bool = False
+    packets: int | None = None
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A chain. `count` is the number of its rules."""
+
+    name: str
+    policy: str
+    rows: tuple[Row, ...]
+    count: int
+    hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A table: its chains, callers before those they call."""
+
+    table: str
+    boxes: tuple[Box, ...]
+
+    def box(self, name: str) -> Box | None:
+        """The chain of this name."""
+        return next((box for box in self.boxes if box.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn. With `lit`, the path of a packet is highlighted; `caption` says what it is about."""
+
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    lit: bool = False
+
+
+def make_picture(
+    ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()
+) -> Picture:
+    """The picture of a family's rules (of all tables, or those named); the rules that held in `trace` are lit."""
+    hits = {(step.table, step.chain, step.rule.number) for step in trace.hits if step.rule} if trace else set()
+    order = [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]
+    panels = []
+    for table in order:
+        chains = ruleset.tables.get(table, {})
+        if (tables and table not in tables) or not any(
+            chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()
+        ):
+            continue
+        boxes = [_box(table, chains[name], hits) for name in _in_order(chains)]
+        panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))
+    return Picture(title, caption, tuple(panels), bool(hits))
+
+
+def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
+    """Built-in chains in the kernel's order, each followed by what it calls; then what nothing calls."""
+    found: list[str] = []
+
+    def add(name: str) -> None:
+        if name in chains and name not in found:
+            found.append(name)
+            for loaded in chains[name].rules:
+                if isinstance(loaded.rule.target, Jump):
+                    add(loaded.rule.target.chain)
+
+    for name in (*BUILTIN_CHAINS, *chains):
+        add(name)
+    return found
+
+
+def _box(table: str, chain: LoadedChain, hits: set[tuple[str, str, int]]) -> Box:
+    rows: list[Row] = []
+    alike: list[Row] = []
+    for loaded in chain.rules:
+        row = _row(loaded, (table, chain.name, loaded.number) in hits)
+        if alike and not _is_alike(alike[-1], row):
+            rows += _shorten(alike)
+            alike = []
+        alike.append(row)
+    rows += _shorten(alike)
+    return Box(chain.name, chain.policy, tuple(rows), len(chain.rules), any(row.hit for row in rows))
+
+
+def _is_alike(one: Row, other: Row) -> bool:
+    return bool(one.purpose) and (one.purpose, one.target) == (other.purpose, other.target)
+
+
+def _shorten(rows: list[Row]) -> list[Row]:
+    """A few of many rules of one purpose, those that are hit among them, and how many there are more."""
+    if len(rows) <= MOST_ALIKE:
+        return rows
+    shown = [row for row in rows if row.hit][:MOST_ALIKE] or rows[: MOST_ALIKE - 1]
+    last = rows[-1]
+    rest = len(rows) - len(shown)
+    counted = [row.packets for row in rows if row not in shown and row.packets is not None]
+    more = Row(last.number, f"{rest} more like {'these' if len(shown) > 1 else 'this'}", last.purpose, last.target, last.kind,
+               last.to, last.port, last.transparent, packets=sum(counted) if counted else None, more=rest)  # fmt: skip
+    return [*shown, more]
+
+
+def _row(loaded: LoadedRule, hit: bool) -> Row:
+    target = loaded.rule.target
+    word, kind = _name_target(target)
+    condition = loaded.text
+    for end in (" -j ", " -g "):
+        condition = f" {condition}".rpartition(end)[0].strip() if end in f" {condition}" else condition
+    return Row(
+        number=loaded.number,
+        condition=condition,
+        purpose=loaded.purpose,
+        target=word,
+        kind=kind,
+        to=target.chain if isinstance(target, Jump) else "",
+        port=target.port if isinstance(target, Redirect | Tproxy) else 0,
+        transparent=isinstance(target, Tproxy),
+        hit=hit,
+        packets=loaded.packets,
+    )
+
+
+def _name_target(target: Target) -> tuple[str, str]:
+    if isinstance(target, Jump):
+        return target.chain, JUMP
+    if isinstance(target, Redirect | Tproxy):
+        return f"{'TPROXY' if isinstance(target, Tproxy) else 'REDIRECT'} {target.port}", CAPTURE
+    if isinstance(target, Return | Accept):
+        return "RETURN" if isinstance(target, Return) else "ACCEPT", SPARE
+    if isinstance(target, Drop | Reject):
+        return "DROP" if isinstance(target, Drop) else "REJECT", END
+    if isinstance(target, DestinationNat | SourceNat):
+        return target.describe().rpartition("(")[0].strip() or target.describe(), OTHER
+    if isinstance(target, Observe):
+        return target.text.partition(" ")[0] or "count", OTHER
+    words = target.describe()
+    return words[: words.find("(")].strip() if "(" in words else words, CHANGE

@@ -1,0 +1,231 @@
+"""YAML -> trees through PyYAML's parser: everything that YAML has, within limits.
+
+libyaml does the scanning where PyYAML has it (ten times as quick); without it the pure Python scanner is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+
+import yaml
+
+from netinit.base.errors import ParseError
+from netinit.golang.goyaml.scalars import MERGE, resolve
+from netinit.golang.tree import clone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "shape"]
+
+MAX_DEPTH = 200
+"""Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
+MAX_NODES = 2_000_000
+"""Nodes of a stream, about 60 MB of YAML."""
+MAX_ALIASED_NODES = 100_000
+"""Nodes that aliases may add to a document."""
+
+_Reader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_YAML_TAG = "tag:yaml.org,2002:"
+
+
+def _tagged(tag: str, text: str, mark: Any) -> Any:
+    """The value of a scalar with an explicit tag."""
+    name = tag.removeprefix(_YAML_TAG)
+    if name == "binary":
+        try:
+            return base64.b64decode(text, validate=False).decode("utf-8", "replace")
+        except (binascii.Error, ValueError) as error:
+            raise ParseError(f"{_at(mark)}: !!binary holds no base64: {error}") from error
+    wanted: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "null": (type(None),), "float": (float, int)}
+    if tag.startswith(_YAML_TAG) and name in wanted:
+        value = resolve(text)
+        if not isinstance(value, wanted[name]):
+            raise ParseError(f"{_at(mark)}: {text!r} cannot be read as !!{name}")
+        return float(text) if name == "float" and isinstance(value, int) else value
+    return text
+
+
+def _at(mark: Any) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "at its end"
+
+
+class _Frame:
+    """A mapping or sequence that is being read."""
+
+    __slots__ = ("anchor", "key", "keyed", "merges", "start", "value")
+
+    def __init__(self, value: Any, anchor: str | None, start: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.start = start
+        self.keyed = False
+        self.key: Any = None
+        self.merges: list[Any] | None = None
+
+
+class _Anchor:
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value = value
+        self.size = size
+
+
+_UNFINISHED = object()
+
+
+class Builder:
+    """Builds the trees of a stream from the parser's events, without recursion."""
+
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+        self.duplicates: list[str] = []
+        self.nodes = 0
+        self.aliased = 0
+        self._stack: list[_Frame] = []
+        self._anchors: dict[str, Any] = {}
+
+    def feed(self, event: Any) -> None:
+        kind = event.__class__
+        if kind is yaml.ScalarEvent:
+            self._scalar(event)
+        elif kind is yaml.MappingStartEvent:
+            self._open({}, event)
+        elif kind is yaml.SequenceStartEvent:
+            self._open([], event)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._close(event)
+        elif kind is yaml.AliasEvent:
+            self._alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self._anchors = {}
+            self.aliased = 0
+
+    def _scalar(self, event: Any) -> None:
+        self._count(event)
+        if event.implicit[0] and not event.style:
+            value = resolve(event.value)
+            if value is MERGE and not self._expects_key():
+                value = "<<"
+        elif event.tag is None or event.implicit[1] or event.tag == "!":
+            value = event.value
+        else:
+            value = _tagged(event.tag, event.value, event.start_mark)
+        if event.anchor:
+            self._anchors[event.anchor] = _Anchor(value, 1)
+        self._add(value, event)
+
+    def _open(self, value: Any, event: Any) -> None:
+        self._count(event)
+        if len(self._stack) >= MAX_DEPTH:
+            raise ParseError(f"{_at(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
+        if self._expects_key():
+            raise ParseError(f"{_at(event.start_mark)}: a key must be a scalar, not a mapping or a list")
+        if event.anchor:
+            self._anchors[event.anchor] = _UNFINISHED
+        self._stack.append(_Frame(value, event.anchor, self.nodes))
+
+    def _close(self, event: Any) -> None:
+        frame = self._stack.pop()
+        if frame.merges:
+            for merged in frame.merges:
+                for key, value in merged.items():
+                    frame.value.setdefault(key, value)
+        if frame.anchor:
+            self._anchors[frame.anchor] = _Anchor(frame.value, self.nodes - frame.start + 1)
+        self._add(frame.value, event)
+
+    def _alias(self, event: Any) -> None:
+        anchor = self._anchors.get(event.anchor)
+        if anchor is None:
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} names no anchor before it")
+        if anchor is _UNFINISHED:
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} lies inside its own anchor")
+        self.aliased += anchor.size
+        self.nodes += anchor.size
+        if self.aliased > MAX_ALIASED_NODES:
+            raise ParseError(
+                f"{_at(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
+            )
+        self._add(clone(anchor.value), event)
+
+    def _count(self, event: Any) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise ParseError(f"{_at(event.start_mark)}: more than {MAX_NODES} nodes")
+
+    def _expects_key(self) -> bool:
+        if not self._stack:
+            return False
+        top = self._stack[-1]
+        return not top.keyed and top.value.__class__ is dict
+
+    def _add(self, value: Any, event: Any) -> None:
+        if not self._stack:
+            self.documents.append(value)
+            return
+        top = self._stack[-1]
+        if top.value.__class__ is list:
+            top.value.append(value)
+        elif not top.keyed:
+            top.key = self._key(value, event)
+            top.keyed = True
+        else:
+            top.keyed = False
+            if top.key is MERGE:
+                top.merges = (top.merges or []) + self._sources(value, event)
+            else:
+                if top.key in top.value:
+                    self.duplicates.append(f"{_at(event.start_mark)}: the key {top.key!r} stands twice in one mapping")
+                top.value[top.key] = value
+
+    def _key(self, value: Any, event: Any) -> Any:
+        if value.__class__ is str or value is MERGE:
+            return value
+        if value is None or isinstance(value, (dict, list)):
+            raise ParseError(f"{_at(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
+        return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+    def _sources(self, value: Any, event: Any) -> list[Any]:
+        sources = value if isinstance(value, list) else [value]
+        if not all(isinstance(source, dict) for source in sources):
+            raise ParseError(f"{_at(event.start_mark)}: << must name a mapping or a list of mappings")
+        return [clone(source) for source in sources]
+
+
+def _events(text: str) -> Any:
+    """The parser's events; scanner errors become ParseError with their place."""
+    reader = None
+    try:
+        reader = _Reader(text)
+        while (event := reader.get_event()) is not None:
+            yield event
+    except yaml.MarkedYAMLError as error:
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what}") from None
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        raise ParseError(f"not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        if reader is not None:
+            reader.dispose()
+
+
+def build(text: str) -> Builder:
+    """What the text holds: `documents`, and `duplicates`, a sentence for every key that stands twice."""
+    builder = Builder()
+    feed = builder.feed
+    for event in _events(text):
+        feed(event)
+    return builder
+
+
+def shape(text: str) -> tuple[str, ...]:
+    """The kinds of the text's nodes in order, without their values: equal for texts of equal structure.
+
+    Duplicate keys count, so that a value cannot hide a second key behind the first one.
+    """
+    return tuple([event.__class__.__name__[:-5] for event in _events(text)])

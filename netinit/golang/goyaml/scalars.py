@@ -1,0 +1,56 @@
+"""Plain scalars and their types: YAML 1.1 as sigs.k8s.io/yaml reads it."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from netinit.base.patterns import pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["MERGE", "TIMESTAMP", "WORDS", "Merge", "resolve"]
+
+
+class Merge:
+    """The type of the key `<<`, which copies the keys of other mappings."""
+
+
+MERGE = Merge()
+WORDS: dict[str, Any] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    "<<": MERGE,
+}
+_FIRST_OF_NUMBER = frozenset("0123456789+-.")
+_INTEGER = pattern(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+TIMESTAMP = pattern(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
+_MAX_DIGITS = 400
+
+
+@functools.lru_cache(maxsize=8192)
+def resolve(text: str) -> Any:
+    """The value of a plain scalar."""
+    if text in WORDS:
+        return WORDS[text]
+    if not text or text[0] not in _FIRST_OF_NUMBER or len(text) > _MAX_DIGITS:
+        return text
+    if text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
+        return int(text)
+    plain = text.replace("_", "") if text[0] != "." else text
+    if TIMESTAMP.match(text):
+        return text
+    if whole := _INTEGER.match(plain):
+        sign, hexadecimal, binary, octal, decimal = whole.groups()
+        digits, base = next((d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d)
+        return int(sign + digits, base)
+    if _FLOAT.match(plain) and not math.isinf(number := float(plain)):
+        return number
+    return text

@@ -1,0 +1,126 @@
+"""JSON as Go's encoding/json writes it: HTML characters escaped, struct fields in the order of Kubernetes' types.
+
+Annotations and environment variables that injectors write hold such JSON, and tools compare it as text.
+"""
+
+from __future__ import annotations
+
+import json
+
+from netinit.base.patterns import pattern
+from netinit.golang.tree import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["CONTAINER_FIELDS", "encode", "ordered_container", "ordered_handler"]
+
+_ESCAPED = pattern("[<>&\u2028\u2029]")
+
+CONTAINER_FIELDS = (
+    "name",
+    "image",
+    "command",
+    "args",
+    "workingDir",
+    "ports",
+    "envFrom",
+    "env",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "volumeMounts",
+    "volumeDevices",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "imagePullPolicy",
+    "securityContext",
+    "stdin",
+    "stdinOnce",
+    "tty",
+)
+_NESTED: dict[str, tuple[str, ...]] = {
+    "securityContext": (
+        "capabilities",
+        "privileged",
+        "seLinuxOptions",
+        "windowsOptions",
+        "runAsUser",
+        "runAsGroup",
+        "runAsNonRoot",
+        "readOnlyRootFilesystem",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "seccompProfile",
+        "appArmorProfile",
+    ),
+    "ports": ("name", "hostPort", "containerPort", "protocol", "hostIP"),
+    "env": ("name", "value", "valueFrom"),
+    "volumeMounts": (
+        "name",
+        "readOnly",
+        "recursiveReadOnly",
+        "mountPath",
+        "subPath",
+        "mountPropagation",
+        "subPathExpr",
+    ),
+    "httpGet": ("path", "port", "host", "scheme", "httpHeaders"),
+    "httpHeaders": ("name", "value"),
+    "tcpSocket": ("port", "host"),
+    "grpc": ("port", "service"),
+}
+_PROBE = (
+    "exec",
+    "httpGet",
+    "tcpSocket",
+    "grpc",
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+    "terminationGracePeriodSeconds",
+)
+_NESTED |= dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), _PROBE)
+_NESTED["lifecycle"] = ("postStart", "preStop", "stopSignal")
+
+
+def encode(value: Any) -> str:
+    """The value as compact JSON with Go's escapes; the order of keys is the value's."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _ordered(value: Any, name: str) -> Any:
+    """The value with known struct fields in Go's order and unknown ones, like map keys, sorted behind them."""
+    if isinstance(value, list):
+        return [_ordered(item, name) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known = _NESTED.get(name, ())
+    keys = [key for key in known if key in value] + sorted(key for key in value if key not in known)
+    return {key: _ordered(value[key], key) for key in keys if value[key] is not None}
+
+
+def ordered_container(container: Tree) -> Tree:
+    """A container in the order of its Go struct; `resources`, which Go never omits, is always there."""
+    filled = {"resources": {}, **container}
+    keys = [key for key in CONTAINER_FIELDS if key in filled]
+    keys += sorted(key for key in filled if key not in CONTAINER_FIELDS)
+    empty: tuple[Any, ...] = (None, "", [], False)
+    return {key: _ordered(filled[key], key) for key in keys if filled[key] not in empty}
+
+
+def ordered_handler(handler: Tree) -> Tree:
+    """A probe's action (httpGet, tcpSocket or grpc) in the order of its Go struct, empty fields left out."""
+    return {
+        kind: {key: item for key, item in _ordered(action, kind).items() if item not in ("", None, [])}
+        for kind, action in handler.items()
+    }

@@ -1,0 +1,113 @@
+"""Go values as JSON, to the letter of Go's encoding/json.
+
+Maps are written with sorted keys, structs in the order of their fields, with the empty ones left out and the names
+that Kubernetes gives them.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+from collections.abc import Iterable
+from json.encoder import encode_basestring
+
+from netinit.base.patterns import pattern
+from netinit.golang.template.floats import format_float
+from netinit.golang.template.limits import measure
+from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["from_json", "json_float", "json_name", "to_json"]
+
+_SPECIAL: Final = pattern("[<>&\u2028\u2029\ud800-\udfff]")
+_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_LARGE: Final = 1e21
+_SMALL: Final = 1e-6
+
+
+def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
+    """The value as JSON; an indent puts every element on a line of its own. Raises FunctionError where Go refuses."""
+    measure(value)
+    return "".join(_write(value, indent, "\n", sort=sort))
+
+
+def json_name(field: str) -> str:
+    """The JSON name of a struct's field, as Kubernetes' types have it: HostIP is hostIP."""
+    return field[:1].lower() + field[1:]
+
+
+def json_float(value: float) -> str:
+    """The number as Go's JSON has it: with an exponent only far from 1."""
+    if math.isnan(value) or math.isinf(value):
+        raise FunctionError(f"json: unsupported value: {format_float(value, 'g', -1)}")
+    if value and not _SMALL <= abs(value) < _LARGE:
+        return format_float(value, "e", -1).replace("e-0", "e-")
+    return format_float(value, "f", -1)
+
+
+def json_text(text: str) -> str:
+    """The text as a JSON string; HTML's special characters are escaped, as Go does."""
+    quoted = encode_basestring(text)
+    return _SPECIAL.sub(lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
+
+
+def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+    if isinstance(value, str):
+        yield json_text(value)
+    elif value is None or value is NO_VALUE:
+        yield "null"
+    elif isinstance(value, bool):
+        yield "true" if value else "false"
+    elif isinstance(value, int):
+        yield int.__repr__(value)
+    elif isinstance(value, float):
+        yield json_float(value)
+    elif isinstance(value, bytes):
+        yield json_text(binascii.b2a_base64(value, newline=False).decode())
+    elif isinstance(value, dict):
+        keys = sorted(value) if sort else list(value)
+        yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
+    elif isinstance(value, list | tuple):
+        yield from _write_list(value, indent, newline, sort=sort)
+    elif isinstance(value, Struct):
+        fields = ((json_name(name), item) for name, item in value.fields.items() if item)
+        yield from ("null",) if value.nil else _write_object(fields, indent, newline, sort=sort)
+    else:
+        raise FunctionError(f"json: unsupported type: {type_name(value)}")
+
+
+def _write_object(pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+    inner = newline + indent if indent else ""
+    lead = "{" + inner
+    for key, item in pairs:
+        yield lead
+        yield f"{json_text(key)}:{' ' if indent else ''}"
+        yield from _write(item, indent, newline + indent, sort=sort)
+        lead = "," + inner
+    yield "{}" if lead[0] == "{" else (newline if indent else "") + "}"
+
+
+def _write_list(items: Iterable[Any], indent: str, newline: str, *, sort: bool) -> Iterable[str]:
+    inner = newline + indent if indent else ""
+    lead = "[" + inner
+    for item in items:
+        yield lead
+        yield from _write(item, indent, newline + indent, sort=sort)
+        lead = "," + inner
+    yield "[]" if lead[0] == "[" else (newline if indent else "") + "]"
+
+
+def from_json(text: str) -> Any:
+    """The value of the JSON text, every number a float as Go reads it; raises ValueError."""
+    try:
+        return json.loads(text, parse_int=float, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("exceeded max depth") from None
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"invalid character {name[0]!r} looking for beginning of value")

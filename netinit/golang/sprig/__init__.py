@@ -1,0 +1,148 @@
+"""The functions of the sprig library that charts and injection templates use.
+
+Arguments stand in sprig's order (the subject last, for pipelines), and every count of characters that sprig does on
+bytes is done on bytes here. What a function may build is limited. The functions that change their argument (set, merge)
+are left out: templates never change the data, which several threads may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from netinit.golang.json_values import to_json
+from netinit.golang.sprig import collections, numbers, text
+from netinit.golang.template.values import Function, FunctionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["FUNCTIONS"]
+
+
+def default(fallback: Any, *given: Any) -> Any:
+    """The given value, or the fallback where it is empty: nil, false, 0, "", or a map or list without elements."""
+    return given[0] if given and given[0] else fallback
+
+
+def empty(value: Any) -> bool:
+    """Whether the value is nil, false, 0, "", or a map or list without elements."""
+    return not value
+
+
+def coalesce(*values: Any) -> Any:
+    """The first value that is not empty, or nil."""
+    return next((value for value in values if value), None)
+
+
+def all_given(*values: Any) -> bool:
+    """Whether no value is empty."""
+    return all(bool(value) for value in values)
+
+
+def any_given(*values: Any) -> bool:
+    """Whether one value at least is not empty."""
+    return any(bool(value) for value in values)
+
+
+def ternary(yes: Any, no: Any, test: bool) -> Any:
+    """The first value where the test holds, else the second."""
+    return yes if test else no
+
+
+def fail(message: str) -> Any:
+    """Never returns: the template fails with the message."""
+    raise FunctionError(message)
+
+
+def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
+    return Function(call, params, variadic)
+
+
+_TEXT: Final = "string"
+_MAP: Final = "map[string]interface {}"
+
+_CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "add": numbers.add,
+    "add1": numbers.add1,
+    "all": all_given,
+    "any": any_given,
+    "append": collections.append,
+    "b64dec": _typed(text.decode_base64, _TEXT),
+    "b64enc": _typed(text.encode_base64, _TEXT),
+    "cat": text.cat,
+    "ceil": numbers.ceil,
+    "coalesce": coalesce,
+    "compact": collections.compact,
+    "concat": collections.concat,
+    "contains": _typed(lambda needle, text: needle in text, _TEXT, _TEXT),
+    "default": default,
+    "dict": collections.make_dict,
+    "dig": collections.dig,
+    "div": numbers.div,
+    "empty": empty,
+    "fail": _typed(fail, _TEXT),
+    "first": collections.first,
+    "float64": numbers.to_float64,
+    "floor": numbers.floor,
+    "fromJson": _typed(collections.parse_json, _TEXT),
+    "get": _typed(collections.get, _MAP, _TEXT),
+    "has": collections.has,
+    "hasKey": _typed(collections.has_key, _MAP, _TEXT),
+    "hasPrefix": _typed(lambda prefix, text: text.startswith(prefix), _TEXT, _TEXT),
+    "hasSuffix": _typed(lambda suffix, text: text.endswith(suffix), _TEXT, _TEXT),
+    "indent": _typed(text.indent, "int", _TEXT),
+    "initial": collections.initial,
+    "int": numbers.to_int,
+    "int64": numbers.to_int64,
+    "join": _typed(text.join, _TEXT, "interface {}"),
+    "keys": _typed(collections.keys, variadic=_MAP),
+    "kindIs": _typed(collections.kind_is, _TEXT, "interface {}"),
+    "kindOf": collections.go_kind,
+    "last": collections.last,
+    "list": collections.make_list,
+    "lower": _typed(text.lower, _TEXT),
+    "max": numbers.largest,
+    "min": numbers.smallest,
+    "mod": numbers.mod,
+    "mul": numbers.mul,
+    "nindent": _typed(text.nindent, "int", _TEXT),
+    "omit": _typed(collections.omit, _MAP, variadic=_TEXT),
+    "pick": _typed(collections.pick, _MAP, variadic=_TEXT),
+    "prepend": collections.prepend,
+    "push": collections.append,
+    "quote": text.quote,
+    "repeat": _typed(text.repeat, "int", _TEXT),
+    "replace": _typed(text.replace, _TEXT, _TEXT, _TEXT),
+    "rest": collections.rest,
+    "reverse": collections.reverse,
+    "sha1sum": _typed(text.sha1sum, _TEXT),
+    "sha256sum": _typed(text.sha256sum, _TEXT),
+    "sortAlpha": collections.sort_alpha,
+    "split": _typed(text.split, _TEXT, _TEXT),
+    "splitList": _typed(text.split_list, _TEXT, _TEXT),
+    "splitn": _typed(text.splitn, _TEXT, "int", _TEXT),
+    "squote": text.squote,
+    "sub": numbers.sub,
+    "substr": _typed(text.substr, "int", "int", _TEXT),
+    "ternary": _typed(ternary, "interface {}", "interface {}", "bool"),
+    "title": _typed(text.title, _TEXT),
+    "toJson": to_json,
+    "toPrettyJson": collections.pretty_json,
+    "toString": text.text_of,
+    "toStrings": collections.to_strings,
+    "trim": _typed(text.trim, _TEXT),
+    "trimAll": _typed(lambda cut, text: text.strip(cut) if cut else text, _TEXT, _TEXT),
+    "trimPrefix": _typed(lambda prefix, text: text.removeprefix(prefix), _TEXT, _TEXT),
+    "trimSuffix": _typed(lambda suffix, text: text.removesuffix(suffix), _TEXT, _TEXT),
+    "trunc": _typed(text.trunc, "int", _TEXT),
+    "typeOf": collections.type_of,
+    "uniq": collections.uniq,
+    "until": _typed(numbers.until, "int"),
+    "untitle": _typed(text.untitle, _TEXT),
+    "upper": _typed(text.upper, _TEXT),
+    "values": _typed(collections.values_of, _MAP),
+    "without": collections.without,
+}
+FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}
+"""sprig's functions by name."""

@@ -1,0 +1,212 @@
+"""Sprig's functions on text. What sprig counts in bytes is counted in bytes."""
+
+from __future__ import annotations
+
+import binascii
+
+from netinit.golang.template.limits import check_size
+from netinit.golang.template.literals import quote as quote_text
+from netinit.golang.template.printing import sprint
+from netinit.golang.template.values import SLICE, FunctionError, StringMap, TypedList, from_bytes, kind_of, to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+
+def text_of(value: Any) -> str:
+    """The value as text, as sprig's strval makes it."""
+    if isinstance(value, bytes):
+        return from_bytes(value)
+    return value if type(value) is str else sprint(value)
+
+
+def texts_of(values: Any) -> list[str]:
+    """The values of a list as text, without the nil ones; a single value is a list of itself."""
+    if kind_of(values) == SLICE and not isinstance(values, bytes):
+        return [text_of(value) for value in values if value is not None]
+    return [] if values is None else [text_of(values)]
+
+
+def quote(*values: Any) -> str:
+    """Each value that is not nil as a Go string literal, with blanks between."""
+    return " ".join(quote_text(text_of(value)) for value in values if value is not None)
+
+
+def squote(*values: Any) -> str:
+    """Each value that is not nil in single quotes, with blanks between."""
+    return " ".join(f"'{sprint(value)}'" for value in values if value is not None)
+
+
+def cat(*values: Any) -> str:
+    """The values that are not nil with blanks between."""
+    return " ".join(sprint(value) for value in values if value is not None)
+
+
+def indent(spaces: int, text: str) -> str:
+    """The text with every line pushed to the right."""
+    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
+    pad = " " * _not_negative(spaces)
+    return pad + text.replace("\n", "\n" + pad)
+
+
+def nindent(spaces: int, text: str) -> str:
+    """A line feed, then the text with every line pushed to the right."""
+    return "\n" + indent(spaces, text)
+
+
+def repeat(count: int, text: str) -> str:
+    """The text, that many times."""
+    check_size(max(count, 0) * len(text))
+    return text * _not_negative(count)
+
+
+def _not_negative(count: int) -> int:
+    if count < 0:
+        raise FunctionError("strings: negative Repeat count")
+    return count
+
+
+def replace(old: str, new: str, text: str) -> str:
+    """The text with every occurrence replaced."""
+    check_size(len(text) + (text.count(old) if old else len(text) + 1) * max(len(new) - len(old), 0))
+    return text.replace(old, new)
+
+
+def trunc(count: int, text: str) -> str:
+    """The first bytes of the text, or with a negative count the last ones."""
+    raw = to_bytes(text)
+    if count < 0 and len(raw) + count > 0:
+        return from_bytes(raw[len(raw) + count :])
+    return from_bytes(raw[:count]) if 0 <= count < len(raw) else text
+
+
+def substr(start: int, end: int, text: str) -> str:
+    """The bytes from start to end; a negative start is the beginning, a negative end the end."""
+    raw = to_bytes(text)
+    if start < 0:
+        return from_bytes(raw[: _within(end, raw)])
+    if end < 0 or end > len(raw):
+        return from_bytes(raw[_within(start, raw) :])
+    if start > end:
+        raise FunctionError(f"runtime error: slice bounds out of range [{start}:{end}]")
+    return from_bytes(raw[start:end])
+
+
+def _within(bound: int, raw: bytes) -> int:
+    if not 0 <= bound <= len(raw):
+        length = f" with length {len(raw)}" if bound >= 0 else ""
+        raise FunctionError(f"runtime error: slice bounds out of range [:{bound}]{length}")
+    return bound
+
+
+def join(separator: str, values: Any) -> str:
+    """The values that are not nil as text with the separator between."""
+    texts = texts_of(values)
+    check_size(sum(map(len, texts)) + len(separator) * len(texts))
+    return separator.join(texts)
+
+
+def split_list(separator: str, text: str) -> TypedList:
+    """The parts of the text."""
+    parts = text.split(separator) if separator else list(text)
+    check_size(len(parts))
+    return TypedList(parts, go_type="[]string")
+
+
+def split(separator: str, text: str) -> StringMap:
+    """The parts of the text as a map of _0, _1 and so on."""
+    return StringMap({f"_{number}": part for number, part in enumerate(split_list(separator, text))})
+
+
+def splitn(separator: str, count: int, text: str) -> StringMap:
+    """At most so many parts of the text as a map of _0, _1 and so on."""
+    if count == 0:
+        return StringMap()
+    parts = split_list(separator, text)
+    if 0 < count < len(parts):
+        parts[count - 1 :] = [separator.join(parts[count - 1 :])]
+    return StringMap({f"_{number}": part for number, part in enumerate(parts)})
+
+
+BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""What Go takes for white space."""
+
+
+def trim(text: str) -> str:
+    """The text without the white space around it."""
+    return text.strip(BLANKS)
+
+
+def title(text: str) -> str:
+    """The text with the first letter of every word in title case."""
+    parts: list[str] = []
+    inside = False
+    for character in text:
+        parts.append(character if inside else _title_letter(character))
+        inside = character.isalnum() or character == "_" or (inside and character == "'")
+    return "".join(parts)
+
+
+def _title_letter(character: str) -> str:
+    titled = character.title()
+    return titled if len(titled) == 1 else character
+
+
+def upper(text: str) -> str:
+    """The text in upper case, letter by letter."""
+    return text.upper() if text.isascii() else "".join(_one(c, c.upper()) for c in text)
+
+
+def lower(text: str) -> str:
+    """The text in lower case, letter by letter."""
+    return text.lower() if text.isascii() else "".join(_one(c, c.lower()) for c in text)
+
+
+def _one(character: str, changed: str) -> str:
+    return changed if len(changed) == 1 else character
+
+
+def untitle(text: str) -> str:
+    """The text with the first letter of every blank-separated word in lower case."""
+    parts = ["" if not part else part[0].lower() + part[1:] for part in text.split(" ")]
+    return " ".join(parts)
+
+
+def encode_base64(text: str) -> str:
+    """The text in base64."""
+    return binascii.b2a_base64(to_bytes(text), newline=False).decode()
+
+
+def decode_base64(text: str) -> str:
+    """What the base64 text says; where it is none, the text of Go's complaint."""
+    raw = text.replace("\r", "").replace("\n", "")
+    try:
+        return from_bytes(binascii.a2b_base64(raw, strict_mode=True))
+    except (binascii.Error, ValueError):
+        return f"illegal base64 data at input byte {_first_bad_byte(text)}"
+
+
+_BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+
+
+def _first_bad_byte(text: str) -> int:
+    """Where Go finds that the text is no base64: at a foreign character, or where the last group of four begins."""
+    for place, character in enumerate(text):
+        if character not in _BASE64 and character not in "\r\n":
+            return len(to_bytes(text[:place]))
+    return len(text) - len(text.replace("\r", "").replace("\n", "")) % 4
+
+
+def sha1sum(text: str) -> str:
+    """The SHA-1 of the text in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha1(to_bytes(text), usedforsecurity=False).hexdigest()
+
+
+def sha256sum(text: str) -> str:
+    """The SHA-256 of the text in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(to_bytes(text)).hexdigest()

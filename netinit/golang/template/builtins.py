@@ -1,0 +1,226 @@
+"""The functions that every Go template has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from netinit.golang.template import access
+from netinit.golang.template.limits import check_size
+from netinit.golang.template.printf import sprintf
+from netinit.golang.template.printing import printable, sprint, sprintln
+from netinit.golang.template.values import (
+    ANY,
+    BOOL,
+    FLOAT,
+    FUNC,
+    INT,
+    MAP,
+    NIL,
+    NO_VALUE,
+    POINTER,
+    SLICE,
+    STRING,
+    UINT,
+    VALUE,
+    Function,
+    FunctionError,
+    kind_of,
+    to_bytes,
+    type_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["BUILTINS", "call", "equal", "equal_pair"]
+
+_BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
+_WHOLE: Final = frozenset((INT, UINT))
+_ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
+
+
+def _decided_elsewhere(*_values: Any) -> Any:
+    """Stands for and/or, whose calls are compiled apart, since they do not evaluate every argument."""
+    raise FunctionError("and/or cannot be called as values")
+
+
+def equal(first: Any, *others: Any) -> bool:
+    """Whether the first value equals any of the others."""
+    if not others:
+        raise FunctionError("missing argument for comparison")
+    return any(equal_pair(first, other) for other in others)
+
+
+def equal_pair(left: Any, right: Any) -> bool:
+    """Whether the values are equal; texts, which nearly all are, take a short way."""
+    if type(left) is str and type(right) is str:
+        return left == right
+    return _equal(left, right)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    kind, other = kind_of(left), kind_of(right)
+    if kind == other and kind in _BASIC:
+        return bool(left == right)
+    if kind in _WHOLE and other in _WHOLE:
+        return bool(left == right)
+    if kind in _BASIC or other in _BASIC:
+        if NIL in (kind, other):
+            return False
+        raise FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
+    return _equal_others(left, right, kind, other)
+
+
+def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
+    """Maps, lists, structs, pointers, functions and nil, which compare with nil at most."""
+    if kind == other == NIL:
+        return True
+    if NIL in (kind, other):
+        return (kind in (NIL, POINTER) and not left) and (other in (NIL, POINTER) and not right)
+    if kind != other:
+        raise FunctionError(
+            f"non-comparable types {sprintf('%s', left)}: {type_name(left)}, {type_name(right)}: {sprint(right)}"
+        )
+    if kind == POINTER and not (left and right):
+        return not left and not right
+    if kind in (MAP, SLICE, FUNC):
+        raise FunctionError(f"non-comparable type {sprintf('%s', right)}: {type_name(right)}")
+    return left is right or (kind != POINTER and type_name(left) == type_name(right) and left.fields == right.fields)
+
+
+def unequal(left: Any, right: Any) -> bool:
+    """Whether the values differ."""
+    return not equal_pair(left, right)
+
+
+def less(left: Any, right: Any) -> bool:
+    """Whether the first value is less than the second."""
+    kind, other = kind_of(left), kind_of(right)
+    if kind not in _BASIC or other not in _BASIC:
+        raise FunctionError("invalid type for comparison")
+    if kind != other and not (kind in _WHOLE and other in _WHOLE):
+        raise FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
+    if kind not in _ORDERED:
+        raise FunctionError("invalid type for comparison")
+    return bool(left < right)
+
+
+def less_or_equal(left: Any, right: Any) -> bool:
+    """Whether the first value is less than the second or equal to it."""
+    return less(left, right) or equal_pair(left, right)
+
+
+def greater(left: Any, right: Any) -> bool:
+    """Whether the first value is greater than the second."""
+    return not less_or_equal(left, right)
+
+
+def greater_or_equal(left: Any, right: Any) -> bool:
+    """Whether the first value is greater than the second or equal to it."""
+    return not less(left, right)
+
+
+def negate(value: Any) -> bool:
+    """Whether the value is false in Go's sense."""
+    return not value
+
+
+def call(written: str | None, target: Any, *args: Any) -> Any:
+    """The result of the function `target`, which the template writes so; None where it comes from a pipeline."""
+    if target is None or target is NO_VALUE:
+        raise FunctionError("call of nil")
+    shown = written
+    if shown is None:
+        shown = target if isinstance(target, str) else f"<{type_name(target)} Value>"
+    if not isinstance(target, Function):
+        raise FunctionError(f"non-function {shown} of type {type_name(target)}")
+    wanted = len(target.params)
+    if len(args) < wanted or (len(args) > wanted and target.variadic is None):
+        least = "at least " if target.variadic is not None else ""
+        raise FunctionError(f"wrong number of args for {shown}: got {len(args)} want {least}{wanted}")
+    types = (*target.params, *(target.variadic or ANY for _ in args[wanted:]))
+    checked: list[Any] = []
+    for place, (arg, go_type) in enumerate(zip(args, types, strict=True)):
+        try:
+            checked.append(access.prepare(arg, go_type))
+        except FunctionError as problem:
+            raise FunctionError(f"arg {place}: {problem}") from None
+    return target.call(*checked)
+
+
+def _joined(values: tuple[Any, ...]) -> str:
+    if len(values) == 1 and type(values[0]) is str:
+        return values[0]
+    return sprint(*map(printable, values))
+
+
+_HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_SCRIPT: Final = {
+    "\\": "\\\\",
+    "'": "\\'",
+    '"': '\\"',
+    "<": "\\u003C",
+    ">": "\\u003E",
+    "&": "\\u0026",
+    "=": "\\u003D",
+}
+
+
+def escape_html(*values: Any) -> str:
+    """The printed values with the characters that HTML treats specially replaced."""
+    text = _joined(values)
+    check_size(5 * len(text))
+    return text.translate(_HTML)
+
+
+def escape_script(*values: Any) -> str:
+    """The printed values, safe inside a JavaScript string."""
+    text = _joined(values)
+    check_size(6 * len(text))
+    return "".join(map(_escape_script, text))
+
+
+def _escape_script(character: str) -> str:
+    if character in _SCRIPT:
+        return _SCRIPT[character]
+    if character < " " or (not character.isascii() and not character.isprintable()):
+        return f"\\u{ord(character):04X}"
+    return character
+
+
+def escape_query(*values: Any) -> str:
+    """The printed values as part of a URL's query."""
+    text = _joined(values)
+    check_size(9 * len(text))
+    from urllib.parse import quote_plus
+
+    return quote_plus(to_bytes(text), safe="")
+
+
+def _function(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
+    return Function(call, params, variadic)
+
+
+BUILTINS: Final = {
+    "and": _function(_decided_elsewhere, VALUE, variadic=VALUE),
+    "call": _function(functools.partial(call, None), VALUE, variadic=VALUE),
+    "eq": _function(equal, VALUE, variadic=VALUE),
+    "ge": _function(greater_or_equal, VALUE, VALUE),
+    "gt": _function(greater, VALUE, VALUE),
+    "html": _function(escape_html, variadic=ANY),
+    "index": _function(access.index, VALUE, variadic=VALUE),
+    "js": _function(escape_script, variadic=ANY),
+    "le": _function(less_or_equal, VALUE, VALUE),
+    "len": _function(access.length, VALUE),
+    "lt": _function(less, VALUE, VALUE),
+    "ne": _function(unequal, VALUE, VALUE),
+    "not": _function(negate, VALUE),
+    "or": _function(_decided_elsewhere, VALUE, variadic=VALUE),
+    "print": _function(sprint, variadic=ANY),
+    "printf": _function(sprintf, "string", variadic=ANY),
+    "println": _function(sprintln, variadic=ANY),
+    "slice": _function(access.slice_of, VALUE, variadic=VALUE),
+    "urlquery": _function(escape_query, variadic=ANY),
+}

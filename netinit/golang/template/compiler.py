@@ -1,0 +1,300 @@
+"""Trees -> closures: text, actions, control structures and calls of other templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from netinit.base.errors import TemplateError
+from netinit.golang.template.expressions import Expr, compile_pipe
+from netinit.golang.template.limits import Run
+from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
+from netinit.golang.template.printing import sort_keys, sprint, to_text
+from netinit.golang.template.scope import Frame, last_visited
+from netinit.golang.template.values import (
+    FUNC,
+    INT,
+    MAP,
+    NO_VALUE,
+    POINTER,
+    SLICE,
+    UINT,
+    Enum,
+    Function,
+    FunctionError,
+    Uint8,
+    kind_of,
+    type_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+__all__ = ["Body", "compile_trees"]
+
+Step: TypeAlias = "Callable[[Run, Any], None]"
+
+
+class Body:
+    """A compiled template: its steps, how many variables it has, and what one passage costs."""
+
+    __slots__ = ("size", "steps")
+
+    def __init__(self, steps: Sequence[Step], size: int) -> None:
+        self.steps = steps
+        self.size = size
+
+
+class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error
+    """{{break}}."""
+
+
+class _ContinueLoop(Exception):  # noqa: N818 - a jump, not an error
+    """{{continue}}."""
+
+
+def compile_trees(trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]) -> dict[str, Body]:
+    """The compiled templates by name; `own` are the functions that are the caller's and not Go's."""
+    bodies: dict[str, Body] = {}
+    for name, tree in trees.items():
+        frame = Frame(tree, functions, own)
+        steps = _Compiler(frame, bodies).compile_list(tree.body)
+        bodies[name] = Body(steps, frame.size)
+    return bodies
+
+
+def enter(run: Run, body: Body, dot: Any) -> None:
+    """Render the template with that dot, in variables of its own."""
+    variables = [NO_VALUE] * body.size
+    variables[0] = dot
+    run.vars = variables
+    for step in body.steps:
+        step(run, dot)
+
+
+def _text(text: str) -> Step:
+    size = len(text)
+
+    def write_text(run: Run, _dot: Any) -> None:
+        run.room -= size
+        if run.room < 0:
+            run.put("")
+        run.write(text)
+
+    return write_text
+
+
+def _break(_run: Run, _dot: Any) -> None:
+    raise _BreakLoop
+
+
+def _continue(_run: Run, _dot: Any) -> None:
+    raise _ContinueLoop
+
+
+class _Compiler:
+    """The compiler of one tree."""
+
+    def __init__(self, frame: Frame, bodies: Mapping[str, Body]) -> None:
+        self.frame = frame
+        self.bodies = bodies
+
+    def compile_list(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
+        return tuple(self.compile_node(node) for node in nodes)
+
+    def compile_node(self, node: Node) -> Step:
+        if isinstance(node, Text):
+            return _text(node.text)
+        if isinstance(node, Action):
+            return self.action(node)
+        if isinstance(node, If):
+            return self.condition(node)
+        if isinstance(node, Range):
+            return self.loop(node)
+        if isinstance(node, With):
+            return self.narrowing(node)
+        if isinstance(node, Invoke):
+            return self.invocation(node)
+        return _break if isinstance(node, Break) else _continue
+
+    def action(self, node: Action) -> Step:
+        expr = compile_pipe(self.frame, node.pipe, keep_nil=True)
+        if node.pipe.variables:
+
+            def evaluate(run: Run, dot: Any) -> None:
+                expr(run, dot)
+
+            return evaluate
+        frame = self.frame
+
+        def show(value: Any) -> str:
+            if kind_of(value) == FUNC:
+                raise frame.error(node, f"can't print {node} of type {type_name(value)}")
+            try:
+                return to_text(value)
+            except (FunctionError, TypeError) as problem:
+                raise frame.error(node, f"can't print {node}: {problem}") from None
+
+        def print_value(run: Run, dot: Any) -> None:
+            value = expr(run, dot)
+            text = value if type(value) is str else show(value)
+            run.room -= len(text)
+            if run.room < 0:
+                run.put("")
+            run.write(text)
+
+        return print_value
+
+    def scoped(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
+        """The nodes, whose variables end with them."""
+        mark = len(self.frame.visible)
+        steps = self.compile_list(nodes)
+        del self.frame.visible[mark:]
+        return steps
+
+    def condition(self, node: If) -> Step:
+        mark = len(self.frame.visible)
+        branches = [
+            (compile_pipe(self.frame, branch.pipe, keep_nil=True), self.scoped(branch.body)) for branch in node.branches
+        ]
+        otherwise = self.scoped(node.otherwise or ())
+        del self.frame.visible[mark:]
+        if len(branches) == 1:
+            test, then = branches[0]
+
+            def decide(run: Run, dot: Any) -> None:
+                for step in then if test(run, dot) else otherwise:
+                    step(run, dot)
+
+            return decide
+
+        def choose(run: Run, dot: Any) -> None:
+            chosen = otherwise
+            for test, then in branches:
+                if test(run, dot):
+                    chosen = then
+                    break
+            for step in chosen:
+                step(run, dot)
+
+        return choose
+
+    def narrowing(self, node: With) -> Step:
+        """{{with}}: the value becomes the dot."""
+        frame = self.frame
+        mark, outer = len(frame.visible), frame.dot_holder
+        branches: list[tuple[Expr, tuple[Step, ...]]] = []
+        for branch in node.branches:
+            expr = compile_pipe(frame, branch.pipe)
+            frame.dot_holder = 0
+            branches.append((expr, self.scoped(branch.body)))
+            frame.dot_holder = outer
+        otherwise = self.scoped(node.otherwise or ())
+        del frame.visible[mark:]
+
+        def narrow(run: Run, dot: Any) -> None:
+            for expr, then in branches:
+                value = expr(run, dot)
+                if value:
+                    for step in then:
+                        step(run, value)
+                    return
+            for step in otherwise:
+                step(run, dot)
+
+        return narrow
+
+    def loop(self, node: Range) -> Step:
+        frame = self.frame
+        mark, outer = len(frame.visible), frame.dot_holder
+        holder = frame.new_place()
+        source = compile_pipe(frame, node.pipe)
+        names = [variable.name for variable in node.pipe.variables]
+        if names and not node.pipe.assigns:
+            frame.hold_elements(holder)
+        slots = [frame.find(name) for name in names]
+        places = [slot.place for slot in slots if slot is not None]
+        key_place = places[0] if len(places) > 1 else -1
+        value_place = places[-1] if places else -1
+        frame.dot_holder = holder
+        body = self.scoped(node.body)
+        frame.dot_holder = outer
+        otherwise = self.scoped(node.otherwise or ())
+        del frame.visible[mark:]
+        cost = len(node.body) + 1
+
+        def fail(value: Any, message: str) -> TemplateError:
+            return frame.error(last_visited(node.pipe), message.format(sprint(value)))
+
+        def repeat(run: Run, dot: Any) -> None:
+            value = source(run, dot)
+            pairs = _pairs(value, len(places), fail)
+            variables = run.vars
+            variables[holder] = value
+            empty = True
+            try:
+                for key, element in pairs:
+                    empty = False
+                    run.steps -= cost
+                    if run.steps < 0:
+                        run.spend(0)
+                    if key_place >= 0:
+                        variables[key_place] = key
+                    if value_place >= 0:
+                        variables[value_place] = element
+                    try:
+                        for step in body:
+                            step(run, element)
+                    except _ContinueLoop:
+                        continue
+            except _BreakLoop:
+                pass
+            if empty:
+                for step in otherwise:
+                    step(run, dot)
+
+        return repeat
+
+    def invocation(self, node: Invoke) -> Step:
+        frame, bodies, name = self.frame, self.bodies, node.name
+        expr = None if node.pipe is None else compile_pipe(frame, node.pipe)
+
+        def invoke(run: Run, dot: Any) -> None:
+            body = bodies.get(name)
+            if body is None:
+                raise frame.error(node, f'template "{name}" not defined')
+            if run.depth <= 0:
+                raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
+            value = NO_VALUE if expr is None else expr(run, dot)
+            run.spend(len(body.steps) + 1)
+            variables = run.vars
+            run.depth -= 1
+            enter(run, body, value)
+            run.depth += 1
+            run.vars = variables
+
+        return invoke
+
+
+def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]) -> Iterable[tuple[Any, Any]]:
+    """What a range goes through: keys or positions, and elements."""
+    kind = kind_of(value)
+    if kind == SLICE:
+        return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
+    if kind == MAP:
+        return [(key, value[key]) for key in sort_keys(value)]
+    if value is NO_VALUE:
+        return ()
+    if kind in (INT, UINT):
+        if variables > 1:
+            raise fail(value, "can't use {} to iterate over more than one variable")
+        return ((NO_VALUE, _same_type(number, value)) for number in range(value))
+    if kind == POINTER:
+        value = sprint(value).removeprefix("&")
+    raise fail(value, "range can't iterate over {}")
+
+
+def _same_type(number: int, model: int) -> int:
+    if isinstance(model, Enum):
+        return Enum(number, str(number), model.go_type)
+    return type(model)(number)

@@ -1,0 +1,122 @@
+"""The walk through the tokens that all parsers of one text share, and the words of syntax errors.
+
+Blocks and parentheses may nest MAX_NESTING deep, far more than people write and few enough for Python's stack:
+hostile text gets an error, not a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from netinit.base.errors import TemplateError
+from netinit.golang.template import lexer
+from netinit.golang.template.lexer import Token
+from netinit.golang.template.nodes import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
+
+__all__ = ["MAX_NESTING", "Cursor", "Source"]
+
+MAX_NESTING: Final = 100
+
+_SPACE: Final = lexer.SPACE
+_LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
+"""The kinds behind which no token follows: they are taken again and again."""
+
+
+class Source:
+    """What the parsers of one text have in common: the tokens and how far they were read, the trees found."""
+
+    def __init__(
+        self, name: str, text: str, tokens: list[Token], delimiters: tuple[str, str], functions: Collection[str]
+    ) -> None:
+        self.name, self.text, self.tokens = name, text, tokens
+        self.delimiters, self.functions = delimiters, functions
+        self.trees: dict[str, Tree] = {}
+        self.at = 0
+        self.read = -1
+        self.nesting = 0
+
+
+class Cursor:
+    """A parser's place in the tokens; errors are reported at the line of the last token that it looked at."""
+
+    def __init__(self, shared: Source) -> None:
+        self.shared = shared
+        self.line = 0
+        self.action_line = 0
+
+    def peek(self) -> Token:
+        """The token that comes next."""
+        shared = self.shared
+        token = shared.tokens[shared.at]
+        if shared.at > shared.read:
+            # errors are reported at the line of the last token that was looked at
+            shared.read = shared.at
+            self.line = token.line
+        return token
+
+    def next(self) -> Token:
+        """The next token, which is taken."""
+        shared = self.shared
+        at = shared.at
+        token = shared.tokens[at]
+        if at > shared.read:
+            shared.read = at
+            self.line = token.line
+        if token.kind not in _LAST:
+            shared.at = at + 1
+        return token
+
+    def skip_space(self) -> Token:
+        """The next token that is no blank; it is not taken."""
+        shared = self.shared
+        at, tokens = shared.at, shared.tokens
+        token = tokens[at]
+        if token.kind == _SPACE:
+            while token.kind == _SPACE:
+                at += 1
+                token = tokens[at]
+            shared.at = at
+        if at > shared.read:
+            shared.read = at
+            self.line = token.line
+        return token
+
+    def next_word(self) -> Token:
+        """The next token that is no blank, which is taken."""
+        self.skip_space()
+        return self.next()
+
+    def expect(self, kind: str, context: str) -> Token:
+        """The next token, which has to be of that kind."""
+        token = self.next_word()
+        if token.kind != kind:
+            self.unexpected(token, context)
+        return token
+
+    def fail(self, message: str) -> NoReturn:
+        """Never returns: raises TemplateError at the line of the last token that was looked at."""
+        raise TemplateError(f"template: {self.shared.name}:{self.line}: {message}")
+
+    def unexpected(self, token: Token, context: str) -> NoReturn:
+        """Never returns: raises TemplateError about the token."""
+        if token.kind != lexer.ERROR:
+            self.fail(f"unexpected {token} in {context}")
+        extra = ""
+        if self.action_line not in (0, token.line):
+            started = f" started at {self.shared.name}:{self.action_line}"
+            extra = started if token.text.endswith(" action") else f" in action{started}"
+        self.fail(f"{token}{extra}")
+
+    def enter(self) -> None:
+        """One level of nesting more."""
+        self.shared.nesting += 1
+        if self.shared.nesting > MAX_NESTING:
+            self.fail(f"blocks and parentheses are nested deeper than {MAX_NESTING} levels")
+
+    def leave(self) -> None:
+        """One level of nesting less."""
+        self.shared.nesting -= 1

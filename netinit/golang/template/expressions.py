@@ -1,0 +1,387 @@
+"""Pipelines -> closures.
+
+An expression becomes a Python function of the run and the dot that returns its value: what is known from the text
+(names, constants, functions, the places of variables) is bound once, so that rendering only does what depends on
+the data. The order of evaluation and the place of every error are Go's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+
+from netinit.base.errors import TemplateError
+from netinit.golang.template import access, builtins, calls
+from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
+from netinit.golang.template.limits import Run
+from netinit.golang.template.nodes import (
+    Bool,
+    Chain,
+    Command,
+    Dot,
+    Expression,
+    Field,
+    Identifier,
+    Nil,
+    NumberLiteral,
+    Pipe,
+    StringLiteral,
+    Variable,
+)
+from netinit.golang.template.scope import Frame, last_visited
+from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final, NoReturn, TypeAlias
+
+__all__ = ["Expr", "compile_pipe"]
+
+Expr: TypeAlias = "Callable[[Run, Any], Any]"
+
+_CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral)
+
+
+def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
+    """The function that gives the pipeline's value and fills the variables that it declares or sets.
+
+    What it gives is never None: nil that comes out of a pipeline has lost its interface and is no value any more.
+    `keep_nil` saves that step for those to whom both are the same.
+    """
+    expr = compile_command(frame, pipe.commands[0], None, pipe)
+    for before, command in zip(pipe.commands, pipe.commands[1:], strict=False):
+        expr = compile_command(frame, command, _without_nil(expr), last_visited(before))
+    if pipe.variables or not keep_nil:
+        expr = _without_nil(expr)
+    for variable in pipe.variables:
+        slot = frame.find(variable.name) if pipe.assigns else frame.declare(variable.name)
+        if slot is None:
+            return _after(expr, _failing(frame, last_visited(pipe), f"undefined variable: {variable.name}"))
+        expr = _storing(expr, slot.place)
+    return expr
+
+
+def _without_nil(expr: Expr) -> Expr:
+    if getattr(expr, "never_nil", False):
+        return expr
+
+    def value(run: Run, dot: Any) -> Any:
+        found = expr(run, dot)
+        return NO_VALUE if found is None else found
+
+    value.never_nil = True  # type: ignore[attr-defined]
+    return value
+
+
+def _storing(expr: Expr, place: int) -> Expr:
+    def store(run: Run, dot: Any) -> Any:
+        run.vars[place] = value = expr(run, dot)
+        return value
+
+    return store
+
+
+def _constant(value: Any) -> Expr:
+    def constant(_run: Run, _dot: Any) -> Any:
+        return value
+
+    constant.never_nil = value is not None  # type: ignore[attr-defined]
+    return constant
+
+
+def _failing(frame: Frame, node: Expression | Command, message: str) -> Expr:
+    def fail(_run: Run, _dot: Any) -> NoReturn:
+        raise frame.error(node, message)
+
+    return fail
+
+
+def _after(first: Expr | None, then: Expr) -> Expr:
+    """Both, one after the other: an error in the first is reported before one in the second."""
+    if first is None:
+        return then
+    before = first
+
+    def both(run: Run, dot: Any) -> Any:
+        before(run, dot)
+        return then(run, dot)
+
+    return both
+
+
+def compile_command(frame: Frame, command: Command, final: Expr | None, previous: Expression) -> Expr:
+    """The function for a command; `final` gives the value piped into it, `previous` is what Go looked at before."""
+    first = command.args[0]
+    arguments = command.args[1:]
+    if isinstance(first, Identifier):
+        return compile_call(frame, first, command, arguments, final)
+    given = bool(arguments) or final is not None
+    if isinstance(first, Field | Chain) or (isinstance(first, Variable) and first.names):
+        if given:
+            return _method_call(frame, first, arguments, final)
+        return compile_operand(frame, first)
+    if given:
+        blamed = previous if isinstance(first, Pipe) else first
+        return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
+    if isinstance(first, Nil):
+        return _failing(frame, first, "nil is not a command")
+    return compile_operand(frame, first)
+
+
+def compile_operand(frame: Frame, node: Expression) -> Expr:
+    """The function for an operand that stands alone, of any type."""
+    if isinstance(node, Dot):
+        return _dot
+    if isinstance(node, Field):
+        return _chain(frame, node, _dot, node.names, frame.dot_holder)
+    if isinstance(node, Pipe):
+        return compile_pipe(frame, node)
+    if isinstance(node, Chain):
+        return _chain(frame, node, compile_operand(frame, node.base), node.names, 0)
+    if isinstance(node, Identifier):
+        return compile_call(frame, node, node, [], None)
+    if isinstance(node, Variable):
+        return _variable(frame, node)
+    try:
+        return _constant(literal(node, ANY))
+    except FunctionError as problem:
+        return _failing(frame, node, str(problem))
+
+
+def _dot(_run: Run, dot: Any) -> Any:
+    return dot
+
+
+def _variable(frame: Frame, node: Variable) -> Expr:
+    slot = frame.find(node.name)
+    if slot is None:
+        # visible to the parser, as in {{if}}{{$x := 1}}{{else}}{{$x}}{{end}}, but never set
+        return _failing(frame, node, f"undefined variable: {node.name}")
+    place = slot.place
+
+    def variable(run: Run, _dot: Any) -> Any:
+        return run.vars[place]
+
+    return _chain(frame, node, variable, node.names, slot.holder) if node.names else variable
+
+
+def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
+    """The value at the end of the chain, and the container it came from."""
+    for name in names:
+        try:
+            found = field(value, name)
+        except NoFieldError as problem:
+            raise FunctionError(word_missing_field(problem, name, value, holder)) from None
+        holder, value = value, found
+    return value, holder
+
+
+def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
+    """The function for fields of fields of the base's value."""
+    blamed = last_visited(node)
+
+    def explain(run: Run, value: Any) -> TemplateError:
+        try:
+            _walk(value, names, run.vars[holder] if holder else None)
+        except MethodError as problem:
+            return frame.error(node, str(problem))
+        except FunctionError as problem:
+            return frame.error(blamed, str(problem))
+        return frame.error(node, "the fields changed while they were read")
+
+    if base is _dot:
+
+        def fields_of_dot(run: Run, dot: Any) -> Any:
+            value = dot
+            try:
+                for name in names:
+                    value = value.get(name, NO_VALUE) if type(value) is dict else field(value, name)
+            except (NoFieldError, FunctionError):
+                raise explain(run, dot) from None
+            return value
+
+        return fields_of_dot
+
+    def fields(run: Run, dot: Any) -> Any:
+        value = start = base(run, dot)
+        try:
+            for name in names:
+                value = value.get(name, NO_VALUE) if type(value) is dict else field(value, name)
+        except (NoFieldError, FunctionError):
+            raise explain(run, start) from None
+        return value
+
+    return fields
+
+
+def _method_call(frame: Frame, node: Field | Chain | Variable, arguments: list[Expression], final: Expr | None) -> Expr:
+    """The function for a chain that ends in a method with arguments."""
+    *names, last = node.names
+    base, holder = _base(frame, node)
+    prepared = [
+        (argument, None if isinstance(argument, (*_CONSTANTS, Nil)) else compile_operand(frame, argument))
+        for argument in arguments
+    ]
+    at = last_visited(arguments[-1]) if arguments else last_visited(node)
+
+    def call_method(run: Run, dot: Any) -> Any:
+        piped = () if final is None else (final(run, dot),)
+        place: Expression = last_visited(node)
+        try:
+            value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
+            if value is NO_VALUE:
+                return NO_VALUE
+            found = access.method(value, last)
+            if found is None:
+                raise FunctionError(_word_no_method(value, last, within))  # noqa: TRY301 - worded and placed below
+            function = Function.of(found)
+            access.check_count(function, last, len(prepared), len(piped))
+            args: list[Any] = []
+            for number, (argument, expr) in enumerate(prepared):
+                place = last_visited(argument)
+                go_type = function.type_of(number)
+                args.append(literal(argument, go_type) if expr is None else check_argument(expr(run, dot), go_type))
+            place = at
+            args.extend(check_argument(value, function.type_of(len(args))) for value in piped)
+            return access.invoke(function, last, args)
+        except MethodError as problem:
+            raise frame.error(node, str(problem)) from problem
+        except FunctionError as problem:
+            raise frame.error(place, str(problem)) from problem
+
+    return call_method
+
+
+def _base(frame: Frame, node: Field | Chain | Variable) -> tuple[Expr, int]:
+    """What the chain starts from, and where its container is kept, if it has one."""
+    if isinstance(node, Field):
+        return _dot, frame.dot_holder
+    if isinstance(node, Chain):
+        return compile_operand(frame, node.base), 0
+    slot = frame.find(node.name)
+    return _variable(frame, Variable(node.pos, node.name)), slot.holder if slot else 0
+
+
+def _word_no_method(value: Any, name: str, holder: Any) -> str:
+    kind = kind_of(value)
+    if kind == STRUCT and name in value.fields:
+        return f"{name} has arguments but cannot be invoked as function"
+    if kind == POINTER and value and name in value.fields:
+        return f"{name} has arguments but cannot be invoked as function"
+    if kind == MAP and access.key_type(value) == "string":
+        return f"{name} is not a method but has arguments"
+    nil = value is None or (kind == POINTER and not value and name in value.fields)
+    return word_missing_field(NoFieldError(nil=nil), name, value, holder)
+
+
+def literal(node: Expression, go_type: str) -> Any:
+    """The constant as a value of that type; raises FunctionError where Go refuses it."""
+    if isinstance(node, Nil):
+        if access.can_be_nil(go_type):
+            return NO_VALUE if go_type == VALUE else None
+        raise FunctionError(f"cannot assign nil to {go_type}")
+    if go_type in (ANY, VALUE):
+        if isinstance(node, NumberLiteral):
+            if node.number.ideal is None:
+                raise FunctionError(f"{node} overflows int")
+            return node.number.ideal
+        return node.value  # type: ignore[union-attr]
+    wanted = calls.CONSTANT_KINDS.get(go_type)
+    if wanted is None:
+        raise FunctionError(f"can't handle {node} for arg of type {go_type}")
+    value: bool | str | float | None = None
+    if (wanted == "bool" and isinstance(node, Bool)) or (wanted == "string" and isinstance(node, StringLiteral)):
+        value = node.value
+    elif isinstance(node, NumberLiteral):
+        number = node.number
+        value = {"integer": number.as_int, "unsigned integer": number.as_uint, "float": number.as_float}.get(wanted)
+    if value is None:
+        raise FunctionError(f"expected {wanted}; found {node}")
+    return value
+
+
+def compile_call(
+    frame: Frame,
+    name: Identifier,
+    blamed: Command | Identifier,
+    arguments: list[Expression],
+    final: Expr | None,
+) -> Expr:
+    """The function for a call; `blamed` is the node that a failure of the called function is reported at."""
+    function = frame.functions[name.name]
+    piped = 0 if final is None else 1
+    if name.name in ("and", "or") and name.name not in frame.own:
+        return _short_circuit(frame, name, arguments, final)
+    try:
+        access.check_count(function, name.name, len(arguments), piped)
+    except FunctionError as problem:
+        return _after(final, _failing(frame, name, str(problem)))
+    prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
+    if final is not None:
+        at = last_visited(arguments[-1]) if arguments else name
+        prepared.append(calls.Argument(final, *_admission(frame, function.type_of(len(arguments)), at)))
+    fail = _failure(frame, blamed, name.name)
+    called = function.call
+    if name.name == "call" and "call" not in frame.own:
+        called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
+    elif called is builtins.equal and len(prepared) == 2:  # noqa: PLR2004 - no others to compare with
+        called = builtins.equal_pair
+    return calls.make_call(called, prepared, fail, piped=bool(piped))
+
+
+def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
+    def fail(problem: Exception) -> TemplateError:
+        if isinstance(problem, TemplateError):
+            return problem
+        return frame.error(blamed, f"error calling {name}: {problem}")
+
+    return fail
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
+    if isinstance(node, (*_CONSTANTS, Nil)):
+        try:
+            value = literal(node, go_type)
+        except FunctionError as problem:
+            return calls.Argument(_failing(frame, node, str(problem)), None, _unchanged)
+        return calls.Argument(_constant(value), None, _unchanged, constant=True, value=value)
+    if isinstance(node, Pipe):
+        return calls.Argument(
+            compile_pipe(frame, node, keep_nil=go_type == ANY), *_admission(frame, go_type, last_visited(node))
+        )
+    return calls.Argument(compile_operand(frame, node), *_admission(frame, go_type, last_visited(node)))
+
+
+def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
+    """The Python type that needs no check for this parameter (None: any does), and the check for everything else."""
+
+    def admit(value: Any) -> Any:
+        try:
+            return check_argument(value, go_type)
+        except FunctionError as problem:
+            raise frame.error(at, str(problem)) from None
+
+    return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
+
+
+def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], final: Expr | None) -> Expr:
+    """The function for and/or, which stop at the first argument that decides."""
+    if not arguments and final is None:
+        return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
+    exprs = [_argument(frame, node, VALUE).expr for node in arguments]
+    stops = name.name == "or"
+
+    def decide(run: Run, dot: Any) -> Any:
+        piped = None if final is None else final(run, dot)
+        value: Any = None
+        for expr in exprs:
+            value = expr(run, dot)
+            if (not value) is not stops:
+                return value
+        return value if final is None else piped
+
+    return decide

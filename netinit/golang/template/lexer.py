@@ -1,0 +1,336 @@
+"""Template text -> tokens.
+
+The whole text is cut at once; an error is the last token, so that the parser reports whichever error comes first in
+the text. Lines count from one; positions are indexes into the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from netinit.base.patterns import pattern
+from netinit.golang.template.literals import is_identifier_character, quote
+from netinit.golang.template.values import to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+__all__ = ["SPACES", "Token", "tokenize"]
+
+SPACES: Final = " \t\r\n"
+
+TEXT: Final = "text"
+LEFT: Final = "left delimiter"
+RIGHT: Final = "right delimiter"
+SPACE: Final = "space"
+ERROR: Final = "error"
+EOF: Final = "EOF"
+BOOL: Final = "bool"
+CHAR: Final = "character"
+CHAR_CONSTANT: Final = "character constant"
+COMPLEX: Final = "complex constant"
+ASSIGN: Final = "="
+DECLARE: Final = ":="
+FIELD: Final = "field"
+IDENTIFIER: Final = "identifier"
+OPEN: Final = "("
+CLOSE: Final = ")"
+NUMBER: Final = "number"
+PIPE: Final = "|"
+RAW_STRING: Final = "raw string"
+STRING: Final = "string"
+VARIABLE: Final = "variable"
+DOT: Final = "dot"
+
+KEYWORDS: Final = frozenset(
+    ("block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with")
+)
+"""Keywords are tokens whose kind is the word itself."""
+
+_LONG: Final = 10
+
+_INSIDE: Final = pattern(
+    r"""(?P<space>[ \t\r\n]+)
+    |(?P<word>\w+)
+    |(?P<field>\.(?=[^0-9])\w*)
+    |(?P<variable>\$\w*)
+    |(?P<quoted>"(?:[^"\\\n]|\\[^\n])*"?)
+    |(?P<raw>`[^`]*`?)
+    |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
+    |(?P<declare>:=?)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_QUICK: Final = pattern(
+    r"""(?P<space>[ \t\r\n]+)(?![ \t\r\n-])
+    |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<variable>\$[A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
+    |(?P<mark>[()|])
+    |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
+    |(?P<raw>`[^`]*`)""",
+    re.VERBOSE,
+)
+"""The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
+_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"`()|]")
+"""How a delimiter begins that could be taken for a token."""
+_OF_LINES: Final = frozenset((SPACE, RAW_STRING))
+"""What may hold line feeds."""
+_GOES_ON: Final = frozenset((".", "+", "-"))
+"""What makes more of a number than the digits before."""
+_BLANKS: Final = pattern(r"[ \t\r\n]*")
+_NUMBER: Final = pattern(
+    r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
+    r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
+)
+
+
+class Token:
+    """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
+
+    __slots__ = ("kind", "line", "pos", "text")
+
+    def __init__(self, kind: str, pos: int, text: str, line: int) -> None:
+        self.kind, self.pos, self.text, self.line = kind, pos, text, line
+
+    def __str__(self) -> str:
+        if self.kind == EOF:
+            return "EOF"
+        if self.kind == ERROR:
+            return self.text
+        if self.kind in KEYWORDS or self.kind == DOT:
+            return f"<{self.text}>"
+        if len(to_bytes(self.text)) > _LONG:
+            return f"{quote(self.text[:_LONG])}..."
+        return quote(self.text)
+
+
+class _LexError(Exception):
+    """The text cannot be cut here; the start of the bad token follows the message."""
+
+
+def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset()) -> list[Token]:
+    """The tokens of the text, ending in EOF or ERROR.
+
+    `words` are keywords that are names instead, because a function is called so (break and continue alone may be).
+    """
+    lexer = _Lexer(text, left, right, words)
+    try:
+        lexer.cut()
+    except _LexError as problem:
+        message, start = problem.args
+        lexer.add(ERROR, start, message)
+    return lexer.tokens
+
+
+class _Lexer:
+    """The state of the cutting: what was found, where we are, how many lines were passed."""
+
+    def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
+        self.text, self.left, self.right = text, left, right
+        self.tokens: list[Token] = []
+        self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
+        self.quick = not _QUICK_START.match(right)
+        self.line, self.counted = 1, 0
+        self.at = 0
+
+    def add(self, kind: str, start: int, value: str) -> None:
+        if start > self.counted:
+            self.line += self.text.count("\n", self.counted, start)
+            self.counted = start
+        self.tokens.append(Token(kind, start, value, self.line))
+
+    def cut(self) -> None:
+        text = self.text
+        while (action := text.find(self.left, self.at)) >= 0:
+            inside = action + len(self.left)
+            trimmed = text[inside : inside + 1] == "-" and text[inside + 1 : inside + 2] in (*SPACES,)
+            plain = text[self.at : action]
+            if trimmed:
+                plain = plain.rstrip(SPACES)
+                inside += 2
+            if plain:
+                self.add(TEXT, self.at, plain)
+            if text.startswith("/*", inside):
+                self.skip_comment(inside)
+                continue
+            self.add(LEFT, action, self.left)
+            self.at = inside
+            self.cut_action()
+        if self.at < len(text):
+            self.add(TEXT, self.at, text[self.at :])
+        self.add(EOF, len(text), "EOF")
+
+    def skip_comment(self, start: int) -> None:
+        end = self.text.find("*/", start + 2)
+        if end < 0:
+            raise _LexError("unclosed comment", start)
+        width = self.right_delimiter(end + 2)
+        if not width:
+            raise _LexError("comment ends before closing delimiter", start)
+        self.leave(end + 2, width)
+
+    def right_delimiter(self, at: int) -> int:
+        """The length of the right delimiter at this place, with its trim marker; 0 where there is none."""
+        text, right = self.text, self.right
+        if text.startswith(right, at):
+            return len(right)
+        if text[at : at + 1] in (*SPACES,) and text[at + 1 : at + 2] == "-" and text.startswith(right, at + 2):
+            return len(right) + 2
+        return 0
+
+    def leave(self, at: int, width: int) -> None:
+        """Go on behind a right delimiter, and behind the blanks that its trim marker takes."""
+        self.at = at + width
+        if width > len(self.right):
+            self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
+
+    def cut_action(self) -> None:
+        depth = 0
+        while True:
+            if self.quick:
+                depth = self.cut_quickly(depth)
+            at = self.at
+            if width := self.right_delimiter(at):
+                if depth:
+                    raise _LexError("unclosed left paren", at)
+                self.add(RIGHT, at + width - len(self.right), self.right)
+                self.leave(at, width)
+                return
+            found = _INSIDE.match(self.text, at)
+            if found is None:
+                raise _LexError("unclosed action", at)
+            kind, value = found.lastgroup or "", found[0]
+            if kind == "other" and value in "()":
+                depth += 1 if value == "(" else -1
+                if depth < 0:
+                    raise _LexError("unexpected right paren", at)
+                self.take(value, value)
+            else:
+                getattr(self, f"cut_{kind}")(value)
+
+    def cut_quickly(self, depth: int) -> int:
+        """Take tokens as long as they are simple; gives the depth of parentheses behind them."""
+        text, at, tokens = self.text, self.at, self.tokens
+        match, add, name = _QUICK.match, tokens.append, self.names.get
+        line = self.line + text.count("\n", self.counted, at)
+        while found := match(text, at):
+            kind, value = found.lastgroup, found[0]
+            if kind == "mark":
+                if value == ")" and not depth:
+                    break
+                depth += (value == "(") - (value == ")")
+                kind = value
+            elif kind == "identifier":
+                kind = name(value, IDENTIFIER)
+            elif kind == "raw":
+                kind = RAW_STRING
+            add(Token(kind, at, value, line))  # type: ignore[arg-type] # every alternative has a name
+            if kind in _OF_LINES:
+                line += value.count("\n")
+            at = found.end()
+        self.at = self.counted = at
+        self.line = line
+        return depth
+
+    def take(self, kind: str, value: str) -> None:
+        self.add(kind, self.at, value)
+        self.at += len(value)
+
+    def cut_space(self, value: str) -> None:
+        # the last blank may belong to a trim marker
+        if self.right_delimiter(self.at + len(value) - 1) > len(self.right):
+            value = value[:-1]
+        self.take(SPACE, value)
+
+    def cut_word(self, value: str) -> None:
+        if "0" <= value[0] <= "9":
+            self.cut_number(value)
+            return
+        if not is_identifier_character(value[0]):
+            raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
+        value = self.name(value)
+        self.take(self.names.get(value, IDENTIFIER), value)
+
+    def cut_field(self, value: str) -> None:
+        value = self.name(value)
+        self.take(DOT if value == "." else FIELD, value)
+
+    def cut_variable(self, value: str) -> None:
+        self.take(VARIABLE, self.name(value))
+
+    def name(self, value: str) -> str:
+        """The name that starts here, at most that long; something that may follow a name must follow it."""
+        text, at = self.text, self.at
+        end = at + len(value)
+        if not value.isascii():
+            end = next((at + i for i, c in enumerate(value) if i and not is_identifier_character(c)), end)
+        if (
+            end < len(text)
+            and text[end] not in SPACES
+            and text[end] not in ".,|:()"
+            and not text.startswith(self.right, end)
+        ):
+            raise _LexError(f"bad character {_show(text[end])}", at)
+        return text[at:end]
+
+    def cut_quoted(self, value: str) -> None:
+        if len(value) < 2 or not value.endswith('"'):  # noqa: PLR2004 - the two quotes
+            raise _LexError("unterminated quoted string", self.at)
+        self.take(STRING, value)
+
+    def cut_raw(self, value: str) -> None:
+        if len(value) < 2 or not value.endswith("`"):  # noqa: PLR2004 - the two quotes
+            raise _LexError("unterminated raw quoted string", self.at)
+        self.take(RAW_STRING, value)
+
+    def cut_char(self, value: str) -> None:
+        if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
+            raise _LexError("unterminated character constant", self.at)
+        self.take(CHAR_CONSTANT, value)
+
+    def cut_declare(self, value: str) -> None:
+        if value != ":=":
+            raise _LexError("expected :=", self.at)
+        self.take(DECLARE, value)
+
+    def cut_other(self, value: str) -> None:
+        if value == "=":
+            self.take(ASSIGN, value)
+        elif value == "|":
+            self.take(PIPE, value)
+        elif value in "+-.":
+            self.cut_number(value)
+        elif value.isascii() and value.isprintable():
+            self.take(CHAR, value)
+        else:
+            raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
+
+    def cut_number(self, value: str) -> None:
+        text, at = self.text, self.at
+        if value.isdigit() and value.isascii() and text[at + len(value) : at + len(value) + 1] not in _GOES_ON:
+            self.take(NUMBER, value)
+            return
+        end = self.number_end(at, at)
+        if text[end : end + 1] in ("+", "-"):
+            end = self.number_end(at, end)
+            if text[end - 1] != "i":
+                raise _LexError(f"bad number syntax: {quote(text[at:end])}", at)
+            self.take(COMPLEX, text[at:end])
+            return
+        self.take(NUMBER, text[at:end])
+
+    def number_end(self, start: int, at: int) -> int:
+        found = _NUMBER.match(self.text, at)
+        end = found.end() if found else at
+        if end < len(self.text) and is_identifier_character(self.text[end]):
+            raise _LexError(f"bad number syntax: {quote(self.text[start : end + 1])}", start)
+        return end
+
+
+def _show(character: str) -> str:
+    """The character as Go's %#U shows it."""
+    code = ord(character)
+    shown = f" '{character}'" if character.isprintable() else ""
+    return f"U+{code:04X}{shown}"

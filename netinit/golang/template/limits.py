@@ -1,0 +1,116 @@
+"""What one rendering may use, and the account of what it has used.
+
+A template comes from a ConfigMap and its data from a pod: neither may hang the injector. Loops and calls are counted
+in steps, the output and every single value in characters, templates that call templates in levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from netinit.base.errors import TemplateError
+from netinit.golang.template.values import NO_VALUE, FunctionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure"]
+
+LARGEST_VALUE: Final = 1 << 20
+"""Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
+
+LARGE: Final = 2048
+"""Values longer than this cost steps by their length, smaller ones count as nothing."""
+
+_DEEPEST_VALUE: Final = 200
+
+
+class Limits:
+    """The limits of one rendering, each with a default that real templates stay a hundredfold below.
+
+    `depth`: templates inside templates. `output`: characters. `steps`: iterations of ranges, calls of templates, and
+    the work of functions on large values; a million takes one or two seconds.
+    """
+
+    __slots__ = ("depth", "output", "steps")
+
+    def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
+        self.depth = depth
+        self.output = output
+        self.steps = steps
+
+
+class Run:
+    """One rendering: the output so far, the variables of the template being rendered and what is left of the limits."""
+
+    __slots__ = ("depth", "limits", "name", "parts", "room", "steps", "vars", "write")
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.name = name
+        self.limits = limits
+        self.parts: list[str] = []
+        self.write: Callable[[str], None] = self.parts.append
+        self.room = limits.output
+        self.steps = limits.steps
+        self.depth = limits.depth
+        self.vars: list[Any] = []
+
+    def spend(self, steps: int) -> None:
+        """Take the steps off the account; raises TemplateError when it is empty."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise TemplateError(f"template: {self.name}: rendering takes more than {self.limits.steps} steps")
+
+    def put(self, text: str) -> None:
+        """Write the text; raises TemplateError when the output grows too large."""
+        self.room -= len(text)
+        if self.room < 0:
+            raise TemplateError(f"template: {self.name}: the output is longer than {self.limits.output} characters")
+        self.write(text)
+
+    def account(self, value: Any, *, read: bool = False) -> None:
+        """Charge a function's large result, or argument that it reads: both take time in proportion to the length."""
+        size = len(value)
+        if size > LARGE:
+            check_size(size)
+            self.spend(size >> (8 if read else 3))
+
+
+def check_size(size: int) -> None:
+    """Nothing when a function may build a value of that size, else FunctionError; call it before building."""
+    if size > LARGEST_VALUE:
+        raise FunctionError(f"the value would be longer than {LARGEST_VALUE} characters")
+
+
+def measure(value: Any) -> int:
+    """The size of the tree below the value in elements and characters; raises FunctionError when it is too large.
+
+    For functions that walk their argument: a list that holds a list twice, twenty times over, is small in memory and
+    a million elements long on paper.
+    """
+    size = 0
+    todo: list[tuple[Any, int]] = [(value, 0)]
+    while todo:
+        item, depth = todo.pop()
+        size += 1
+        if isinstance(item, str | bytes):
+            size += len(item)
+        elif item is None or item is NO_VALUE or isinstance(item, int | float):
+            continue
+        else:
+            children = _children(item)
+            size += len(children)
+            if children and depth >= _DEEPEST_VALUE:
+                raise FunctionError(f"the value is nested deeper than {_DEEPEST_VALUE} levels")
+            todo.extend((child, depth + 1) for child in children)
+        check_size(size)
+    return size
+
+
+def _children(item: Any) -> list[Any]:
+    if isinstance(item, dict):
+        return [*item.keys(), *item.values()]
+    if isinstance(item, list | tuple):
+        return list(item)
+    return list(getattr(item, "fields", {}).values())

@@ -1,0 +1,204 @@
+"""Go's literals: quoting and unquoting of strings and characters, numbers as constants.
+
+Rules: the Go specification, sections Integer literals to String literals, and package strconv.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from netinit.base.patterns import pattern
+from netinit.golang.template.values import from_bytes, to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+__all__ = ["Number", "is_identifier_character", "parse_number", "quote", "quote_rune", "unquote", "unquote_char"]
+
+_SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
+_ESCAPED: Final = pattern(r"[^ !#-\[\]-~]")
+_ESCAPE: Final = pattern(
+    r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
+    r"|(?P<simple>[abfnrtv\\'\"]))"
+)
+_MAX_BYTE: Final = 0xFF
+_FEW_DIGITS: Final = 18
+"""Decimal digits that fit into 64 bits, whatever they are: nearly all numbers need no more than int()."""
+_MAX_RUNE: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+_ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
+_INT: Final = pattern(
+    r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
+    r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
+)
+_DECIMAL: Final = "[0-9](?:_?[0-9])*"
+_HEX: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_FLOAT: Final = pattern(rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?")
+_HEX_FLOAT: Final = pattern(rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}")
+_BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
+
+
+def is_identifier_character(character: str) -> bool:
+    """Whether Go takes the character as part of a name: a letter, a decimal digit or the underscore."""
+    if character.isascii():
+        return character.isalnum() or character == "_"
+    category = unicodedata.category(character)
+    return category[0] == "L" or category == "Nd"
+
+
+def quote(text: str, *, ascii_only: bool = False) -> str:
+    """The text as a Go string literal in double quotes (strconv.Quote, with ascii_only QuoteToASCII)."""
+    if text.isascii() and not _ESCAPED.search(text):
+        return f'"{text}"'
+    escaped = _ESCAPED.sub(lambda found: _escape(found[0], '"', ascii_only=ascii_only), text)
+    return f'"{escaped}"'
+
+
+def quote_rune(code: int, *, ascii_only: bool = False) -> str:
+    """The character as a Go rune literal in single quotes; an invalid code is U+FFFD."""
+    if code < 0 or code > _MAX_RUNE or code in _SURROGATES:
+        code = 0xFFFD
+    character = chr(code)
+    if character == '"':
+        return "'\"'"
+    if " " <= character <= "~" and character not in "'\\":
+        return f"'{character}'"
+    return f"'{_escape(character, chr(39), ascii_only=ascii_only)}'"
+
+
+def _escape(character: str, mark: str, *, ascii_only: bool) -> str:
+    if character in (mark, "\\"):
+        return "\\" + character
+    code = ord(character)
+    if code in _ESCAPED_BYTES:
+        return f"\\x{code - 0xDC00:02x}"
+    if character.isprintable() and not (ascii_only and not character.isascii()):
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    if code < ord(" ") or code == 0x7F:  # noqa: PLR2004 - DEL
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the end of the basic plane
+
+
+def unquote(literal: str) -> str:
+    """The text of a string literal in double or back quotes; raises ValueError with Go's words."""
+    if literal.startswith("`"):
+        return literal[1:-1].replace("\r", "")
+    body = literal[1:-1]
+    if "\\" not in body:
+        return body
+    parts: list[bytes] = []
+    at = 0
+    while at < len(body):
+        backslash = body.find("\\", at)
+        if backslash < 0:
+            parts.append(to_bytes(body[at:]))
+            break
+        parts.append(to_bytes(body[at:backslash]))
+        raw, at = _unescape(body, backslash, '"')
+        parts.append(raw)
+    return from_bytes(b"".join(parts))
+
+
+def _unescape(body: str, at: int, mark: str) -> tuple[bytes, int]:
+    found = _ESCAPE.match(body, at)
+    if found is None:
+        raise ValueError("invalid syntax")
+    if simple := found["simple"]:
+        if simple in "'\"" and simple != mark:
+            raise ValueError("invalid syntax")
+        return _SIMPLE.get(simple, simple).encode(), found.end()
+    if octal := found["octal"]:
+        if int(octal, 8) > _MAX_BYTE:
+            raise ValueError("invalid syntax")
+        return bytes([int(octal, 8)]), found.end()
+    if byte := found["byte"]:
+        return bytes.fromhex(byte), found.end()
+    code = int(found["short"] or found["long"], 16)
+    if code > _MAX_RUNE or code in _SURROGATES:
+        raise ValueError("invalid syntax")
+    return chr(code).encode(), found.end()
+
+
+def unquote_char(literal: str) -> int:
+    """The code of a character literal such as 'x'; raises ValueError with Go's words."""
+    body = literal[1:-1]
+    if body.startswith("\\"):
+        found = _ESCAPE.match(body)
+        if found is None:
+            raise ValueError("invalid syntax")
+        raw, end = _unescape(body, 0, "'")
+        code = raw[0] if found["byte"] or found["octal"] else ord(raw.decode())
+    else:
+        if not body:
+            raise ValueError("invalid syntax")
+        code, end = ord(body[0]), 1
+    if end != len(body):
+        raise ValueError(f"malformed character constant: {literal}")
+    return code
+
+
+class Number:
+    """A numeric constant under every type that can hold it: Go's ideal constants, as templates have them."""
+
+    __slots__ = ("as_float", "as_int", "as_uint", "text")
+
+    def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
+        self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
+
+    @property
+    def ideal(self) -> int | float | None:
+        """The value where no type is asked for; None when it overflows int."""
+        looks_hexadecimal = self.text[:2] in ("0x", "0X") and not any(c in self.text for c in "pP")
+        if not looks_hexadecimal and self.text[0] != "'" and any(c in self.text for c in ".eEpP"):
+            return self.as_float
+        return self.as_int
+
+
+def parse_number(text: str) -> Number:
+    """The constant of the literal (a number or a character); raises ValueError with Go's words."""
+    if text.isdigit() and text.isascii() and len(text) <= _FEW_DIGITS and (text[0] != "0" or text == "0"):
+        value = int(text)
+        return Number(text, value, value, float(value))
+    if text.startswith("'"):
+        code = unquote_char(text)
+        return Number(text, code, code, float(code))
+    found = _INT.fullmatch(text)
+    if found is not None:
+        kind = found.lastgroup or "d"
+        value = int(found[kind].replace("_", ""), _BASES[kind])
+        if found["sign"] == "-":
+            value = -value
+        as_int = value if -(1 << 63) <= value < 1 << 63 else None
+        as_uint = value if 0 <= value < 1 << 64 and (not found["sign"] or value == 0) else None
+        if as_int is None and as_uint is None:
+            raise ValueError(f"integer overflow: {quote(text)}")
+        return Number(text, as_int, as_uint, float(value))
+    real = _parse_float(text)
+    if real is None:
+        raise ValueError(f"illegal number syntax: {quote(text)}")
+    if not any(c in text for c in ".eEpP"):
+        raise ValueError(f"integer overflow: {quote(text)}")
+    whole = int(real) if real.is_integer() else None
+    return Number(
+        text,
+        whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None,
+        whole if whole is not None and 0 <= whole < 1 << 64 else None,
+        real,
+    )
+
+
+def _parse_float(text: str) -> float | None:
+    try:
+        if _FLOAT.fullmatch(text):
+            value = float(text)
+        elif _HEX_FLOAT.fullmatch(text):
+            value = float.fromhex(text.replace("_", ""))
+        else:
+            return None
+    except OverflowError:
+        return None
+    return None if value in (float("inf"), float("-inf")) else value

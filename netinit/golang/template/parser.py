@@ -1,0 +1,375 @@
+"""Tokens -> syntax trees, with Go's grammar and Go's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from netinit.golang.template import lexer
+from netinit.golang.template.cursor import Cursor, Source
+from netinit.golang.template.lexer import Token, tokenize
+from netinit.golang.template.literals import parse_number, quote, unquote
+from netinit.golang.template.nodes import (
+    Action,
+    Bool,
+    Branch,
+    Break,
+    Chain,
+    Command,
+    Continue,
+    Dot,
+    Expression,
+    Field,
+    Identifier,
+    If,
+    Invoke,
+    Nil,
+    Node,
+    NumberLiteral,
+    Pipe,
+    Range,
+    StringLiteral,
+    Text,
+    Tree,
+    Variable,
+    With,
+    is_empty,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+__all__ = ["parse"]
+
+_OPERANDS: Final = frozenset(
+    (
+        lexer.BOOL,
+        lexer.CHAR_CONSTANT,
+        lexer.COMPLEX,
+        lexer.DOT,
+        lexer.FIELD,
+        lexer.IDENTIFIER,
+        lexer.NUMBER,
+        "nil",
+        lexer.RAW_STRING,
+        lexer.STRING,
+        lexer.VARIABLE,
+        lexer.OPEN,
+    )
+)
+_LITERALS: Final = (Bool, Dot, Nil, NumberLiteral, StringLiteral)
+
+
+def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, Tree]:
+    """The templates that the text defines, by name; the text itself under `name`. Raises TemplateError."""
+    left, right = delimiters
+    words = frozenset(word for word in ("break", "continue") if word in functions)
+    shared = Source(name, text, tokenize(text, left, right, words), delimiters, functions)
+    _Parser(shared, name).parse_text()
+    return shared.trees
+
+
+class _End:
+    """{{end}} or {{else}}: what closes a list of nodes."""
+
+    __slots__ = ("shown", "word")
+
+    def __init__(self, word: str, delimiters: tuple[str, str]) -> None:
+        self.word = word
+        self.shown = f"{delimiters[0]}{word}{delimiters[1]}"
+
+
+class _Parser(Cursor):
+    """The parser of one tree; {{define}} and {{block}} make another that goes on in the same tokens."""
+
+    def __init__(self, shared: Source, name: str) -> None:
+        super().__init__(shared)
+        self.tree = Tree(name, shared.name, shared.text)
+        self.variables = ["$"]
+        self.ranges = 0
+
+    # --- lists ---
+
+    def parse_text(self) -> None:
+        while (token := self.peek()).kind != lexer.EOF:
+            if token.kind == lexer.LEFT:
+                before = self.shared.at
+                self.next()
+                if self.next_word().kind == "define":
+                    _Parser(self.shared, "definition").parse_definition()
+                    continue
+                self.shared.at = before
+            node = self.text_or_action()
+            if isinstance(node, _End):
+                self.fail(f"unexpected {node.shown}")
+            self.tree.body.append(node)
+        self.add()
+
+    def parse_definition(self) -> None:
+        context = "define clause"
+        token = self.next_word()
+        self.tree.name = self.template_name(token, context)
+        self.expect(lexer.RIGHT, context)
+        self.parse_body(self.tree.body, context, self)
+        self.add()
+
+    def parse_body(self, body: list[Node], context: str, blame: _Parser) -> None:
+        nodes, end = self.item_list()
+        if end.word != "end":
+            blame.fail(f"unexpected {end.shown} in {context}")
+        body.extend(nodes)
+
+    def add(self) -> None:
+        trees, tree = self.shared.trees, self.tree
+        old = trees.get(tree.name)
+        if old is None or is_empty(old.body):
+            trees[tree.name] = tree
+        elif not is_empty(tree.body):
+            self.fail(f"template: multiple definition of template {quote(tree.name)}")
+
+    def item_list(self) -> tuple[list[Node], _End]:
+        self.skip_space()
+        self.enter()
+        nodes: list[Node] = []
+        while True:
+            if self.skip_space().kind == lexer.EOF:
+                self.fail("unexpected EOF")
+            node = self.text_or_action()
+            if isinstance(node, _End):
+                self.leave()
+                return nodes, node
+            nodes.append(node)
+
+    def text_or_action(self) -> Node | _End:
+        token = self.next_word()
+        if token.kind == lexer.TEXT:
+            return Text(token.pos, token.text)
+        if token.kind != lexer.LEFT:
+            self.unexpected(token, "input")
+        self.action_line = token.line
+        node = self.action()
+        self.action_line = 0
+        return node
+
+    # --- actions ---
+
+    def action(self) -> Node | _End:
+        token = self.skip_space()
+        if token.kind in lexer.KEYWORDS and token.kind not in ("nil", "define"):
+            self.next()
+            found: Node | _End = getattr(self, f"{token.kind}_control")(token)
+            return found
+        return Action(token.pos, self.pipeline("command", lexer.RIGHT), self.shared.delimiters)
+
+    def break_control(self, token: Token) -> Break:
+        self.close_loop_word("{{break}}")
+        return Break(token.pos)
+
+    def continue_control(self, token: Token) -> Continue:
+        self.close_loop_word("{{continue}}")
+        return Continue(token.pos)
+
+    def close_loop_word(self, word: str) -> None:
+        token = self.next_word()
+        if token.kind != lexer.RIGHT:
+            self.unexpected(token, word)
+        if not self.ranges:
+            self.fail(f"{word} outside {{{{range}}}}")
+
+    def end_control(self, _token: Token) -> _End:
+        self.expect(lexer.RIGHT, "end")
+        return _End("end", self.shared.delimiters)
+
+    def else_control(self, _token: Token) -> _End:
+        if self.skip_space().kind not in ("if", "with"):
+            self.expect(lexer.RIGHT, "else")
+        return _End("else", self.shared.delimiters)
+
+    def if_control(self, _token: Token) -> If:
+        return If(*self.branches("if"))
+
+    def with_control(self, _token: Token) -> With:
+        return With(*self.branches("with"))
+
+    def branches(self, word: str) -> tuple[list[Branch], list[Node] | None]:
+        """The branches of {{if}} or {{with}}, each of which may be followed by {{else if}} or {{else with}}."""
+        mark = len(self.variables)
+        found: list[Branch] = []
+        otherwise: list[Node] | None = None
+        while True:
+            pipe = self.pipeline(word, lexer.RIGHT)
+            body, end = self.item_list()
+            found.append(Branch(pipe, body))
+            if end.word == "else":
+                if self.peek().kind == word:
+                    self.next()
+                    continue
+                otherwise = self.else_list()
+            break
+        del self.variables[mark:]
+        return found, otherwise
+
+    def else_list(self) -> list[Node]:
+        nodes, end = self.item_list()
+        if end.word != "end":
+            self.fail(f"expected end; found {end.shown}")
+        return nodes
+
+    def range_control(self, _token: Token) -> Range:
+        mark = len(self.variables)
+        pipe = self.pipeline("range", lexer.RIGHT)
+        self.ranges += 1
+        body, end = self.item_list()
+        self.ranges -= 1
+        otherwise = self.else_list() if end.word == "else" else None
+        del self.variables[mark:]
+        return Range(pipe, body, otherwise)
+
+    def block_control(self, _token: Token) -> Invoke:
+        context = "block clause"
+        token = self.next_word()
+        name = self.template_name(token, context)
+        pipe = self.pipeline(context, lexer.RIGHT)
+        inner = _Parser(self.shared, name)
+        inner.parse_body(inner.tree.body, context, self)
+        inner.add()
+        return Invoke(token.pos, name, pipe, self.shared.delimiters)
+
+    def template_control(self, _token: Token) -> Invoke:
+        context = "template clause"
+        token = self.next_word()
+        name = self.template_name(token, context)
+        pipe = None
+        if self.skip_space().kind == lexer.RIGHT:
+            self.next()
+        else:
+            pipe = self.pipeline(context, lexer.RIGHT)
+        return Invoke(token.pos, name, pipe, self.shared.delimiters)
+
+    def template_name(self, token: Token, context: str) -> str:
+        if token.kind not in (lexer.STRING, lexer.RAW_STRING):
+            self.unexpected(token, context)
+        return self.unquote(token.text)
+
+    def unquote(self, literal: str) -> str:
+        try:
+            return unquote(literal)
+        except ValueError as problem:
+            self.fail(str(problem))
+
+    # --- pipelines ---
+
+    def pipeline(self, context: str, end: str) -> Pipe:
+        pipe = Pipe(self.skip_space().pos)
+        self.declarations(pipe, context)
+        while True:
+            token = self.skip_space()
+            if token.kind == end:
+                self.next()
+                self.check_pipeline(pipe, context)
+                return pipe
+            if token.kind not in _OPERANDS:
+                self.next()
+                self.unexpected(token, context)
+            pipe.commands.append(self.command())
+
+    def declarations(self, pipe: Pipe, context: str) -> None:
+        while (variable := self.skip_space()).kind == lexer.VARIABLE:
+            before = self.shared.at
+            self.next()
+            follower = self.skip_space()
+            comma = follower.kind == lexer.CHAR and follower.text == ","
+            if not comma and follower.kind not in (lexer.ASSIGN, lexer.DECLARE):
+                self.shared.at = before
+                return
+            self.next()
+            pipe.variables.append(Variable(variable.pos, variable.text))
+            self.variables.append(variable.text)
+            if not comma:
+                pipe.assigns = follower.kind == lexer.ASSIGN
+                return
+            if context != "range" or len(pipe.variables) > 1:
+                self.fail(f"too many declarations in {context}")
+            if self.skip_space().kind not in (lexer.VARIABLE, lexer.RIGHT, lexer.CLOSE):
+                self.fail("range can only initialize variables")
+
+    def check_pipeline(self, pipe: Pipe, context: str) -> None:
+        if not pipe.commands:
+            self.fail(f"missing value for {context}")
+        for stage, command in enumerate(pipe.commands[1:], 2):
+            if isinstance(command.args[0], _LITERALS):
+                self.fail(f"non executable command in pipeline stage {stage}")
+
+    def command(self) -> Command:
+        command = Command(self.skip_space().pos)
+        while True:
+            self.skip_space()
+            operand = self.operand()
+            if operand is not None:
+                command.args.append(operand)
+            token = self.next()
+            if token.kind == lexer.SPACE:
+                continue
+            if token.kind in (lexer.RIGHT, lexer.CLOSE):
+                self.shared.at -= 1
+            elif token.kind != lexer.PIPE:
+                self.unexpected(token, "operand")
+            break
+        if not command.args:
+            self.fail("empty command")
+        return command
+
+    def operand(self) -> Expression | None:
+        node = self.term()
+        if node is None or (field := self.peek()).kind != lexer.FIELD:
+            return node
+        names: list[str] = []
+        while self.peek().kind == lexer.FIELD:
+            names.append(self.next().text[1:])
+        # the node stands at its second field: so do Go's error messages
+        if isinstance(node, Field):
+            return Field(field.pos, (*node.names, *names))
+        if isinstance(node, Variable):
+            return Variable(field.pos, node.name, (*node.names, *names))
+        if isinstance(node, _LITERALS):
+            self.fail(f"unexpected . after term {quote(str(node))}")
+        return Chain(field.pos, node, tuple(names))
+
+    def term(self) -> Expression | None:
+        token = self.skip_space()
+        kind, pos, text = token.kind, token.pos, token.text
+        if kind not in _OPERANDS:
+            return None
+        self.next()
+        if kind == lexer.FIELD:
+            return Field(pos, (text[1:],))
+        if kind == lexer.IDENTIFIER:
+            if text not in self.shared.functions:
+                self.fail(f"function {quote(text)} not defined")
+            return Identifier(pos, text)
+        if kind == lexer.VARIABLE:
+            if text not in self.variables:
+                self.fail(f"undefined variable {quote(text)}")
+            return Variable(pos, text)
+        if kind == lexer.OPEN:
+            self.enter()
+            pipe = self.pipeline("parenthesized pipeline", lexer.CLOSE)
+            self.leave()
+            return pipe
+        return self.literal(kind, pos, text)
+
+    def literal(self, kind: str, pos: int, text: str) -> Expression:
+        if kind == lexer.DOT:
+            return Dot(pos)
+        if kind == "nil":
+            return Nil(pos)
+        if kind == lexer.BOOL:
+            return Bool(pos, text == "true")
+        if kind in (lexer.STRING, lexer.RAW_STRING):
+            return StringLiteral(pos, text, self.unquote(text))
+        if kind == lexer.COMPLEX or (kind == lexer.NUMBER and text.endswith("i")):
+            self.fail(f"complex constants are not supported: {text}")
+        try:
+            return NumberLiteral(pos, parse_number(text))
+        except ValueError as problem:
+            self.fail(str(problem))

@@ -1,0 +1,390 @@
+"""Go values as text: package fmt's Sprint, Sprintln and Sprintf.
+
+Everything is built in a `_Paper`, which refuses to grow past the size that one value may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from netinit.golang.template.floats import float_text, format_float
+from netinit.golang.template.limits import check_size
+from netinit.golang.template.literals import quote, quote_rune
+from netinit.golang.template.values import (
+    BOOL,
+    FLOAT,
+    FUNC,
+    INT,
+    MAP,
+    NIL,
+    NO_VALUE,
+    POINTER,
+    SLICE,
+    STRING,
+    STRUCT,
+    UINT,
+    Struct,
+    Uint8,
+    from_bytes,
+    kind_of,
+    to_bytes,
+    type_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["Flags", "format_value", "own_text", "print_value", "sort_keys", "sprint", "sprintln", "to_text"]
+
+_VERBS: Final = {
+    BOOL: "tv",
+    INT: "vdboOxXcqU",
+    UINT: "vdboOxXcqU",
+    FLOAT: "vbgGxXfFeE",
+    STRING: "vsxXq",
+}
+
+
+_PLAIN: Final[dict[type, Callable[[Any], str]]] = {
+    str: str,
+    int: str,
+    bool: lambda value: "true" if value else "false",
+    float: float_text,
+}
+"""The short way for the values that nearly everything is."""
+
+
+def to_text(value: Any) -> str:
+    """What an action prints for the value."""
+    if type(value) in _PLAIN:
+        return _PLAIN[type(value)](value)
+    return sprint(printable(value))
+
+
+def printable(value: Any) -> Any:
+    """The value that Go prints for it: what a pointer without a String method points to."""
+    if isinstance(value, Struct) and value.go_type.startswith("*") and value and own_text(value) is None:
+        return Struct(value.go_type[1:], value.fields)
+    return "<no value>" if value is None or value is NO_VALUE else value
+
+
+def sprint(*values: Any) -> str:
+    """The values one after the other, with a blank between two that are not text (fmt.Sprint)."""
+    if len(values) == 1 and type(values[0]) in _PLAIN:
+        return _PLAIN[type(values[0])](values[0])
+    paper = _Paper()
+    flags = Flags()
+    before_text = True
+    for index, value in enumerate(values):
+        is_text = kind_of(value) == STRING
+        if index and not is_text and not before_text:
+            paper.add(" ")
+        print_value(paper, value, "v", flags, 0)
+        before_text = is_text
+    return paper.text()
+
+
+def sprintln(*values: Any) -> str:
+    """The values with blanks between and a line feed behind (fmt.Sprintln)."""
+    paper = _Paper()
+    flags = Flags()
+    for index, value in enumerate(values):
+        if index:
+            paper.add(" ")
+        print_value(paper, value, "v", flags, 0)
+    paper.add("\n")
+    return paper.text()
+
+
+class _Paper:
+    """Text being written, up to the largest size of a value."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.size = 0
+
+    def add(self, text: str) -> None:
+        self.size += len(text)
+        check_size(self.size)
+        self.parts.append(text)
+
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+class Flags:
+    """The flags, width and precision of one verb.
+
+    `go` is %#v, `names` is %+v; `erring` tells that a complaint is being printed, in which no method is called.
+    """
+
+    __slots__ = ("erring", "go", "minus", "names", "plus", "precision", "sharp", "space", "width", "zero")
+
+    def __init__(self) -> None:
+        self.minus = self.plus = self.sharp = self.space = self.zero = self.go = self.names = False
+        self.erring = False
+        self.width: int | None = None
+        self.precision: int | None = None
+
+    def pad(self, text: str, *, zeros: bool = True) -> str:
+        """The text filled up to the width, with blanks or, where allowed, zeros."""
+        if not self.width or len(text) >= self.width:
+            return text
+        check_size(self.width)
+        if self.minus:
+            return text.ljust(self.width)
+        return text.rjust(self.width, "0" if zeros and self.zero else " ")
+
+
+def own_text(value: Any) -> str | None:
+    """What the value's own String (or Error) method says; None when it has none."""
+    methods = getattr(value, "go_methods", None)
+    if methods:
+        method = methods.get("Error") or methods.get("String")
+        if method is not None:
+            return str(method())
+    return None
+
+
+def print_value(paper: _Paper, value: Any, verb: str, flags: Flags, depth: int) -> None:
+    """Write the value as the verb says; depth is how many containers it stands in."""
+    if value is None or value is NO_VALUE:
+        _print_nil(paper, verb, flags, depth)
+        return
+    if not flags.go and not flags.erring and verb in "vsxXq" and (own := own_text(value)) is not None:
+        paper.add(format_value(own, verb, flags))
+        return
+    kind = kind_of(value)
+    if kind in _VERBS or (kind == SLICE and isinstance(value, bytes) and verb in "sxXq"):
+        paper.add(format_value(value, verb, flags))
+    elif kind == MAP:
+        _print_map(paper, value, verb, flags, depth)
+    elif kind == SLICE:
+        _print_list(paper, value, verb, flags, depth)
+    elif kind in (STRUCT, POINTER) and isinstance(value, Struct):
+        _print_struct(paper, value, verb, flags, depth)
+    elif kind in (FUNC, NIL):
+        paper.add("0x0")
+    else:
+        raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
+
+
+def _print_nil(paper: _Paper, verb: str, flags: Flags, depth: int) -> None:
+    if depth:
+        paper.add("interface {}(nil)" if flags.go else "<nil>")
+    else:
+        paper.add(flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
+
+
+def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
+    paper.add(type_name(value) + "{" if flags.go else "map[")
+    for index, key in enumerate(sort_keys(value)):
+        if index:
+            paper.add(", " if flags.go else " ")
+        print_value(paper, key, verb, flags, depth + 1)
+        paper.add(":")
+        print_value(paper, value[key], verb, flags, depth + 1)
+    paper.add("}" if flags.go else "]")
+
+
+def _print_list(paper: _Paper, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
+    named = "[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)
+    paper.add(named + "{" if flags.go else "[")
+    for index, item in enumerate(value):
+        if index:
+            paper.add(", " if flags.go else " ")
+        print_value(paper, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
+    paper.add("}" if flags.go else "]")
+
+
+def _print_struct(paper: _Paper, value: Struct, verb: str, flags: Flags, depth: int) -> None:
+    name = value.go_type
+    if value.go_kind == POINTER:
+        if value.nil:
+            _print_nil_pointer(paper, name, verb, flags)
+            return
+        if depth:
+            _print_address(paper, value, verb, flags)
+            return
+        paper.add("&")
+        name = name[1:]
+    paper.add(name + "{" if flags.go else "{")
+    for index, (field, item) in enumerate(value.fields.items()):
+        if index:
+            paper.add(", " if flags.go else " ")
+        if flags.go or flags.names:
+            paper.add(f"{field}:")
+        print_value(paper, item, verb, flags, depth + 1)
+    paper.add("}")
+
+
+def _print_nil_pointer(paper: _Paper, name: str, verb: str, flags: Flags) -> None:
+    if verb == "v":
+        paper.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
+    else:
+        paper.add(_format_integer(0, verb, flags) if verb in "bodxX" else f"%!{verb}({name}={flags.pad('<nil>')})")
+
+
+def _print_address(paper: _Paper, value: Struct, verb: str, flags: Flags) -> None:
+    """Where Go prints the address of a struct inside another value, which means nothing to us: zero stands for it."""
+    if verb in "vbodxX":
+        paper.add("0x0" if verb == "v" else "0")
+        return
+    flags.erring = True
+    paper.add(f"%!{verb}({value.go_type}=")
+    print_value(paper, value, "v", flags, 0)
+    paper.add(")")
+    flags.erring = False
+
+
+def sort_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """The keys in Go's order of a map's keys: by value, false before true."""
+    return sorted(mapping)
+
+
+def format_value(value: Any, verb: str, flags: Flags) -> str:
+    """The text of a bool, number, string or bytes under the verb."""
+    kind = kind_of(value)
+    if verb == "T":
+        return _cut_and_pad(type_name(value), flags)
+    if isinstance(value, bytes):
+        return _format_string(from_bytes(value), verb, flags)
+    if verb not in _VERBS[kind]:
+        return f"%!{verb}({type_name(value)}={_FORMATTERS[kind](value, 'v', flags)})"
+    return _FORMATTERS[kind](value, verb, flags)
+
+
+def _format_bool(value: bool, _verb: str, flags: Flags) -> str:
+    return flags.pad("true" if value else "false")
+
+
+def _cut_and_pad(text: str, flags: Flags) -> str:
+    if flags.precision is not None:
+        text = text[: flags.precision]
+    return flags.pad(text)
+
+
+def _format_string(text: str, verb: str, flags: Flags) -> str:
+    if verb == "q" or flags.go:
+        if flags.precision is not None:
+            text = text[: flags.precision]
+        if flags.sharp and "`" not in text and all(c.isprintable() or c == "\t" for c in text):
+            return flags.pad(f"`{text}`")
+        return flags.pad(quote(text, ascii_only=flags.plus))
+    if verb in "xX":
+        return _format_hexadecimal(to_bytes(text), verb, flags)
+    return _cut_and_pad(text, flags)
+
+
+def _format_hexadecimal(raw: bytes, verb: str, flags: Flags) -> str:
+    if flags.precision is not None:
+        raw = raw[: flags.precision]
+    check_size(5 * len(raw))
+    prefix = f"0{verb}" if flags.sharp and raw else ""
+    separator = f" {prefix}" if flags.space else ""
+    pairs = (f"{byte:02x}" for byte in raw)
+    text = separator.join(pairs)
+    return flags.pad(prefix + (text.upper().replace("0X", f"0{verb}") if verb == "X" else text))
+
+
+def _format_integer(value: int, verb: str, flags: Flags) -> str:
+    if verb == "c":
+        valid = 0 <= value <= 0x10FFFF and not 0xD800 <= value < 0xE000  # noqa: PLR2004 - Unicode's bounds
+        return flags.pad(chr(value) if valid else "\ufffd")
+    if verb == "q":
+        return flags.pad(quote_rune(value, ascii_only=flags.plus))
+    if verb == "U":
+        return _format_code_point(value, flags)
+    sharp = flags.sharp
+    if flags.go and kind_of(value) == UINT:
+        verb, sharp = "x", True
+    digits = _digits(abs(value), verb)
+    negative = value < 0
+    if flags.precision is not None:
+        if flags.precision == 0 and value == 0:
+            return " " * (flags.width or 0)
+        check_size(flags.precision)
+        digits = digits.rjust(flags.precision, "0")
+    elif flags.zero and not flags.minus and flags.width:
+        check_size(flags.width)
+        digits = digits.rjust(flags.width - (negative or flags.plus or flags.space), "0")
+    if sharp:
+        if verb == "b":
+            digits = "0b" + digits
+        elif verb in "oO":
+            digits = digits if digits.startswith("0") else "0" + digits
+        elif verb in "xX":
+            digits = f"0{verb}{digits}"
+    if verb == "O":
+        digits = "0o" + digits
+    sign = "-" if negative else "+" if flags.plus else " " if flags.space else ""
+    return flags.pad(sign + digits, zeros=False)
+
+
+def _digits(value: int, verb: str) -> str:
+    return format(value, {"b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}.get(verb, "d"))
+
+
+def _format_code_point(value: int, flags: Flags) -> str:
+    if value < 0:
+        value += 1 << 64
+    width = max(flags.precision or 0, 4)
+    check_size(width)
+    text = f"U+{value:X}" if width <= 4 and value > 0xFFFF else f"U+{value:0{width}X}"  # noqa: PLR2004 - four digits
+    if flags.sharp and value <= 0x10FFFF and chr(value).isprintable():  # noqa: PLR2004 - Unicode's end
+        text += f" '{chr(value)}'"
+    return flags.pad(text, zeros=False)
+
+
+def _format_float(value: float, verb: str, flags: Flags) -> str:
+    form = {"v": "g", "F": "f"}.get(verb, verb)
+    precision = flags.precision
+    if precision is None:
+        precision = 6 if form in "feE" else -1
+    check_size(precision + 400)
+    text = format_float(value, form, precision)
+    if text[0] not in "+-":
+        text = "+" + text
+    if flags.space and text[0] == "+" and not flags.plus:
+        text = " " + text[1:]
+    if text[1] in "IN":
+        if text[1] == "N" and not flags.space and not flags.plus:
+            text = text[1:]
+        return flags.pad(text, zeros=False)
+    if flags.sharp and form != "b":
+        text = _keep_point(text, verb, precision)
+    if flags.plus or text[0] != "+":
+        if flags.zero and not flags.minus and flags.width and flags.width > len(text):
+            check_size(flags.width)
+            return text[0] + text[1:].rjust(flags.width - 1, "0")
+        return flags.pad(text)
+    return flags.pad(text[1:])
+
+
+def _keep_point(text: str, verb: str, precision: int) -> str:
+    """The number with a decimal point and its trailing zeros, as the # flag wants it."""
+    mark = next((m for m in ("p", "P", *(() if verb in "xX" else ("e", "E"))) if m in text), "")
+    body, tail = (text[: text.index(mark)], text[text.index(mark) :]) if mark else (text, "")
+    wanted = (6 if precision < 0 else precision) if verb in "vgGx" else 0
+    plain = body[1:].replace(".", "")
+    significant = (
+        len(plain.lstrip("0")) if verb not in "xX" else len(plain[1:].lstrip("0") if plain[:1] == "0" else plain)
+    )
+    wanted -= significant
+    if "." not in body:
+        if body[1:] == "0":
+            wanted -= 1
+        body += "."
+    return body + "0" * max(wanted, 0) + tail
+
+
+_FORMATTERS: Final[dict[str, Callable[[Any, str, Flags], str]]] = {
+    BOOL: _format_bool,
+    INT: _format_integer,
+    UINT: _format_integer,
+    FLOAT: _format_float,
+    STRING: _format_string,
+}

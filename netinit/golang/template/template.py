@@ -1,0 +1,100 @@
+"""Templates: parsed once, rendered as often as wanted and from as many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from netinit.base.errors import TemplateError
+from netinit.golang.template.builtins import BUILTINS
+from netinit.golang.template.compiler import Body, compile_trees, enter
+from netinit.golang.template.limits import Limits, Run
+from netinit.golang.template.literals import quote
+from netinit.golang.template.nodes import Tree
+from netinit.golang.template.parser import parse
+from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["Template"]
+
+_DEFAULT_LIMITS: Final = Limits()
+
+
+class Template:
+    """A parsed text and the templates that it defines; immutable.
+
+    Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered. Compiling
+    waits for the first rendering: a configuration has many templates of which few are used.
+    """
+
+    __slots__ = ("_compiled", "_functions", "_own", "_trees", "name")
+
+    def __init__(
+        self, name: str, trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]
+    ) -> None:
+        self.name = name
+        self._trees, self._functions, self._own = trees, functions, own
+        self._compiled: Mapping[str, Body] | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        name: str,
+        text: str,
+        functions: Mapping[str, Callable[..., Any] | Function] | None = None,
+        delimiters: tuple[str, str] = ("{{", "}}"),
+    ) -> Template:
+        """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
+
+        Raises TemplateError, in Go's words, where the text is not a template.
+        """
+        own = {key: Function.of(call) for key, call in (functions or {}).items()}
+        known = {**BUILTINS, **own}
+        try:
+            trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
+        except RecursionError:
+            raise TemplateError(f"template: {name}: the text is nested too deeply") from None
+        return cls(name, trees, known, frozenset(own))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the templates that the text defines, its own among them."""
+        return tuple(sorted(self._trees))
+
+    def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
+        """The text that the template, or the one of that name which it defines, makes of the data.
+
+        The shapes of the data are those of `gotemplate.values`. Raises TemplateError, in Go's words, when the
+        rendering fails or goes over the limits.
+        """
+        name = self.name if template is None else template
+        if name not in self._trees:
+            raise TemplateError(
+                f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
+            )
+        run = Run(self.name, limits)
+        try:
+            enter(run, self._bodies()[name], NO_VALUE if data is None else data)
+        except RecursionError:
+            raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
+        return _join(run.parts)
+
+    def _bodies(self) -> Mapping[str, Body]:
+        """The compiled templates; threads that come first together make them twice, which harms nobody."""
+        bodies = self._compiled
+        if bodies is None:
+            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own)
+        return bodies
+
+
+def _join(parts: list[str]) -> str:
+    text = "".join(parts)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # halves of a character may have come together again
+            text = from_bytes(to_bytes(text))
+    return text

@@ -1,0 +1,362 @@
+"""The functions that Istio's injection templates call, classic and current, and those of sprig that they use.
+
+They work on what the template sees: pods' metadata and containers as `Struct` values with Go's field names, or as
+plain dicts with Kubernetes' names; both are understood everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from netinit.base.patterns import pattern
+from netinit.golang import sprig
+from netinit.golang.json_values import from_json, to_json
+from netinit.golang.sprig import text
+from netinit.golang.template.limits import check_size, measure
+from netinit.golang.template.printing import sprint
+from netinit.golang.template.values import (
+    MAP,
+    SLICE,
+    STRING,
+    Function,
+    FunctionError,
+    Struct,
+    TypedMap,
+    kind_of,
+    type_name,
+)
+from netinit.golang.yaml_values import to_yaml
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+__all__ = ["functions"]
+
+_NOT_TCP: Final = ("UDP", "SCTP")
+_PORT_FIELDS: Final = ("name", "hostPort", "containerPort", "protocol", "hostIP")
+
+
+def functions(
+    *,
+    environment: Mapping[str, str] | None = None,
+    proto_changes: Callable[[Any], Mapping[str, Any]] | None = None,
+    otel_resource_attributes: Callable[..., str] | None = None,
+    include_udp: bool = False,
+) -> dict[str, Function]:
+    """Istio's functions by name, with sprig's below them.
+
+    `environment`: what `env` reads. `proto_changes`: for protoToJSON, the JSON fields of a ProxyConfig that differ
+    from the defaults, in the order of its definition; without it the value's own attribute `changed` is taken.
+    `otel_resource_attributes`: called with the arguments of otelResourceAttributes (mesh, annotations, labels,
+    namespace, containers); without it the text is empty, as it is where no provider asks for the attributes.
+    `include_udp`: includeInboundPorts names UDP and SCTP ports, too, as it did in 1.1.
+    """
+    known = dict(environment or {})
+    changes = proto_changes or _own_changes
+
+    def env(key: str, fallback: str) -> str:
+        return known.get(key, fallback)
+
+    def otel(mesh: Any, annotations: Any, labels: Any, namespace: Any, containers: Any) -> str:
+        if otel_resource_attributes is None:
+            return ""
+        return otel_resource_attributes(mesh, annotations, labels, namespace, containers)
+
+    def inbound_ports(containers: Any) -> str:
+        return ports_of(containers, include_udp=include_udp)
+
+    def application_ports(containers: Any) -> str:
+        return ports_of(containers, skip="istio-proxy", include_udp=include_udp)
+
+    return {
+        **sprig.FUNCTIONS,
+        **_FUNCTIONS,
+        "applicationPorts": Function.of(application_ports),
+        "env": Function(env, ("string", "string")),
+        "includeInboundPorts": Function.of(inbound_ports),
+        "otelResourceAttributes": Function.of(otel),
+        "protoToJSON": Function.of(lambda value: proto_to_json(value, changes)),
+    }
+
+
+# --- reading what the template sees ---
+
+
+def _part(item: Any, name: str) -> Any:
+    """The part of an object: a struct's field (Name) or the entry of a plain map (name); None where it is missing."""
+    if isinstance(item, Struct):
+        return item.fields.get(name)
+    return item.get(name[:1].lower() + name[1:]) if isinstance(item, dict) else None
+
+
+def _members(item: Any) -> Sequence[Any]:
+    return item if isinstance(item, list | tuple) else ()
+
+
+def annotation(meta: Any, name: str, fallback: Any) -> str:
+    """The annotation where the key is there, even if empty; else the fallback as text."""
+    annotations = _part(meta, "Annotations") or {}
+    return str(annotations[name]) if name in annotations else sprint(fallback)
+
+
+def is_set(mapping: Any, key: str) -> bool:
+    """Whether the key is there, even with an empty value."""
+    return isinstance(mapping, dict) and key in mapping
+
+
+# --- ports ---
+
+
+def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> str:
+    """The container ports, joined by commas; UDP and SCTP are left out, nothing can be intercepted there."""
+    found: list[str] = []
+    for container in _members(containers):
+        if skip and _part(container, "Name") == skip:
+            continue
+        ports = _members(_part(container, "Ports"))
+        wanted = (port for port in ports if include_udp or _part(port, "Protocol") not in _NOT_TCP)
+        found.extend(sprint(_part(port, "ContainerPort") or 0) for port in wanted)
+    return ",".join(found)
+
+
+def exclude_inbound_port(port: Any, excluded: str) -> str:
+    """The list of excluded ports with this one in it; unchanged where it is there, or is "" or 0."""
+    wanted = sprint(port).strip() if port is not None else ""
+    listed = [item.strip() for item in excluded.split(",") if item.strip()]
+    if wanted in ("", "0") or wanted in listed:
+        return excluded
+    return ",".join([*listed, wanted])
+
+
+# --- values and text ---
+
+
+def value_or_default(value: Any, fallback: Any) -> Any:
+    """The value, or the fallback where the value is nil or ""; 0 and false stay."""
+    return fallback if value is None or value == "" else value
+
+
+def indent(spaces: int, text: str) -> str:
+    """The text with every line but the first pushed to the right."""
+    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
+    return text.replace("\n", "\n" + " " * max(spaces, 0))
+
+
+def directory(path: str) -> str:
+    """The path up to its last slash, the slash included."""
+    return path[: path.rfind("/") + 1]
+
+
+def string_dict(*pairs: str) -> dict[str, Any]:
+    """A map of the keys and values that follow each other."""
+    if len(pairs) % 2:
+        raise FunctionError("strdict needs a value for every key")
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def merge_maps(*mappings: Any) -> dict[str, Any]:
+    """A map of all keys; the last map's value wins."""
+    merged: dict[str, Any] = {}
+    for mapping in mappings:
+        merged.update(mapping or {})
+    return merged
+
+
+def omit(mapping: Any, *names: str) -> Any:
+    """A map of the same type without these keys."""
+    if not isinstance(mapping, dict):
+        return mapping
+    kept = {name: value for name, value in mapping.items() if name not in names}
+    if isinstance(mapping, TypedMap):
+        return TypedMap(kept, go_type=mapping.go_type, zero=mapping.zero)
+    return kept
+
+
+def omit_nil(value: Any) -> Any:
+    """The value without its nulls; a map or list that becomes empty by that is null itself."""
+    measure(value)
+    return _without_nil(value)
+
+
+def _without_nil(value: Any) -> Any:
+    kind = kind_of(value)
+    if kind == MAP:
+        kept = {
+            key: item for key, item in ((key, _without_nil(item)) for key, item in value.items()) if item is not None
+        }
+        return kept or None
+    if kind == SLICE:
+        items = [item for item in map(_without_nil, value) if item is not None]
+        return items or None
+    return value
+
+
+# --- JSON and YAML ---
+
+
+def json_of(value: Any) -> str:
+    """The value as JSON, `{}` where it is nil."""
+    return "{}" if value is None else to_json(value)
+
+
+def json_map(*mappings: Any) -> str:
+    """All maps together as JSON; the last map's value of a key wins."""
+    return to_json(merge_maps(*mappings))
+
+
+def json_value(text: str) -> Any:
+    """The value of the JSON text, or the text `{}` where it is none."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return "{}"
+
+
+def struct_to_json(value: Any) -> str:
+    """The object as JSON with its fields in Go's order and the empty ones left out; `{}` where it is nil."""
+    if isinstance(value, dict):
+        rest = [name for name in value if name not in _PORT_FIELDS]
+        ordered = {name: value[name] for name in (*_PORT_FIELDS, *rest) if value.get(name)}
+        return to_json(ordered, sort=False)
+    return json_of(value)
+
+
+def _own_changes(value: Any) -> Mapping[str, Any]:
+    found = getattr(value, "changed", None)
+    if found is None:
+        raise FunctionError(f"protoToJSON: a {type_name(value)} does not tell what was changed")
+    if not isinstance(found, Mapping):
+        raise FunctionError("protoToJSON: the changes of a message are a map of its JSON fields")
+    return found
+
+
+def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> str:
+    """The message's fields that differ from the defaults as JSON, `{}` where there are none."""
+    return "{}" if value is None else to_json(dict(changes(value)), sort=False)
+
+
+# --- durations ---
+
+_NANO: Final = 1_000_000_000
+_SECONDS: Final = pattern(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
+
+
+def format_duration(value: Any) -> str:
+    """The duration as Go prints it: 45s, 1m0s, 1h0m0s, 500ms.
+
+    Taken are a number of seconds, protobuf's JSON form ("45s") and the message with Seconds and Nanos.
+    """
+    return _duration_text(_nanoseconds(value))
+
+
+def _nanoseconds(value: Any) -> int:
+    if isinstance(value, Struct):
+        return int(_part(value, "Seconds") or 0) * _NANO + int(_part(value, "Nanos") or 0)
+    if value is None:
+        return 0
+    if kind_of(value) == STRING:
+        found = _SECONDS.fullmatch(value)
+        if found is None:
+            raise FunctionError(f"invalid duration {json.dumps(value)}")
+        nanoseconds = int(found[2]) * _NANO + int((found[3] or "0")[:9].ljust(9, "0"))
+        return -nanoseconds if found[1] else nanoseconds
+    if isinstance(value, int | float):
+        return round(value * _NANO)
+    raise FunctionError(f"invalid duration of type {type_name(value)}")
+
+
+def _duration_text(nanoseconds: int) -> str:
+    sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if rest == 0:
+        return "0s"
+    if rest < _NANO:
+        for size, unit in _SMALL_UNITS:
+            if rest >= size:
+                return f"{sign}{_decimal(rest, size)}{unit}"
+        return f"{sign}{rest}ns"
+    minutes, rest = divmod(rest, 60 * _NANO)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_decimal(rest, _NANO)}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return sign + (f"{hours}h{text}" if hours else text)
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    fraction = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)
+
+
+# --- Multus ---
+
+
+def append_multus_network(existing: str, network: str) -> str:
+    """The value of the annotation k8s.v1.cni.cncf.io/networks with the network in it.
+
+    The annotation is a comma list of [namespace/]name, or a JSON list of objects; a network that is there already is
+    not added again.
+    """
+    if not existing.strip():
+        return network
+    if existing.lstrip().startswith("["):
+        return _append_json_network(existing, network)
+    listed = [item.strip() for item in existing.split(",")]
+    return existing if network in listed else f"{existing}, {network}"
+
+
+def _append_json_network(existing: str, network: str) -> str:
+    namespace, _, name = network.rpartition("/")
+    wanted = {"name": name, **({"namespace": namespace} if namespace else {})}
+    end = existing.rfind("]")
+    try:
+        present = json.loads(existing)
+    except (ValueError, RecursionError):
+        present = None
+    if end < 0:
+        return existing
+    if isinstance(present, list):
+        for item in present:
+            if isinstance(item, dict) and all(item.get(key) == value for key, value in wanted.items()):
+                return existing
+    comma = "" if present == [] else ", "
+    return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
+
+
+def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
+    return Function(call, params, variadic)
+
+
+def _identity(text: str) -> str:
+    return text
+
+
+_ANY: Final = "interface {}"
+_TEXT: Final = "string"
+
+_CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "annotation": _typed(annotation, _ANY, _TEXT, _ANY),
+    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT),
+    "directory": _typed(directory, _TEXT),
+    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT),
+    "excludeInterfaces": _typed(_identity, _TEXT),
+    "formatDuration": format_duration,
+    "fromJSON": _typed(json_value, _TEXT),
+    "indent": _typed(indent, "int", _TEXT),
+    "isset": _typed(is_set, _ANY, _TEXT),
+    "kubevirtInterfaces": _typed(_identity, _TEXT),
+    "mergeMaps": merge_maps,
+    "omit": _typed(omit, _ANY, variadic=_TEXT),
+    "omitNil": omit_nil,
+    "strdict": _typed(string_dict, variadic=_TEXT),
+    "structToJSON": struct_to_json,
+    "toJSON": json_of,
+    "toJsonMap": json_map,
+    "toLower": _typed(text.lower, _TEXT),
+    "toYaml": to_yaml,
+    "valueOrDefault": value_or_default,
+}
+_FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

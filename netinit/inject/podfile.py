@@ -1,0 +1,98 @@
+"""What a pod's manifest says about interception: the init container's options, and the annotations behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netinit.base.errors import OptionError, ParseError
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, mapping, string, strings
+from netinit.inject.containers import INIT, named
+from netinit.inject.initcontainer import options_of
+from netinit.inject.manifests import Workload, workloads
+from netinit.options import Options
+
+# flag -> the annotation that the injector turns into it
+ANNOTATIONS = {
+    "--istio-inbound-interception-mode": "sidecar.istio.io/interceptionMode",
+    "--istio-inbound-ports": "traffic.sidecar.istio.io/includeInboundPorts",
+    "--istio-local-exclude-ports": "traffic.sidecar.istio.io/excludeInboundPorts",
+    "--istio-service-cidr": "traffic.sidecar.istio.io/includeOutboundIPRanges",
+    "--istio-service-exclude-cidr": "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+    "--istio-outbound-ports": "traffic.sidecar.istio.io/includeOutboundPorts",
+    "--istio-local-outbound-ports-exclude": "traffic.sidecar.istio.io/excludeOutboundPorts",
+    "--istio-exclude-interfaces": "traffic.sidecar.istio.io/excludeInterfaces",
+    "--kube-virt-interfaces": "traffic.sidecar.istio.io/kubevirtInterfaces",
+}
+# What the sidecar template gives the init container (and the CNI plugin uses) where no annotation says otherwise.
+SIDECAR = {
+    "--istio-inbound-interception-mode": "REDIRECT",
+    "--istio-inbound-ports": "*",
+    "--istio-local-exclude-ports": "",
+    "--istio-service-cidr": "*",
+}
+OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy itself, never captured
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod's options; `origins` says for a flag which annotation it comes from, `addresses` are the pod's own."""
+
+    name: str
+    options: Options
+    origins: dict[str, str]
+    addresses: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_pod(text: str, label: str) -> PodFacts:
+    """The facts of the first pod, or pod template, in YAML or JSON (also a List). ParseError names `label`."""
+    found = [one for document in goyaml.load_all(text) for one in workloads(document)]
+    if not found:
+        raise ParseError(
+            f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
+        )
+    notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
+    return _facts(found[0], notes)
+
+
+def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
+    pod = one.pod()
+    annotations = strings(mapping(pod["metadata"]).get("annotations"))
+    origins = {flag: f"annotation {name}" for flag, name in ANNOTATIONS.items() if name in annotations}
+    container = _find_init(pod["spec"])
+    if container is not None:
+        options = options_of(container)
+        notes += (f"options of its init container {string(container.get('name'))}",)
+    else:
+        options = _options_of_annotations(annotations)
+        notes += (
+            "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
+        )
+    status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
+    listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
+    return PodFacts(one.title, options, origins, tuple(address for address in listed if address), notes)
+
+
+def _find_init(spec: Tree) -> Tree | None:
+    """The init container that programs rules: by its usual name, else the first that programs with flags of ours."""
+    containers = named(spec.get("initContainers"))
+    for container in containers:
+        if container.get("name") == INIT:
+            return container
+    for container in containers:
+        words = [string(word) for word in [*(container.get("command") or ()), *(container.get("args") or ())]]
+        if any(word.rpartition("/")[2] in ("istio-iptables", "netinit") for word in words):
+            return container
+    return None
+
+
+def _options_of_annotations(annotations: dict[str, str]) -> Options:
+    values = dict(SIDECAR)
+    values.update({flag: annotations[name] for flag, name in ANNOTATIONS.items() if name in annotations})
+    excluded = [port for port in (values["--istio-local-exclude-ports"], *OF_THE_PROXY) if port]
+    values["--istio-local-exclude-ports"] = ",".join(excluded)
+    try:
+        return Options.from_argv([f"{flag}={value}" for flag, value in values.items()])
+    except OptionError as error:
+        raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None

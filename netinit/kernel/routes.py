@@ -1,0 +1,166 @@
+"""Policy rules, routes and the loopback address: what TPROXY and IPv6 want beside rules.
+
+Everything made here carries a protocol number of our own (as routing daemons mark theirs, /etc/iproute2/rt_protos), so
+that it is recognised whatever options made it. What Istio made carries `boot`; it is recognised by its values.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.records import Record
+from netinit.kernel import netlink
+from netinit.kernel.netlink import LocalRoute, PolicyRule
+from netinit.rules.difference import EXTRA, MISSING, Difference
+from netinit.rules.model import IPV6_ADDRESS, Plan
+
+PROTOCOL = 137
+BOOT = 3  # what ip(8) writes
+FULL_MASK = 0xFFFFFFFF
+ISTIO_MARK, ISTIO_TABLE = 1337, 133
+NOT_PERMITTED, NO_ACCESS, EXISTS, NO_SUCH_ADDRESS = 1, 13, 17, 99
+
+
+class Step(Record):
+    """One change: an object and whether it is added or removed."""
+
+    thing: PolicyRule | LocalRoute | str  # a string is an address of the loopback device
+    add: bool
+
+    def describe(self) -> str:
+        """What ip(8) would be told."""
+        return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
+
+
+def steps_towards(plan: Plan, families: tuple[Family, ...], hints: Plan | None = None) -> tuple[Step, ...]:
+    """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
+
+    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself.
+    """
+    wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]
+    wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
+    wanted += [address.cidr for address in plan.addresses]
+    marks = {ISTIO_MARK} | {rule.mark for rule in (hints or plan).ip_rules}
+    live = _live(families, marks)
+    missing = [Step(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
+    extra = [Step(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
+    return tuple(missing + extra)
+
+
+def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """Makes the changes, all or none; returns warnings about what could not be had and is not needed everywhere.
+
+    ApplyError names the object that the kernel refused, BackendUnavailableError where the privilege is missing.
+    """
+    done: list[Step] = []
+    warnings = []
+    for step in steps:
+        try:
+            _make(step)
+        except OSError as error:
+            if error.errno == EXISTS and step.add:
+                continue
+            if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
+                warnings.append(
+                    f"{step.thing} cannot be added to lo, where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
+                )
+                continue
+            undo(done)
+            hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
+            kind = BackendUnavailableError if error.errno == NOT_PERMITTED else ApplyError
+            raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
+        done.append(step)
+    return tuple(warnings)
+
+
+def undo(steps: tuple[Step, ...] | list[Step]) -> None:
+    """Takes changes back, the last first. What is gone or there already is what was wanted."""
+    for step in reversed(steps):
+        try:
+            _make(step.replace(add=not step.add))
+        except OSError as error:
+            if error.errno not in (EXISTS, 2, 3, NO_SUCH_ADDRESS):  # ENOENT, ESRCH
+                raise ApplyError(f"putting back {_describe(step.thing)}: {posix.strerror(error.errno or 0)}") from None
+
+
+def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
+    """The steps as differences between plan and kernel."""
+    return tuple(
+        [
+            Difference(
+                kind=MISSING if step.add else EXTRA,
+                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
+                table="routing",
+                rule=_describe(step.thing),
+                purpose="marked packets are delivered to this pod"
+                if not isinstance(step.thing, str)
+                else "the proxy passes inbound connections on from it",
+                origin="--istio-inbound-interception-mode" if not isinstance(step.thing, str) else "--ipv6",
+            )
+            for step in steps
+        ],
+    )
+
+
+def _live(families: tuple[Family, ...], marks: set[int]) -> list[PolicyRule | LocalRoute | str]:
+    """Ours, in the order in which they are to be removed: rules, routes, address."""
+    rules: list[PolicyRule | LocalRoute | str] = []
+    routes: list[PolicyRule | LocalRoute | str] = []
+    for family in families:
+        tables = {ISTIO_TABLE}
+        for rule in netlink.list_mark_rules(family.number):
+            istio = rule.protocol in (0, BOOT) and rule.mark in marks and rule.plain and rule.mask == FULL_MASK
+            if rule.protocol == PROTOCOL or istio:
+                rules.append(rule)
+                tables.add(rule.table)
+        routes += [
+            route
+            for route in netlink.list_local_routes(family.number)
+            if route.protocol == PROTOCOL or (route.protocol == BOOT and route.table in tables)
+        ]
+    addresses: list[PolicyRule | LocalRoute | str] = []
+    if IPV6 in families:
+        present = [f"{a.address}/{a.length}" for a in netlink.list_addresses() if a.index == netlink.LOOPBACK_INDEX]
+        addresses = [IPV6_ADDRESS] if IPV6_ADDRESS in present else []
+    return rules + routes + addresses
+
+
+def _rule(family: Family, mark: int, table: int) -> PolicyRule:
+    return PolicyRule(
+        family=family.number, priority=0, mark=mark, mask=FULL_MASK, table=table, protocol=PROTOCOL, plain=True
+    )
+
+
+def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | str) -> bool:
+    """Whether both do the same, whoever made them."""
+    if isinstance(one, PolicyRule) and isinstance(other, PolicyRule):
+        return (one.family, one.mark, one.mask, one.table, one.plain) == (
+            other.family,
+            other.mark,
+            other.mask,
+            other.table,
+            other.plain,
+        )
+    if isinstance(one, LocalRoute) and isinstance(other, LocalRoute):
+        return (one.family, one.table) == (other.family, other.table)
+    return one == other
+
+
+def _make(step: Step) -> None:
+    if isinstance(step.thing, PolicyRule):
+        netlink.change_mark_rule(step.thing, add=step.add)
+    elif isinstance(step.thing, LocalRoute):
+        netlink.change_local_route(step.thing, add=step.add)
+    else:
+        netlink.change_loopback_address(step.thing.partition("/")[0], add=step.add)
+
+
+def _describe(thing: PolicyRule | LocalRoute | str) -> str:
+    if isinstance(thing, str):
+        return f"address {thing} dev lo"
+    option = "-4" if thing.family == IPV4.number else "-6"
+    if isinstance(thing, PolicyRule):
+        return f"{option} rule fwmark {thing.mark:#x} lookup {thing.table}"
+    return f"{option} route local default dev lo table {thing.table}"

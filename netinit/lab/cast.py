@@ -1,0 +1,52 @@
+"""The usual players: an app and a proxy in the pod, servers outside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from netinit.lab.pod import Pod
+from netinit.lab.servers import Listener, Server
+
+__all__ = ["APP_ID", "PROXY_ID", "furnish"]
+
+APP_ID = 1000
+PROXY_ID = 1337
+_DNS_PORT = 15053
+
+
+def furnish(
+    pod: Pod,
+    *,
+    app: Sequence[int] = (80, 8080),
+    proxy: Sequence[int] = (15001, 15006),
+    outside: Sequence[int] = (80, 443),
+    transparent: Collection[int] = (),
+) -> dict[str, Server]:
+    """Running servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace), by name.
+
+    All listen on IPv4 and IPv6, where the kernel has it. The proxy answers DNS on 15053 and the outside on 53 too, over
+    UDP and TCP. `transparent` names those of the proxy's ports that TPROXY hands connections to. In a pod with a user
+    namespace the ids are the pod's own.
+    """
+    app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
+    servers = {
+        "app": pod.start("app", _listen(app), uid=app_id, gid=app_id),
+        "proxy": pod.start("proxy", _listen(proxy, _DNS_PORT, transparent), uid=proxy_id, gid=proxy_id),
+        "outside": pod.client.start("outside", _listen(outside, 53)),
+    }
+    for server in servers.values():
+        server.wait()
+    return servers
+
+
+def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collection[int] = ()) -> list[Listener]:
+    families = (4, 6) if Path("/proc/net/if_inet6").exists() else (4,)
+    wanted = [(port, "tcp") for port in ports]
+    if dns is not None:
+        wanted += [(dns, "tcp"), (dns, "udp")]
+    return [
+        Listener(port, family, kind=kind, transparent=port in transparent)
+        for port, kind in wanted
+        for family in families
+    ]

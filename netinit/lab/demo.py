@@ -1,0 +1,260 @@
+"""The demonstration: a pod, its plan, real connections through the rules, and the namespace as it was before.
+
+Everything that is claimed is looked at: servers say where a connection arrived, snapshots say what was left behind.
+`play` yields lines as things happen; how they look is the caller's business.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netinit import backends
+from netinit.base.errors import LabError
+from netinit.base.net import IPV4
+from netinit.kernel import detect, run
+from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
+from netinit.options import BACKEND_CHOICES, Options
+from netinit.pods.apply import apply, remove
+from netinit.pods.verify import verify
+from netinit.rules.iptables.write import write_rule
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.model import Plan, Rule
+from netinit.rules.render import ip_commands
+
+TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"
+
+# What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
+SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
+OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
+CHOICES = tuple([name for name in BACKEND_CHOICES if name != "memory"])  # which programs no kernel
+OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
+PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
+LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line for the reader, and what kind of line it is; GOOD and BAD are things that were looked at."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A connection, who listens at the address that it names, and the port of the proxy that must get it, if any."""
+
+    what: str
+    probe: Probe
+    addressee: str
+    captured_at: int = 0
+
+    @property
+    def dialled(self) -> str:
+        """The address that the connection names, as servers spell it."""
+        host = f"[{self.probe.host}]" if ":" in self.probe.host else self.probe.host
+        return f"{host}:{self.probe.port}"
+
+
+def play(backend: str) -> Iterator[Line]:
+    """The whole story, line by line.
+
+    LabError in one line, with the remedy, where no pod can be made; what applying raises where that fails.
+    """
+    options = Options.from_argv([*shlex.split(SIDECAR), "--backend", backend])
+    obstacle = find_obstacle() or find_missing_program(options)
+    if obstacle:
+        raise LabError(obstacle)
+    with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
+        furnish(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
+        before = take_snapshot(pod)
+        yield from present(pod)
+        with pod.entered():
+            plan = plan_for(detect.settle(options).options)
+        yield from draw(plan)
+        yield from program(pod, options)
+        yield Line(TITLE, "Connections; who answers tells where they arrived")
+        for attempt, arrival in send(pod, attempts(pod)):
+            yield judge(attempt, arrival)
+        yield from inspect(pod, options)
+        yield from clean(pod, options, before)
+
+
+def find_missing_program(options: Options) -> str:
+    """What to install so that the backend can work, in one line; empty when it is there."""
+    there = {
+        backends.NFT: bool(detect.programs(detect.NFT, IPV4).restore),
+        backends.LEGACY: bool(detect.programs(detect.LEGACY, IPV4).restore),
+        "nftables": bool(run.find("nft")),
+    }
+    wanted = backends.named(options)
+    if wanted == "auto" and not any(there.values()):
+        return "neither iptables nor nft is installed: apt-get install iptables"
+    if not there.get(wanted, True):
+        package = "nftables" if wanted == "nftables" else "iptables"
+        return f"--backend {wanted} finds none of its programs: apt-get install {package}"
+    return ""
+
+
+def present(pod: Pod) -> Iterator[Line]:
+    """Who is in the pod, and that nothing is in the way of connections before the rules are there."""
+    yield Line(TITLE, "A pod made of network namespaces")
+    yield Line(TEXT, f"pod      {_join(_addresses(pod))}; held by process {pod.pid}")
+    yield Line(TEXT, f"app      in it, uid {APP_ID}, on port 80")
+    ports = f"{OUTBOUND} (outbound), {INBOUND} (inbound), {EXCLUDED} (health)"
+    yield Line(TEXT, f"proxy    in it, uid {PROXY_ID}, on ports {ports}")
+    servers = _join([OUTSIDE[version] for version in pod.versions])
+    yield Line(TEXT, f"client   beyond the veth pair, and the servers on port 80: {servers}")
+    yield from control(pod, "without rules")
+
+
+def attempts(pod: Pod) -> list[Attempt]:
+    """The connections of the demonstration, and where the sidecar's options want them, for both families."""
+    app, proxy = APP_ID, PROXY_ID
+    made = []
+    for version, host in zip(pod.versions, _addresses(pod), strict=True):
+        outside, loopback, source = OUTSIDE[version], LOOPBACK[version], PASSTHROUGH[version]
+        made += [
+            Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
+            Attempt(
+                what="client → pod, excluded port", probe=Probe(host, EXCLUDED, timeout=PATIENCE), addressee="proxy"
+            ),
+            Attempt(what="app → outside", probe=_from(app, outside), addressee="outside", captured_at=OUTBOUND),
+            Attempt(what="app → itself by endpoint", probe=_from(app, host), addressee="app"),
+            Attempt(what="app → itself by loopback", probe=_from(app, loopback), addressee="app"),
+            Attempt(what="proxy → outside", probe=_from(proxy, outside), addressee="outside"),
+            Attempt(what="proxy → own pod by endpoint", probe=_from(proxy, host), addressee="app", captured_at=INBOUND),
+            Attempt(what=f"proxy → app from {source}", probe=_from(proxy, host, source), addressee="app"),
+        ]
+    return made
+
+
+def control(pod: Pod, when: str) -> Iterator[Line]:
+    """The same connections while no rules are there: nothing else decides where they arrive."""
+    made = [attempt for attempt in attempts(pod) if attempt.probe.source is None]  # the rules come with the address ::6
+    direct = [went_directly(attempt, arrival) for attempt, arrival in send(pod, made)]
+    yield check(all(direct), f"{when} {sum(direct)} of {len(direct)} connections arrive where they are addressed")
+
+
+def send(pod: Pod, made: Sequence[Attempt]) -> list[tuple[Attempt, Arrival]]:
+    """Each attempt with where it arrived; all are under way at the same time."""
+    outer = [attempt for attempt in made if attempt.probe.uid is None]
+    inner = [attempt for attempt in made if attempt.probe.uid is not None]
+    found = dict(zip(outer, pod.client.probe([attempt.probe for attempt in outer]), strict=True))
+    found |= zip(inner, pod.probe([attempt.probe for attempt in inner]), strict=True)
+    return [(attempt, found[attempt]) for attempt in made]
+
+
+def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
+    """Whether the addressee answered at the very address that was dialled."""
+    return arrival.server == attempt.addressee and arrival.local == attempt.dialled
+
+
+def was_captured(attempt: Attempt, arrival: Arrival) -> bool:
+    """Whether the proxy answered on the right port and the kernel told it the address that was dialled."""
+    at_proxy = (arrival.server, arrival.port) == ("proxy", attempt.captured_at)
+    return at_proxy and arrival.original_destination == attempt.dialled
+
+
+def judge(attempt: Attempt, arrival: Arrival) -> Line:
+    """Where an attempt arrived, and whether that is where it must."""
+    good = was_captured(attempt, arrival) if attempt.captured_at else went_directly(attempt, arrival)
+    if arrival.outcome != "answered":
+        place = str(arrival)
+    elif arrival.local == attempt.dialled:
+        place = f"{arrival.server}, directly"
+    else:
+        place = f"{arrival.server} on {arrival.port}, original destination {arrival.original_destination}"
+    text = f"{attempt.what:28}{attempt.dialled:20}{place}"
+    if good:
+        return Line(GOOD, text)
+    wanted = f"the proxy on {attempt.captured_at}" if attempt.captured_at else f"{attempt.addressee}, directly"
+    return Line(BAD, f"{text}; must be {wanted}")
+
+
+def draw(plan: Plan) -> Iterator[Line]:
+    """The plan's chains in iptables' words, with the purpose of the rules and the option that caused them."""
+    yield Line(TITLE, "The plan")
+    yield Line(TEXT, f"netinit {SIDECAR}")
+    for table in plan.tables:
+        for chain in table.chains:
+            yield Line(CHAIN, f"{table.name} {chain.name}")
+            said = ""
+            for rule in (*chain.inserted, *chain.rules):
+                if rule.comment != said:
+                    said = rule.comment
+                    yield Line(COMMENT, f"  # {said} ({rule.origin})")
+                yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
+    besides = [command for family in plan.families for command in ip_commands(plan, family)]
+    yield from (Line(TEXT, f"besides: {command}") for command in besides)
+
+
+def program(pod: Pod, options: Options) -> Iterator[Line]:
+    """Applies twice: the second time there must be nothing to do."""
+    yield Line(TITLE, "Programming")
+    for change in (True, False):
+        started = time.perf_counter()
+        with pod.entered():
+            outcome = apply(options, final=False)
+        took = (time.perf_counter() - started) * 1000
+        what = "programmed" if outcome.changed else "nothing to do"
+        run_name = "first run" if change else "second run"
+        yield check(outcome.changed is change, f"{run_name}: {what}, {took:.0f} ms ({outcome.backend})")
+
+
+def inspect(pod: Pod, options: Options) -> Iterator[Line]:
+    """Reads the rules back from outside, by the process that holds the pod."""
+    yield Line(TITLE, "Verifying from outside, as an operator on the node")
+    report = verify(options.replace(pid=pod.pid))
+    count = len(report.differences)
+    found = f"{count} differences from the plan" if count else "as planned"
+    yield check(count == 0, f"netinit verify --pid {pod.pid} …: {found} ({report.backend})")
+    yield from (Line(BAD, difference.describe()) for difference in report.differences)
+
+
+def clean(pod: Pod, options: Options, before: str) -> Iterator[Line]:
+    """Removes the rules and compares the namespace with what it was."""
+    yield Line(TITLE, "Removing")
+    with pod.entered():
+        outcome = remove(options)
+    yield check(outcome.changed, f"removed ({outcome.backend})")
+    after = take_snapshot(pod)
+    old, new = drop_empty_tables(before).splitlines(), drop_empty_tables(after).splitlines()
+    besides = "" if after == before else ", but for empty built-in tables that the kernel keeps"
+    count = len(before.splitlines())
+    what = "rules, addresses, routes and policy rules"
+    yield check(old == new, f"{what} are as before ({count} lines compared){besides}")
+    changes = difflib.unified_diff(old, new, "before", "after", lineterm="", n=0)
+    yield from (Line(TEXT, f"  {change}") for change in changes)
+    yield from control(pod, "without the rules again")
+
+
+def check(good: bool, text: str) -> Line:
+    """A line about something that was looked at."""
+    return Line(GOOD if good else BAD, text)
+
+
+def _addresses(pod: Pod) -> list[str]:
+    return [{4: pod.address, 6: pod.address6}[version] for version in pod.versions]
+
+
+def _join(words: Sequence[str]) -> str:
+    return " and ".join(words)
+
+
+def _from(uid: int, host: str, source: str | None = None) -> Probe:
+    return Probe(host, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
+
+
+def _spell(rule: Rule, plan: Plan) -> list[str]:
+    """The rule's texts; those of one family, where the families differ, with its name."""
+    texts = {family: write_rule(rule, family) for family in plan.families if family in rule.families}
+    if len(texts) == len(plan.families) and len({tuple(found) for found in texts.values()}) == 1:
+        return next(iter(texts.values()))
+    return [f"{family.name} {text}" for family, found in texts.items() for text in found]

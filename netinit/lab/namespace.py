@@ -1,0 +1,189 @@
+"""A network namespace without a name, and what can be done inside it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, TypeVarTuple
+
+from netinit.base.errors import LabError
+from netinit.kernel import forks
+from netinit.kernel.isolated import IsolatedNamespace
+from netinit.lab.probes import Arrival, Probe, send_probes
+from netinit.lab.servers import Listener, Server
+
+__all__ = ["Namespace"]
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Namespace(IsolatedNamespace):
+    """A fresh network namespace with `lo` down, and programs, servers and connections inside.
+
+    Servers started inside live until the block ends or they are closed themselves.
+    """
+
+    def popen(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        uid: int | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """The program, just started inside with these ids, its output in pipes as text. The caller ends and reaps it.
+
+        Without any id it is root as it stands; with one, the supplementary groups are exactly `groups`.
+        """
+        alone = uid is None and gid is None and not groups
+        with self.entered():
+            return subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+                user=uid,
+                group=gid,
+                extra_groups=None if alone else list(groups),
+            )
+
+    def run(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        uid: int | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = False,
+        timeout: float = 30.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """The finished program, which ran inside as `popen` says; its output is captured as text.
+
+        Raises LabError when `check` is set and the program failed, and after `timeout` seconds, when it is killed.
+        """
+        source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        with self.popen(argv, uid=uid, gid=gid, groups=groups, stdin=source, env=env) as process:
+            try:
+                out, err = process.communicate(stdin, timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise LabError(f"{argv!r} in {self.name!r} did not end within {timeout} s and was killed") from None
+            except BaseException:
+                process.kill()
+                raise
+        if check and process.returncode != 0:
+            raise LabError(f"{argv!r} in {self.name!r} ended with {process.returncode}: {err.strip() or out.strip()}")
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    def call(
+        self,
+        function: Callable[[*Arguments], Result],
+        *args: *Arguments,
+        uid: int | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
+        timeout: float = 10.0,
+    ) -> Result:
+        """What the function returns in a forked child that is inside and has these ids; the result must be picklable.
+
+        Raises LabError with the child's traceback when it raises, when it dies, and after `timeout` seconds.
+        """
+        namespace = self.descriptor
+        reader, writer = os.pipe()
+
+        def body() -> None:
+            os.close(reader)
+            forks.setns(namespace)
+            forks.become(uid, gid, groups)
+            forks.die_with_parent()
+            forks.send(writer, _attempt(function, args))
+
+        pid = None
+        what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
+        try:
+            pid = forks.fork(body)
+            os.close(writer)
+            writer = -1
+            answer = forks.receive(reader, timeout)
+        except TimeoutError:
+            raise LabError(f"{what} did not end within {timeout} s and was killed") from None
+        except EOFError:
+            raise LabError(f"{what} ended without a result; its stderr says why") from None
+        finally:
+            for descriptor in (reader, writer):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            if pid is not None:
+                forks.end(pid)
+        good, result = pickle.loads(answer)  # noqa: S301 - written by our own child
+        if not good:
+            raise LabError(f"{what} raised:\n{result}")
+        return result  # type: ignore[no-any-return]
+
+    def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
+        """Where each connection arrived, in the order of the probes; they are all under way at the same time."""
+        patience = 5.0 + max((probe.timeout for probe in probes), default=0.0)
+        return self.call(send_probes, tuple(probes), timeout=patience)
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        udp: bool = False,
+        source: str | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
+        timeout: float = 1.0,
+    ) -> Arrival:
+        """Where one connection from here to the address arrived; see `Probe` for what the options mean."""
+        probe = Probe(host, port, udp=udp, source=source, uid=uid, gid=gid, groups=tuple(groups), timeout=timeout)
+        return self.probe([probe])[0]
+
+    def serve(
+        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
+    ) -> Server:
+        """A running server process that owns all these listeners and answers each connection with where it arrived."""
+        server = self.start(name, listeners, uid=uid, gid=gid)
+        server.wait()
+        return server
+
+    def start(
+        self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None
+    ) -> Server:
+        """The same server, perhaps not listening yet: several start at a time, then `Server.wait` for each."""
+        return self._stack.enter_context(Server(name, self.descriptor, tuple(listeners), uid, gid))
+
+    def listen(
+        self,
+        port: int,
+        family: int = 4,
+        *,
+        kind: str = "tcp",
+        transparent: bool = False,
+        address: str | None = None,
+        name: str | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+    ) -> Server:
+        """A running server with this one listener, called `name` (the port, where none is given)."""
+        listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
+        return self.serve(name or str(port), [listener], uid=uid, gid=gid)
+
+def _attempt(function: Callable[[*Arguments], object], args: tuple[*Arguments]) -> bytes:
+    import traceback
+
+    try:
+        return pickle.dumps((True, function(*args)))
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent is told
+        return pickle.dumps((False, traceback.format_exc()))

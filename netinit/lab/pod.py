@@ -1,0 +1,113 @@
+"""A pod: the namespace of a pause process, wired to a client namespace."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from netinit.base.errors import LabError
+from netinit.kernel import forks
+from netinit.lab import wiring
+from netinit.lab.namespace import Namespace
+
+__all__ = ["Pod", "find_obstacle"]
+
+OUTSIDE = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
+USER_BASE = 200_000  # what uid 0 of a pod with its own user namespace is outside of it
+_MOST_INTERFACES = 20
+# The word in the command shows in ps. The shell says that it runs, then waits for its stdin to end.
+_PAUSE = "echo netinit-pause; exec >/dev/null; read -r _"
+
+
+class Pod(Namespace):
+    """A network namespace like a pod's, for the time of a `with` block.
+
+    `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24 and fd77::2/64 and the
+    default routes over `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. Each name in `interfaces`
+    is one more veth pair, numbered on (10.78.0.2/24, fd78::2/64, ...), to a namespace of its own, `neighbours[name]`,
+    which reaches everything through the pod, like a virtual machine behind it; the pod then forwards.
+
+    `ipv4` and `ipv6` say which families have addresses beyond loopback and link-local. With `user_namespace` the pod
+    belongs to a user namespace (a pod with hostUsers: false): `first_uid` is what its uid 0 is outside, and also its
+    gid 0. Ids given to this laboratory are always those outside.
+
+    IPv6 is not silent: in the first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
+    discovery), which rules without a protocol count.
+
+    Raises LabError when it cannot be made; `find_obstacle` tells beforehand.
+    """
+
+    def __init__(
+        self,
+        *,
+        ipv4: bool = True,
+        ipv6: bool = True,
+        interfaces: Sequence[str] = (),
+        outside: Sequence[str] = OUTSIDE,
+        user_namespace: bool = False,
+    ) -> None:
+        super().__init__("pod")
+        if len(interfaces) > _MOST_INTERFACES:
+            raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
+        self.pid = 0
+        self.first_uid = USER_BASE if user_namespace else 0
+        self.client = Namespace("client")
+        self.neighbours = {name: Namespace(name) for name in interfaces}
+        self.versions = tuple(version for version, wanted in ((4, ipv4), (6, ipv6)) if wanted)
+        self._outside = tuple(outside)
+        self._user_namespace = user_namespace
+
+    @property
+    def address(self) -> str:
+        """The pod's IPv4 address on eth0, or the IPv6 one where it has none."""
+        return "10.77.0.2" if 4 in self.versions else self.address6  # noqa: PLR2004 - the IP version
+
+    @property
+    def address6(self) -> str:
+        """The pod's IPv6 address on eth0."""
+        return "fd77::2"
+
+    def _open(self) -> None:
+        if self._user_namespace:
+            self._start_pause(["unshare", "--user", "--net", "sh", "-c", _PAUSE])
+            for kind in ("uid", "gid"):
+                Path(f"/proc/{self.pid}/{kind}_map").write_text(f"0 {USER_BASE} 65536")
+            self._hold(f"/proc/{self.pid}/ns/net")
+        else:
+            super()._open()
+            with self.entered():
+                self._start_pause(["sh", "-c", _PAUSE])
+        for other in (self.client, *self.neighbours.values()):
+            self._stack.enter_context(other)
+        wiring.wire(self, self.client, self.neighbours, self.versions, self._outside)
+
+    def _start_pause(self, argv: list[str]) -> None:
+        """The shell runs, has said so, and waits for the end of the leash, which this process holds."""
+        leash, held = os.pipe()
+        self._stack.callback(os.close, held)
+        told, tell = os.pipe()
+        with open(told, encoding="ascii") as answer:  # noqa: PTH123 - a descriptor
+            actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
+            try:
+                self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
+                self._stack.callback(forks.end, self.pid)
+            finally:
+                os.close(leash)
+                os.close(tell)
+            if not answer.readline():
+                raise LabError(f"the pause process {argv} did not start; its stderr says why")
+
+
+def find_obstacle() -> str | None:
+    """Why no pod can be made here, in one line with the remedy; None when nothing is in the way."""
+    if importlib.util.find_spec("pyroute2") is None:
+        return "pyroute2 is not installed: pip install pyroute2"
+    if os.geteuid() != 0:
+        return "making network namespaces needs root: run as root"
+    try:
+        with Pod(ipv6=Path("/proc/net/if_inet6").exists()):
+            return None
+    except (LabError, OSError) as error:
+        return str(error)

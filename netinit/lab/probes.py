@@ -1,0 +1,196 @@
+"""Connections that tell where they arrived."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netinit.kernel import forks
+
+__all__ = ["Arrival", "Probe"]
+
+_REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
+_ANSWER_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One connection to make, or one datagram to send, to a literal address that also decides the family.
+
+    `source` binds the local address. `uid`, `gid` and `groups` own the socket; None and () mean root's. `timeout`
+    counts seconds from the start to the answer.
+    """
+
+    host: str
+    port: int
+    udp: bool = False
+    source: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    timeout: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What became of a probe, told by the server that it reached.
+
+    `outcome` is `answered`; `refused` (a reset, or an ICMP error from a closed port); `unreachable` (no route, or
+    the kernel refused to send); `timeout`. `error` names the errno, or says what came instead of an answer.
+
+    `server` and `port` say who answered. `original_destination` is the destination before REDIRECT or DNAT as the
+    server reads it with SO_ORIGINAL_DST, None where connection tracking does not know the connection and always for
+    UDP, for which the kernel has no such option. `local` and `peer` are the two ends as the server sees them. `source`
+    is the probe's own end. Addresses read `10.77.0.2:80` and `[fd77::2]:80`.
+    """
+
+    outcome: str
+    server: str | None = None
+    port: int | None = None
+    original_destination: str | None = None
+    local: str | None = None
+    peer: str | None = None
+    source: str | None = None
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.outcome != "answered":
+            return f"{self.outcome} ({self.error})" if self.error else self.outcome
+        before = f", original destination {self.original_destination}" if self.original_destination else ""
+        return f"answered by {self.server} on port {self.port} (from {self.peer} to {self.local}{before})"
+
+
+def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
+    """Where each probe arrived, in their order. They are all under way at once, so the longest timeout is the limit."""
+    selector = selectors.DefaultSelector()
+    tries = [_Try(probe, selector) for probe in probes]
+    while any(one.arrival is None for one in tries):
+        left = min(one.deadline for one in tries if one.arrival is None) - time.monotonic()
+        for key, _ in selector.select(max(left, 0.0)):
+            key.data.proceed()
+        now = time.monotonic()
+        for one in tries:
+            if one.arrival is None and one.deadline <= now:
+                one.finish("timeout", error=None if one.waiting else "connected, but no answer came")
+    selector.close()
+    return [one.arrival for one in tries if one.arrival is not None]
+
+
+class _Try:
+    """One probe under way: connecting, then reading, then done when `arrival` is set."""
+
+    def __init__(self, probe: Probe, selector: selectors.BaseSelector) -> None:
+        self.arrival: Arrival | None = None
+        self.waiting = True  # for the handshake; a datagram stays in this state until its answer
+        self.deadline = time.monotonic() + probe.timeout
+        self._selector = selector
+        self._probe = probe
+        self._data = b""
+        self._socket = _open_socket(probe)
+        try:
+            self._begin()
+        except OSError as error:
+            self._fail(error)
+
+    def _begin(self) -> None:
+        probe = self._probe
+        if probe.source is not None:
+            self._socket.bind((probe.source, 0))
+        if probe.udp:
+            self._socket.connect((probe.host, probe.port))
+            self._socket.send(b"?\n")
+            self._selector.register(self._socket, selectors.EVENT_READ, self)
+            return
+        code = self._socket.connect_ex((probe.host, probe.port))
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+        self._selector.register(self._socket, selectors.EVENT_WRITE, self)
+
+    def proceed(self) -> None:
+        """The socket is ready: take the next step."""
+        try:
+            if self.waiting and not self._probe.udp:
+                code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))  # noqa: TRY301 - one place that reads errno values
+                self.waiting = False
+                self._selector.modify(self._socket, selectors.EVENT_READ, self)
+                return
+            piece = self._socket.recv(_ANSWER_LIMIT)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._data += piece
+        if b"\n" in self._data:
+            self._read_answer()
+        elif not piece:
+            self.finish("refused", error="connected, but closed without an answer")
+
+    def _read_answer(self) -> None:
+        try:
+            answer = json.loads(self._data.partition(b"\n")[0])
+            self.finish(
+                "answered",
+                server=answer["name"],
+                port=answer["port"],
+                original_destination=answer["original_destination"],
+                local=answer["local"],
+                peer=answer["peer"],
+            )
+        except (ValueError, KeyError, TypeError):
+            self.finish("refused", error=f"connected, but the answer is not of this laboratory: {self._data!r}")
+
+    def _fail(self, error: OSError) -> None:
+        name = errno.errorcode.get(error.errno or 0, str(error))
+        if error.errno in _REFUSED:
+            self.finish("refused", error=name)
+        elif error.errno == errno.ETIMEDOUT:
+            self.finish("timeout", error=name)
+        else:
+            self.finish("unreachable", error=name)
+
+    def finish(
+        self,
+        outcome: str,
+        *,
+        server: str | None = None,
+        port: int | None = None,
+        original_destination: str | None = None,
+        local: str | None = None,
+        peer: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        """The probe ends with this outcome and its socket is closed."""
+        source = render_address(self._socket.getsockname())
+        self.arrival = Arrival(outcome, server, port, original_destination, local, peer, source, error)
+        if self._socket in self._selector.get_map():
+            self._selector.unregister(self._socket)
+        self._socket.close()
+
+
+def _open_socket(probe: Probe) -> socket.socket:
+    """A socket that the kernel takes for one of the probe's user: the owner match reads the ids of its creation."""
+    version = ipaddress.ip_address(probe.host).version
+    family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
+    groups = os.getgroups()
+    os.setgroups(probe.groups)
+    try:
+        with forks.creating_as(probe.uid, probe.gid):
+            made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
+    finally:
+        os.setgroups(groups)
+    made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    return made
+
+
+def render_address(address: Sequence[str | int]) -> str:
+    """`10.77.0.2:80` or `[fd77::2]:80` for what the socket module calls an address."""
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

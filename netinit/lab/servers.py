@@ -1,0 +1,256 @@
+"""Servers that answer every connection with where it arrived: one JSON object on one line.
+
+    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
+     "peer": "10.77.0.2:40000"}
+
+A TCP connection is answered when it is accepted and again for everything that it sends, until its peer closes it, so
+that a test can watch a long connection. Each datagram is answered from the address that it was sent to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from netinit.base.errors import LabError
+from netinit.kernel import forks
+from netinit.lab.probes import render_address
+
+__all__ = ["Listener", "Server"]
+
+SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; IP6T_SO_ORIGINAL_DST has the same number
+IP_PKTINFO = 8  # linux/in.h
+IP_TRANSPARENT = 19
+IPV6_TRANSPARENT = 75  # linux/in6.h
+_SOCKADDR_IN6_SIZE = 28
+_READY_SECONDS = 10.0
+_READ_SIZE = 2048
+_IPV4, _IPV6 = 4, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A port to listen on. `family` is 4 or 6, `kind` tcp or udp, `address` defaults to all of the family.
+
+    `transparent` sets IP_TRANSPARENT, without which TPROXY finds no socket to hand a connection to.
+    """
+
+    port: int
+    family: int = _IPV4
+    kind: str = "tcp"
+    transparent: bool = False
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.family not in (_IPV4, _IPV6) or self.kind not in ("tcp", "udp"):
+            raise LabError(f"a listener is of family 4 or 6 and of kind tcp or udp, not {self.family} {self.kind!r}")
+
+    def open(self) -> socket.socket:
+        """The listening socket, made in this thread's namespace."""
+        family = socket.AF_INET if self.family == _IPV4 else socket.AF_INET6
+        made = socket.socket(family, socket.SOCK_STREAM if self.kind == "tcp" else socket.SOCK_DGRAM)
+        try:
+            if self.kind == "tcp":  # for UDP it would let two servers share a port
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.family == _IPV6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if self.transparent and self.family == _IPV4:
+                made.setsockopt(socket.SOL_IP, IP_TRANSPARENT, 1)
+            elif self.transparent:
+                made.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
+            made.bind((self.address or ("0.0.0.0" if self.family == _IPV4 else "::"), self.port))  # noqa: S104
+            if self.kind == "tcp":
+                made.listen(128)
+            elif self.family == _IPV4:
+                made.setsockopt(socket.SOL_IP, IP_PKTINFO, 1)
+            else:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+            made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        except OSError as error:
+            made.close()
+            raise LabError(f"cannot listen on {self}: {error.strerror}") from error
+        return made
+
+
+class Server:
+    """A child process inside a namespace that owns all its listeners; `pid` and `name` say who answers."""
+
+    def __init__(
+        self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
+    ) -> None:
+        self.name = name
+        self._ready, ready = os.pipe()
+        leash, self._leash = os.pipe()
+
+        def body() -> None:
+            forks.settle(ready, leash, namespace)
+            _serve_forever(name, namespace, listeners, (uid, gid), (ready, leash))
+
+        try:
+            self.pid = forks.fork(body)
+        except BaseException:
+            os.close(self._ready)
+            os.close(self._leash)
+            raise
+        finally:
+            os.close(ready)
+            os.close(leash)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
+        try:
+            problem = forks.receive(self._ready, _READY_SECONDS).decode()
+        except (EOFError, TimeoutError):
+            problem = "it died or hangs; its stderr says why"
+        if problem:
+            self.close()
+            raise LabError(f"server {self.name!r} did not start: {problem}")
+
+    def close(self) -> None:
+        """The process is gone and with it its listeners and connections; closing twice does no harm."""
+        if self._leash < 0:
+            return
+        os.close(self._leash)
+        os.close(self._ready)
+        self._leash = self._ready = -1
+        forks.end(self.pid)
+
+
+def _serve_forever(
+    name: str,
+    namespace: int,
+    listeners: tuple[Listener, ...],
+    identity: tuple[int | None, int | None],
+    pipes: tuple[int, int],
+) -> None:
+    """The life of the child: open, drop privileges, report, answer, and end when the leash is let go."""
+    ready, leash = pipes
+    selector = selectors.DefaultSelector()
+    try:
+        forks.setns(namespace)
+        os.close(namespace)
+        for listener in listeners:
+            with forks.creating_as(*identity):
+                made = listener.open()
+            desk = _Desk(name, listener, selector)
+            answer = desk.accept if listener.kind == "tcp" else desk.answer_datagram
+            selector.register(made, selectors.EVENT_READ, answer)
+        forks.become(*identity)
+    except (LabError, OSError) as error:
+        forks.send(ready, str(error).encode())
+        return
+    forks.send(ready, b"")
+    os.close(ready)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    selector.register(leash, selectors.EVENT_READ, None)
+    while True:
+        for key, _ in selector.select():
+            if key.data is None:
+                return
+            react: Callable[[socket.socket], None] = key.data
+            with contextlib.suppress(BlockingIOError):
+                react(key.fileobj)  # type: ignore[arg-type] # only the leash is a number
+
+
+class _Desk:
+    """What a server does at one of its listeners."""
+
+    def __init__(self, name: str, listener: Listener, selector: selectors.BaseSelector) -> None:
+        self._name = name
+        self._listener = listener
+        self._selector = selector
+
+    def accept(self, listening: socket.socket) -> None:
+        """A new connection is answered and watched."""
+        try:
+            connection, _ = listening.accept()
+        except ConnectionError:  # it was reset before it was accepted
+            return
+        connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        self._selector.register(connection, selectors.EVENT_READ, self.answer_stream)
+        self._tell(connection)
+
+    def answer_stream(self, connection: socket.socket) -> None:
+        """A connection that sent something is answered again; one that ended is forgotten."""
+        try:
+            data = connection.recv(_READ_SIZE)
+        except ConnectionError:
+            data = b""
+        if data:
+            self._tell(connection)
+        else:
+            self._forget(connection)
+
+    def answer_datagram(self, listening: socket.socket) -> None:
+        """A datagram is answered from the address that it came to: connection tracking wants the mirror image."""
+        _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
+                index, _, address = struct.unpack("=I4s4s", data)
+                local = socket.inet_ntop(socket.AF_INET, address)
+                back = struct.pack("=I4s4s", 0, address, bytes(4))
+            elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+                address, index = struct.unpack("=16sI", data)
+                local = socket.inet_ntop(socket.AF_INET6, address)
+                back = struct.pack("=16sI", address, index if local.startswith("fe80:") else 0)
+            else:
+                continue
+            text = self._text(render_address((local, self._listener.port)), render_address(peer), None)
+            # A peer that is gone already shows as an error of this socket; it is not this datagram's.
+            with contextlib.suppress(ConnectionError):
+                listening.sendmsg([text], [(level, kind, back)], 0, peer)
+
+    def _tell(self, connection: socket.socket) -> None:
+        try:
+            local = connection.getsockname()
+            text = self._text(
+                render_address(local), render_address(connection.getpeername()), read_original_destination(connection)
+            )
+            connection.sendall(text)
+        except OSError:  # the peer is gone
+            self._forget(connection)
+
+    def _text(self, local: str, peer: str, original: str | None) -> bytes:
+        answer = {
+            "name": self._name,
+            "port": self._listener.port,
+            "original_destination": original,
+            "local": local,
+            "peer": peer,
+        }
+        return json.dumps(answer).encode() + b"\n"
+
+    def _forget(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
+
+
+def read_original_destination(connection: socket.socket) -> str | None:
+    """The destination of the connection before REDIRECT or DNAT, `address:port`; None where it is not tracked."""
+    try:
+        if connection.family == socket.AF_INET:
+            raw = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
+            port, address = struct.unpack_from("!2xH4s", raw)
+        else:
+            raw = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, _SOCKADDR_IN6_SIZE)
+            port, address = struct.unpack_from("!2xH4x16s", raw)
+    except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
+        return None
+    return render_address((socket.inet_ntop(connection.family, address), port))

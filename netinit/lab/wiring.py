@@ -1,0 +1,148 @@
+"""Links, addresses and routes of a pod and its surroundings, made over netlink with pyroute2."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import struct
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from netinit.base.errors import LabError
+from netinit.kernel.isolated import write_sysctl
+from netinit.lab.namespace import Namespace
+
+__all__ = ["wire"]
+
+_FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
+_PREFIX = {4: 24, 6: 64}
+_NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
+_EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
+# A pod must behave the same on every machine, whose own settings may be inherited, and send nothing by itself.
+_SETTINGS = {
+    "net/ipv4/ip_forward": 0,  # first, since writing it resets others
+    "net/ipv4/conf/all/rp_filter": 0,
+    "net/ipv4/conf/default/rp_filter": 0,
+    "net/ipv6/conf/default/accept_dad": 0,
+    "net/ipv6/conf/default/accept_ra": 0,
+    "net/ipv6/conf/default/router_solicitations": 0,
+}
+_POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: an app on port 80 as any user
+_SIOCETHTOOL = 0x8946  # linux/sockios.h
+_ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
+_FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
+
+
+def wire(
+    pod: Namespace,
+    client: Namespace,
+    neighbours: Mapping[str, Namespace],
+    versions: Sequence[int],
+    outside: Sequence[str],
+) -> None:
+    """The pod has eth0 to the client and one interface to each neighbour, all up and addressed in these IP versions.
+
+    Raises LabError with the kernel's reason when it refuses a link, an address or a route.
+    """
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    try:
+        forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
+        for setting, value in forwarding.items():
+            pod.set_sysctl(setting, value)
+        with _netlink(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
+            with _netlink(client, _SETTINGS) as beyond:
+                _join(_End(pod, inside, "eth0"), _End(client, beyond, "eth0"), 0, versions)
+                _add_routes(inside, 0, 1, versions)
+                _add_outside(beyond, versions, outside)
+                for number, _ in enumerate(neighbours, 1):
+                    _add_routes(beyond, 0, 2, versions, number)
+            for number, (name, neighbour) in enumerate(neighbours.items(), 1):
+                with _netlink(neighbour, _SETTINGS) as beyond:
+                    _join(_End(pod, inside, name), _End(neighbour, beyond, "eth0"), number, versions)
+                    _add_routes(beyond, number, 2, versions)
+    except (NetlinkError, OSError) as error:
+        raise LabError(
+            f"the kernel refuses a link, an address or a route of the pod: {error}; "
+            "pods need veth interfaces, and IPv6 unless they are made without"
+        ) from error
+
+
+@contextlib.contextmanager
+def _netlink(namespace: Namespace, settings: Mapping[str, int]) -> Iterator[Any]:
+    """A netlink socket that works in the namespace wherever this thread is; `lo` is up and the settings are made."""
+    from pyroute2 import IPRoute
+
+    with namespace.entered():
+        for name, value in settings.items():
+            # Some containers have /proc/sys read-only. Addresses are usable at once even then, the pod is less silent.
+            with contextlib.suppress(LabError):
+                write_sysctl(name, value)
+        netlink = IPRoute()
+    with netlink:
+        netlink.link("set", index=1, state="up")
+        yield netlink
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end of a veth pair: the interface `name` of `namespace`, reached over `netlink`."""
+
+    namespace: Namespace
+    netlink: Any
+    name: str
+
+
+def _join(ours: _End, theirs: _End, number: int, versions: Sequence[int]) -> None:
+    """A veth pair that works: our end has the addresses of net `number` that end in 2, theirs those that end in 1."""
+    peer = {"ifname": theirs.name, "net_ns_fd": theirs.namespace.descriptor}
+    ours.netlink.link("add", ifname=ours.name, kind="veth", peer=peer)
+    for end, host in ((theirs, 1), (ours, 2)):
+        index = end.netlink.link_lookup(ifname=end.name)[0]
+        for version in versions:
+            flags = _NODAD if version == 6 else 0  # noqa: PLR2004 - the IP version
+            address = _address(version, number, host)
+            end.netlink.addr("add", index=index, address=address, prefixlen=_PREFIX[version], flags=flags)
+        end.netlink.link("set", index=index, state="up")
+    for end in (theirs, ours):
+        _await_carrier(end.namespace, end.name)
+
+
+def _await_carrier(namespace: Namespace, name: str) -> None:
+    """IPv6 works over the interface now.
+
+    The kernel handles a new carrier up to a second later, and until then IPv6 neighbours stay silent. Asking for the
+    link state as ethtool does makes it catch up first (linkwatch_sync_dev), so that nobody has to sleep.
+    """
+    with namespace.entered():
+        asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with asking:
+        value = array("I", [_ETHTOOL_GLINK, 0])
+        address, _ = value.buffer_info()
+        fcntl.ioctl(asking, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), address))
+    if not value[1]:
+        raise LabError(f"the veth interface {name} of {namespace.name!r} has no carrier though both ends are up")
+
+
+def _add_routes(netlink: Any, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
+    """A route over a host of net `number`: to the net `target`, or the default route."""
+    for version in versions:
+        to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
+        netlink.route("add", dst=to, gateway=_address(version, number, host))
+
+
+def _add_outside(beyond: Any, versions: Sequence[int], outside: Sequence[str]) -> None:
+    """The client answers for these addresses too: they are on its `lo`, where every interface reaches them."""
+    for text in outside:
+        address = ip_address(text)
+        if address.version in versions:
+            beyond.addr("add", index=1, address=text, prefixlen=address.max_prefixlen)
+
+
+def _address(version: int, number: int, host: int) -> str:
+    net = _FIRST_NET + number
+    return f"10.{net}.0.{host}" if version == 4 else f"fd{net}::{host}"  # noqa: PLR2004 - the IP version

@@ -1,0 +1,293 @@
+"""Options: what is asked, where, and how it is done. Every flag has one declaration, here or in `interception`.
+
+Precedence: flag, environment variable, default. An empty variable counts as unset.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import OptionError
+from netinit.options import kinds
+from netinit.options.declare import Flag, istio, ours
+from netinit.options.interception import (
+    AUTO,
+    CLASSIC,
+    CURRENT,
+    DEFAULT_OUTBOUND_PORT,
+    DEFAULT_PROXY_UID,
+    LOOP_MARK,
+    NONE,
+    OFF,
+    ON,
+    REDIRECT,
+    TPROXY,
+    Interception,
+)
+from netinit.options.kinds import quote_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Self
+
+__all__ = [
+    "AUTO",
+    "CLASSIC",
+    "CURRENT",
+    "FLAGS",
+    "LOOP_MARK",
+    "NONE",
+    "OFF",
+    "ON",
+    "REDIRECT",
+    "TPROXY",
+    "Flag",
+    "Interception",
+    "Options",
+]
+
+DEFAULT_PROXY_USER = "istio-proxy"
+BACKEND_CHOICES = (AUTO, "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory")
+
+
+class Options(Interception):
+    """An interception, and its run: in which namespace, by which backend, how existing rules are met, what is logged."""
+
+    dry_run: bool = istio(
+        "-n --dry-run",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Print what would be done, touch nothing.",
+    )
+    netns: str = istio(
+        "--network-namespace --netns",
+        kind=kinds.PATH,
+        default="",
+        also=("NETINIT_NETNS",),
+        help_text="The network namespace to program: a path, or a name under /run/netns.",
+    )
+    # 0: this process
+    pid: int = ours(
+        "--pid",
+        kind=kinds.PID,
+        default=0,
+        help_text="The network namespace of this process is programmed.",
+    )
+    cni_mode: bool = istio(
+        "--cni-mode",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Running as a CNI plugin on the host's file system; wants --network-namespace.",
+    )
+    skip_rule_apply: bool = istio(
+        "--skip-rule-apply",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Do not program.",
+    )
+    run_validation: bool = istio(
+        "--run-validation",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="After programming (or alone, with --skip-rule-apply) prove that redirection works.",
+    )
+    probe_port: int = istio(
+        "--iptables-probe-port",
+        kind=kinds.PORT,
+        default=15002,
+        help_text="The port used by the validation.",
+    )
+    # nanoseconds
+    probe_timeout: int = istio(
+        "--probe-timeout",
+        kind=kinds.DURATION,
+        default=5 * 10**9,
+        help_text="The limit of the validation.",
+    )
+    reconcile: bool = istio(
+        "--reconcile",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Existing, different rules are replaced; otherwise they are reported and left.",
+    )
+    cleanup_only: bool = istio(
+        "--cleanup-only",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Remove the rules, add none.",
+    )
+    force_apply: bool = istio(
+        "--force-apply",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Apply even where the state looks right already.",
+    )
+    native_nftables: bool = istio(
+        "--native-nftables",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Program nft tables instead of iptables.",
+    )
+    force_iptables_binary: str = istio(
+        "--force-iptables-binary",
+        kind=kinds.choice("legacy", "nft", ""),
+        default="",
+        help_text="Use this variant of iptables, whatever is found.",
+    )
+    log_output_level: str = istio(
+        "--log_output_level",
+        kind=kinds.LOG_LEVELS,
+        default="default:info",
+        help_text="What is logged, in Istio's syntax.",
+    )
+    log_as_json: bool = istio(
+        "--log_as_json",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Log one JSON object a line.",
+    )
+    backend: str = ours(
+        "--backend",
+        kind=kinds.choice(*BACKEND_CHOICES),
+        default=AUTO,
+        help_text="What programs the kernel.",
+    )
+    rule_comments: bool = ours(
+        "--rule-comments",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Write into the kernel why each rule exists.",
+    )
+    # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
+    ipset_threshold: int = ours(
+        "--ipset-threshold",
+        kind=kinds.COUNT,
+        default=100,
+        help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has them; 0 is never.",
+    )
+    # nanoseconds
+    lock_timeout: int = ours(
+        "--lock-timeout",
+        kind=kinds.DURATION,
+        default=10 * 10**9,
+        help_text="How long locks that others hold are waited for.",
+    )
+    debug: bool = ours(
+        "--debug",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="With an error, print Python's traceback.",
+    )
+
+    @classmethod
+    def from_texts(
+        cls, texts: Mapping[str, tuple[str, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
+    ) -> Self:
+        """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
+
+        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
+        """
+        read: dict[str, Any] = {}
+        problems = list(known_problems)
+        for flag in cls.flags:
+            text, label = texts.get(flag.field) or _from_environment(flag, environ)
+            if not label:
+                continue
+            try:
+                read[flag.field] = flag.kind.read(text)
+            except ValueError as error:
+                problems.append(f"{label}: {quote_value(text)} {error}")
+        if "proxy_uids" not in read:
+            read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
+        if problems:
+            raise OptionError(*problems)
+        return cls._made(read)
+
+    @classmethod
+    def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
+        """Options from a command line in Istio's syntax (no program name) and an environment (default: an empty one).
+
+        OptionError lists every problem.
+        """
+        from netinit.options.argv import describe_strays, take_flags
+
+        taken = take_flags(arguments)
+        return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
+
+    def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
+        """The shortest command line from which `from_argv` makes equal options; fields in `always` are spelled out.
+
+        What has no flag is not in it: see `to_environ`.
+        """
+        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
+        # The users' default is what from_argv takes here: the uid of istio-proxy, where this system has such a user.
+        basic = {
+            "outbound_port": DEFAULT_OUTBOUND_PORT,
+            "proxy_uids": _default_uids({}, self.layout),
+            "layout": CURRENT,
+        }
+        arguments: list[str] = []
+        for flag in FLAGS:
+            value = getattr(self, flag.field)
+            default = basic.get(flag.field, getattr(plain, flag.field))
+            if not flag.long or (value == default and flag.field not in always):
+                continue
+            text = flag.kind.write(value)
+            name = f"-{flag.short}" if flag.short else f"--{flag.long}"
+            one_word = value is False or text.startswith("-")  # the latter would look like a flag
+            arguments += [name] if value is True else [f"{name}={text}"] if one_word else [name, text]
+        return tuple(arguments)
+
+    def to_environ(self) -> dict[str, str]:
+        """The environment variables that carry what has no flag, where it differs from the default."""
+        return {
+            flag.variables[0]: flag.kind.write(getattr(self, flag.field))
+            for flag in FLAGS
+            if not flag.long and getattr(self, flag.field) != flag.default
+        }
+
+    @property
+    def log_level(self) -> str:
+        """The level of the default scope: none, error, warn, info or debug."""
+        level = "info"
+        for item in kinds.split_list(self.log_output_level):
+            scope, _, word = item.rpartition(":")
+            if scope in ("", "default", "all"):
+                level = word
+        return level
+
+    def _check(self) -> list[str]:
+        problems = super()._check()
+        if self.netns and self.pid:
+            problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
+        if self.cni_mode and not (self.netns or self.pid or self.dry_run):
+            problems.append(
+                "--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace"
+            )
+        variant = self.force_iptables_binary
+        if variant and self.backend not in (AUTO, f"iptables-{variant}"):
+            problems.append(
+                f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two"
+            )
+        if self.native_nftables and (variant or self.backend not in (AUTO, "nftables")):
+            problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
+        return problems
+
+
+FLAGS = Options.flags
+
+
+def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]:
+    for name in flag.variables:
+        text = environ.get(name)
+        if text:
+            return text, f"environment variable {name}"
+    return "", ""
+
+
+def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
+    """The proxy's user by name, else 1337; classic adds root, as its script did for the CA agent."""
+    try:
+        uid = kinds.read_uid(environ.get("ENVOY_USER") or DEFAULT_PROXY_USER)
+    except ValueError:
+        uid = DEFAULT_PROXY_UID
+    return (uid, 0) if layout == CLASSIC else (uid,)

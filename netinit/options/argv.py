@@ -1,0 +1,130 @@
+"""Command lines in the syntax of pflag, which Istio's templates are written in.
+
+`--flag value`, `--flag=value`, `-p 15001`, `-p=15001`, `-p15001`, combined short flags (`-np 15001`), switches with
+`=true` or `=false`. The last of several equal flags wins, `--` ends the flags. A word that looks like a flag is never
+taken for a value: a template whose value came out empty (`-i -b 80`) is refused, not misread.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import OptionError
+from netinit.base.records import Record
+from netinit.options import FLAGS, Flag
+from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, quote_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Spelled = tuple[Flag, str, str | None]  # as written, with the value that the same word holds
+
+_LONG = {name: flag for flag in FLAGS if flag.long for name in (flag.long, *flag.aliases)}
+_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
+
+
+class UnknownFlagError(OptionError):
+    """At least one flag does not exist here; the lean path leaves such a command line to click."""
+
+
+class Taken(Record):
+    """What a command line holds: `texts` by field as (text, the flag as written), and what is left over."""
+
+    texts: dict[str, tuple[str, str]]
+    problems: tuple[str, ...]
+    rest: tuple[str, ...]  # the words that are no flags of ours nor values of them, and `--` with all after it
+
+
+def parse_flags(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The texts given as flags: field -> (text, the flag as written).
+
+    OptionError lists every missing value and stray word; UnknownFlagError where a flag does not exist.
+    """
+    taken = take_flags(arguments)
+    problems = taken.problems + describe_strays(taken.rest)
+    if any(is_flag(word) for word in before_dashes(taken.rest)):
+        raise UnknownFlagError(*problems)
+    if problems:
+        raise OptionError(*problems)
+    return taken.texts
+
+
+def take_flags(arguments: Sequence[str]) -> Taken:
+    """The flags of the option table, taken out of a command line that may hold other words."""
+    texts: dict[str, tuple[str, str]] = {}
+    problems: list[str] = []
+    rest: list[str] = []
+    waiting = list(reversed(arguments))  # the next word is the last
+    while waiting:
+        word = waiting.pop()
+        if word == "--":
+            rest += [word, *reversed(waiting)]
+            break
+        spelled = _spell_long(word) if word.startswith("--") else _spell_short(word) if is_flag(word) else ()
+        if not spelled:
+            rest.append(word)
+        for flag, name, given in spelled:
+            if given is not None:
+                texts[flag.field] = (given, name)
+            elif flag.kind is SWITCH:
+                texts[flag.field] = ("true", name)
+            elif not waiting:
+                problems.append(f"{name}: the value is missing ({flag.kind.metavar})")
+            elif is_flag(waiting[-1]):
+                following = quote_value(waiting[-1])
+                problems.append(f"{name}: {following} looks like a flag; an empty value is written {name}=''")
+            else:
+                texts[flag.field] = (waiting.pop(), name)
+    return Taken(texts=texts, problems=tuple(problems), rest=tuple(rest))
+
+
+def is_flag(word: str) -> bool:
+    """True for a word that can only be meant as a flag (a dash alone is not)."""
+    return len(word) > 1 and word[0] == "-"
+
+
+def before_dashes(words: Sequence[str]) -> Sequence[str]:
+    """The words up to `--`."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
+    """A problem for each word that belongs to nothing; the word after an unknown flag is taken for its value."""
+    problems = []
+    previous = ""
+    for word in rest:
+        if word == "--":
+            previous = ""
+            continue
+        if is_flag(word):
+            problems.append(f"{quote_value(word.partition('=')[0])} is not an option; --help lists them")
+        elif word.isalpha() and word in TRUE_WORDS + FALSE_WORDS:
+            problems.append(f"{word!r} is not an option; a switch and its value are one word, --switch={word}")
+        elif not is_flag(previous) or "=" in previous:
+            problems.append(f"{quote_value(word)} is not an option; quote values that hold blanks or *")
+        previous = word
+    return tuple(problems)
+
+
+def _spell_long(word: str) -> tuple[Spelled, ...]:
+    name, equals, text = word[2:].partition("=")
+    flag = _LONG.get(name)
+    return ((flag, f"--{name}", text if equals else None),) if flag else ()
+
+
+def _spell_short(word: str) -> tuple[Spelled, ...]:
+    """The flags of one word: switches may be combined, the last one may have a value; none if a letter is unknown."""
+    spelled: list[Spelled] = []
+    rest = word[1:]
+    while rest:
+        flag = _SHORT.get(rest[0])
+        if flag is None:
+            return ()
+        name, rest = f"-{rest[0]}", rest[1:]
+        if rest.startswith("="):
+            spelled.append((flag, name, rest[1:]))
+            break
+        if rest and flag.kind is not SWITCH:
+            spelled.append((flag, name, rest))
+            break
+        spelled.append((flag, name, None))
+    return tuple(spelled)

@@ -1,0 +1,201 @@
+"""How options are declared: one line a flag, which is its field, its spellings, its variables, its default and its help.
+
+A class of options is a `Record` whose fields are declared by `istio`, `ours` or `variable`. From these declarations come
+the constructor (checked by mypy, since they are field specifiers of PEP 681), the flags, the help and the documentation.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import OptionError
+from netinit.base.records import Record, RecordType
+from netinit.options.kinds import Kind, quote_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
+        """Return a decorator that changes nothing."""
+        return lambda decorated: decorated
+
+
+DERIVED: Any = None  # the default of a field that follows from others
+
+
+class Flag(Record):
+    """One option: its field, its spellings, how its value is read and what it means."""
+
+    field: str
+    long: str  # without dashes; empty: an environment variable alone
+    short: str
+    aliases: tuple[str, ...]
+    variables: tuple[str, ...]
+    kind: Kind
+    default: Any  # None: derived from other options
+    help: str
+    current_only: bool  # the classic layout has no rule for it
+
+    @property
+    def label(self) -> str:
+        """How messages name the option."""
+        return f"--{self.long}" if self.long else self.variables[0]
+
+
+def istio(
+    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
+) -> Any:
+    """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
+    long = _long_name(names)
+    own = (long.upper().replace("-", "_"),)
+    return _declare(names, own + also, kind=kind, default=default, help_text=help_text, current_only=current_only)
+
+
+def ours(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+    """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
+    variable_name = "NETINIT_" + _long_name(names).upper().replace("-", "_")
+    return _declare(names, (variable_name,), kind=kind, default=default, help_text=help_text)
+
+
+def without_variable(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+    """A flag of istio-iptables that no environment variable sets."""
+    return _declare(names, (), kind=kind, default=default, help_text=help_text)
+
+
+def variable(name: str, *, kind: Kind, default: Any, help_text: str, current_only: bool = True) -> Any:
+    """An option that is an environment variable alone."""
+    return _declare("", (name,), kind=kind, default=default, help_text=help_text, current_only=current_only)
+
+
+def _long_name(names: str) -> str:
+    return next(name[2:] for name in names.split() if name.startswith("--"))
+
+
+def _declare(
+    names: str, variables: tuple[str, ...], *, kind: Kind, default: Any, help_text: str, current_only: bool = False
+) -> dict[str, Any]:
+    words = names.split()
+    longs = [word[2:] for word in words if word[:2] == "--"]
+    return {
+        "long": longs[0] if longs else "",
+        "short": next((word[1:] for word in words if word[:2] != "--"), ""),
+        "aliases": tuple(longs[1:]),
+        "variables": variables,
+        "kind": kind,
+        "default": default,
+        "help": help_text,
+        "current_only": current_only,
+    }
+
+
+class _SettingsType(RecordType):
+    """Turns declarations into defaults and collects the flags."""
+
+    flags: tuple[Flag, ...]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:  # noqa: PYI034 - a metaclass
+        own = [(field, value) for field, value in namespace.items() if type(value) is dict and "current_only" in value]
+        flags = tuple([Flag(field=field, **declared) for field, declared in own])
+        namespace |= {flag.field: flag.default for flag in flags}
+        made: Any = super().__new__(mcs, name, bases, namespace)
+        made.flags = tuple([flag for base in bases for flag in getattr(base, "flags", ())]) + flags
+        return made  # type: ignore[no-any-return]
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable)
+)
+class Settings(Record, metaclass=_SettingsType):
+    """A record of declared options. What was given is kept apart from what is derived, so that `replace` derives again.
+
+    Values may also be given as their flag spells them (`inbound_ports="80,443"`), lists as any sequence. OptionError
+    lists every unknown field and every value that is wrong, of a wrong type included.
+    """
+
+    __slots__ = ("_given",)
+    _given: ClassVar[dict[str, Any]]  # of each record; declared so, it is no field to a type checker
+
+    def __init__(self, **given: Any) -> None:
+        self._settle(self._read(given))
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy in which the given fields have new values; what follows from them follows anew. OptionError as above."""
+        return self._made({**self._given, **self._read(changes)})
+
+    def __getstate__(self) -> dict[str, object]:
+        return self._given
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self._settle(dict(state))
+
+    @classmethod
+    def _made(cls, checked: dict[str, Any]) -> Self:
+        """A record of values that their kinds' readers returned."""
+        made = cls.__new__(cls)
+        made._settle(checked)  # noqa: SLF001 - its own class
+        return made
+
+    def _settle(self, given: dict[str, Any]) -> None:
+        """Sets every field, derived ones included, and checks them against each other."""
+        every = self._derive(given)
+        super().__init__(**every)
+        object.__setattr__(self, "_given", given)
+        problems = tuple(self._check())
+        if problems:
+            raise OptionError(*problems)
+
+    def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All that was given, and what follows from it."""
+        return given
+
+    def _check(self) -> list[str]:
+        """What is wrong with values beside each other."""
+        return []
+
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The values as their flags' readers return them."""
+        checked: dict[str, Any] = {}
+        problems = []
+        flags = {flag.field: flag for flag in cls.flags}
+        for field, value in given.items():
+            if field not in flags:
+                problems.append(_describe_unknown(field, tuple(flags)))
+                continue
+            flag = flags[field]
+            if type(value) is type(flag.default) and value == flag.default:
+                if value is not DERIVED:
+                    checked[field] = value  # as `pid` 0, which no command line can say
+                continue
+            try:
+                checked[field] = _read_value(flag, value)
+            except ValueError as error:
+                shown = value if isinstance(value, str) else f"{value}"
+                problems.append(f"{field}: {quote_value(shown)} {error}")
+        if problems:
+            raise OptionError(*problems)
+        return checked
+
+
+def _read_value(flag: Flag, value: Any) -> Any:
+    """The value in its own type. ValueError with the end of a sentence that begins with the value."""
+    if isinstance(value, str):
+        return flag.kind.read(value)
+    try:
+        text = flag.kind.write(value)
+    except (AttributeError, TypeError):
+        raise ValueError(
+            f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it"
+        ) from None
+    read = flag.kind.read(text)
+    if not isinstance(read, tuple) and type(read) is not type(value):
+        raise ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
+    return read
+
+
+def _describe_unknown(field: str, fields: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(field, fields)
+    hint = f"did you mean {' or '.join(close)}?" if close else "the fields are those of the flags"
+    return f"{field}: there is no such option; {hint}"

@@ -1,0 +1,235 @@
+"""What is asked of the rules: the options that a plan is made of. Pure: nothing here says where or how they are applied.
+
+The names are those of Istio's istio-iptables, so that an unmodified template starts us; those marked `ours` have a
+NETINIT_ variable.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Network
+from netinit.options import kinds
+from netinit.options.declare import DERIVED, Settings, istio, ours, variable, without_variable
+from netinit.options.kinds import ALL, Kind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CURRENT, CLASSIC = "current", "classic"
+REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
+AUTO, ON, OFF = "auto", "on", "off"
+DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
+DEFAULT_PROXY_UID = 1337
+LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
+NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
+
+
+class Interception(Settings):
+    """What is to be captured. Ports and ids are numbers, networks are `Network`s, lists are tuples.
+
+    Two equal ones give equal plans. OptionError lists every bad value.
+    """
+
+    # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
+    outbound_port: int = without_variable(
+        "-p --envoy-port",
+        kind=kinds.PORT,
+        default=DEFAULT_OUTBOUND_PORT,
+        help_text="Outbound TCP is redirected to this port.",
+    )
+    inbound_port: int = istio(
+        "-z --inbound-capture-port",
+        kind=kinds.PORT,
+        default=DERIVED,
+        help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).",
+    )
+    tunnel_port: int = istio(
+        "-e --inbound-tunnel-port",
+        kind=kinds.PORT,
+        default=15008,
+        current_only=True,
+        help_text="The inbound tunnel (HBONE) port, never redirected.",
+    )
+    proxy_uids: tuple[int, ...] = istio(
+        "-u --proxy-uid",
+        kind=kinds.UIDS,
+        default=DERIVED,
+        help_text="Traffic of these users is not redirected (default: the uid of $ENVOY_USER, else 1337).",
+    )
+    proxy_gids: tuple[int, ...] = istio(
+        "-g --proxy-gid",
+        kind=kinds.GIDS,
+        default=DERIVED,
+        help_text="Traffic of these groups is not redirected (default: the value of -u).",
+    )
+    inbound_mode: str = istio(
+        "-m --istio-inbound-interception-mode",
+        kind=kinds.choice(REDIRECT, TPROXY, NONE, ""),
+        default=REDIRECT,
+        help_text="How inbound traffic is captured; NONE programs nothing inbound.",
+    )
+    inbound_ports: tuple[int, ...] | str = istio(
+        "-b --istio-inbound-ports",
+        kind=kinds.PORTS_OR_ALL,
+        default=(),
+        help_text="Inbound ports to capture; * is all, empty is none.",
+    )
+    exclude_inbound_ports: tuple[int, ...] = istio(
+        "-d --istio-local-exclude-ports",
+        kind=kinds.PORTS,
+        default=(),
+        help_text="Inbound ports not captured; only with -b '*'.",
+    )
+    exclude_interfaces: tuple[str, ...] = istio(
+        "-c --istio-exclude-interfaces",
+        kind=kinds.INTERFACES,
+        default=(),
+        current_only=True,
+        help_text="Interfaces neither captured in nor out.",
+    )
+    outbound_cidrs: tuple[Network, ...] | str = istio(
+        "-i --istio-service-cidr",
+        kind=kinds.NETWORKS_OR_ALL,
+        default=(),
+        help_text="Outbound networks to capture; * is all, empty is none.",
+    )
+    exclude_outbound_cidrs: tuple[Network, ...] = istio(
+        "-x --istio-service-exclude-cidr",
+        kind=kinds.NETWORKS,
+        default=(),
+        help_text="Outbound networks not captured.",
+    )
+    outbound_ports: tuple[int, ...] = istio(
+        "-q --istio-outbound-ports",
+        kind=kinds.PORTS,
+        default=(),
+        current_only=True,
+        help_text="Outbound ports captured whatever their address.",
+    )
+    exclude_outbound_ports: tuple[int, ...] = istio(
+        "-o --istio-local-outbound-ports-exclude",
+        kind=kinds.PORTS,
+        default=(),
+        current_only=True,
+        help_text="Outbound ports not captured (TCP and UDP).",
+    )
+    virtual_interfaces: tuple[str, ...] = istio(
+        "-k --kube-virt-interfaces",
+        kind=kinds.INTERFACES,
+        default=(),
+        help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.",
+    )
+    tproxy_mark: int = istio(
+        "-t --istio-inbound-tproxy-mark",
+        kind=kinds.MARK,
+        default=1337,
+        help_text="The firewall mark for TPROXY.",
+    )
+    tproxy_table: int = istio(
+        "-r --istio-inbound-tproxy-route-table",
+        kind=kinds.TABLE,
+        default=133,
+        help_text="The routing table for TPROXY.",
+    )
+    redirect_dns: bool = istio(
+        "--redirect-dns",
+        kind=kinds.SWITCH,
+        default=False,
+        also=("ISTIO_META_DNS_CAPTURE",),
+        current_only=True,
+        help_text="Capture DNS to port 15053.",
+    )
+    capture_all_dns: bool = istio(
+        "--capture-all-dns",
+        kind=kinds.SWITCH,
+        default=False,
+        current_only=True,
+        help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.",
+    )
+    drop_invalid: bool = istio(
+        "--drop-invalid",
+        kind=kinds.SWITCH,
+        default=False,
+        also=("INVALID_DROP",),
+        current_only=True,
+        help_text="Drop packets in conntrack state INVALID.",
+    )
+    dual_stack: bool = istio(
+        "--dual-stack",
+        kind=kinds.SWITCH,
+        default=False,
+        also=("ISTIO_DUAL_STACK",),
+        help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.",
+    )
+    layout: str = ours(
+        "--layout",
+        kind=kinds.choice(CURRENT, CLASSIC),
+        default=CURRENT,
+        help_text="The set of rules: Istio's current one, or that of 1.0 and 1.1.",
+    )
+    ipv6: str = ours(
+        "--ipv6",
+        kind=kinds.choice(AUTO, ON, OFF),
+        default=AUTO,
+        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.",
+    )
+    dns_servers: tuple[str, ...] = ours(
+        "--dns-servers",
+        kind=kinds.ADDRESSES,
+        default=(),
+        help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).",
+    )
+    loopback_cidr: Network = variable(
+        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+        kind=kinds.LOOPBACK,
+        default=Network.parse("127.0.0.1/32"),
+        help_text="Traffic to this IPv4 network stays in the pod.",
+    )
+    owner_groups: tuple[int, ...] | str = variable(
+        "ISTIO_OUTBOUND_OWNER_GROUPS",
+        kind=kinds.GROUPS_OR_ALL,
+        default=ALL,
+        help_text="Groups whose outbound traffic is captured; * is all.",
+    )
+    exclude_owner_groups: tuple[int, ...] = variable(
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+        kind=kinds.GROUPS,
+        default=(),
+        help_text="Groups whose outbound traffic is not captured; only where all others' is.",
+    )
+    keep_local_loopback: bool = variable(
+        "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK",
+        kind=NOT_EMPTY,
+        default=False,
+        current_only=False,
+        help_text="Classic layout: not empty leaves out the rule for the application's traffic to itself.",
+    )
+
+    def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
+        every = {**given}
+        classic = every.get("layout") == CLASSIC
+        if every.get("inbound_mode") == "":
+            every["inbound_mode"] = REDIRECT
+        if "inbound_port" not in every:
+            every["inbound_port"] = (
+                every.get("outbound_port", DEFAULT_OUTBOUND_PORT) if classic else DEFAULT_INBOUND_PORT
+            )
+        if "proxy_uids" not in every:
+            every["proxy_uids"] = (DEFAULT_PROXY_UID, 0) if classic else (DEFAULT_PROXY_UID,)
+        if "proxy_gids" not in every:
+            every["proxy_gids"] = every["proxy_uids"]
+        return every
+
+    def _check(self) -> list[str]:
+        problems = []
+        if self.layout == CLASSIC:
+            problems += [
+                f"{flag.label}: --layout classic (Istio 1.0 and 1.1) has no such rules; leave it out or use --layout current"
+                for flag in type(self).flags
+                if flag.current_only and getattr(self, flag.field) != flag.default
+            ]
+        if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
+            problems.append(
+                f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"
+            )
+        return problems

@@ -1,0 +1,303 @@
+"""How the value of each kind of option is read, checked and written: text in, typed value out.
+
+Every reader raises ValueError with the end of a sentence that begins with the value: what is wrong, what to do.
+Nothing but ASCII digits is a number here: Python's int() would take other scripts' digits, blanks and underscores,
+iptables would take octal and hexadecimal ones.
+"""
+
+from __future__ import annotations
+
+from netinit.base.logs import LEVELS
+from netinit.base.net import IPV4, Network, parse_address
+from netinit.base.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+ALL = "*"
+MAX_PORT = 65535
+MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
+MAX_32 = 2**32 - 1
+MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
+MAX_GROUPS = 64
+MAX_LISTED = 60  # characters of a value that an error message repeats
+TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
+NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, shells and rules read the rest
+MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
+DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
+TRUE_WORDS = ("1", "t", "T", "TRUE", "true", "True")
+FALSE_WORDS = ("0", "f", "F", "FALSE", "false", "False")
+
+
+class Kind(Record):
+    """A kind of value: its placeholder in the help, its reader and its writer (the reader's inverse)."""
+
+    metavar: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str] = str
+    words: tuple[str, ...] = ()  # all that may be given, where that is a short list
+
+
+def quote_value(text: str) -> str:
+    """The value as an error message shows it: on one line, control characters escaped, shortened when very long."""
+    return repr(text if len(text) <= MAX_LISTED else text[:MAX_LISTED] + "…")
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a comma list; blanks around items and empty items do not count."""
+    return [item for item in [part.strip(" \t") for part in text.split(",")] if item]
+
+
+def read_number(text: str, low: int, high: int, what: str) -> int:
+    """The decimal number that `text` spells, from `low` to `high`; `what` names it in the error."""
+    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0") and len(text) <= 10:  # noqa: PLR2004
+        number = int(text)
+        if low <= number <= high:
+            return number
+    raise ValueError(f"is not {what}: use a decimal number from {low} to {high}")
+
+
+def read_port(text: str) -> int:
+    """A TCP or UDP port."""
+    return read_number(text, 1, MAX_PORT, "a port")
+
+
+def read_ports(text: str) -> tuple[int, ...]:
+    """A comma list of ports; duplicates count once."""
+    return _read_items(text, read_port)
+
+
+def read_ports_or_all(text: str) -> tuple[int, ...] | str:
+    """A comma list of ports, or `*`."""
+    return ALL if text.strip(" \t") == ALL else read_ports(text)
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """A comma list of CIDRs of both families; host bits are masked, duplicates count once."""
+    if text.strip(" \t") == ALL:
+        raise ValueError("means everything, which cannot be excluded: list CIDRs")
+    return _read_items(text, Network.parse)
+
+
+def read_networks_or_all(text: str) -> tuple[Network, ...] | str:
+    """A comma list of CIDRs, or `*`."""
+    return ALL if text.strip(" \t") == ALL else read_networks(text)
+
+
+def read_loopback(text: str) -> Network:
+    """An IPv4 loopback prefix with a mask of 8 to 32."""
+    network = Network.parse(text)
+    if network.family is not IPV4 or network.first >> 24 != 127 or network.length < 8:  # noqa: PLR2004
+        raise ValueError("is not an IPv4 loopback prefix: use one within 127.0.0.0/8")
+    return network
+
+
+def read_addresses(text: str) -> tuple[str, ...]:
+    """A comma list of IP addresses, in the kernel's spelling."""
+    return _read_items(text, parse_address)
+
+
+def read_uid(text: str) -> int:
+    """A user id: a number, or the name of a user of this image."""
+    return _read_id(text, "user")
+
+
+def read_gid(text: str) -> int:
+    """A group id: a number, or the name of a group of this image."""
+    return _read_id(text, "group")
+
+
+def read_uids(text: str) -> tuple[int, ...]:
+    """A comma list of users; at least one, since a proxy whose own traffic is captured loops."""
+    return _read_items(text, read_uid, least="a user")
+
+
+def read_gids(text: str) -> tuple[int, ...]:
+    """A comma list of groups; at least one."""
+    return _read_items(text, read_gid, least="a group")
+
+
+def read_groups(text: str) -> tuple[int, ...]:
+    """A comma list of at most 64 groups."""
+    groups = _read_items(text, read_gid)
+    if len(groups) > MAX_GROUPS:
+        raise ValueError(f"lists {len(groups)} groups: at most {MAX_GROUPS} are possible")
+    return groups
+
+
+def read_groups_or_all(text: str) -> tuple[int, ...] | str:
+    """A comma list of groups, or `*`."""
+    return ALL if text.strip(" \t") == ALL else read_groups(text)
+
+
+def read_interface(text: str) -> str:
+    """The name of a network interface that no rule language can take for anything else."""
+    if len(text) > MAX_NAME:
+        raise ValueError(f"is not an interface name: the kernel allows at most {MAX_NAME} characters")
+    if not text.isascii() or not text.isprintable() or " " in text or NOT_IN_NAMES & set(text):
+        raise ValueError("is not an interface name: blanks, quotes, slashes, colons and wildcards are not allowed")
+    if text in (".", "..") or text[0] == "-" or text[-1] == "+":
+        raise ValueError("is not an interface name: it may not be a dot, begin with - or end in +")
+    return text
+
+
+def read_interfaces(text: str) -> tuple[str, ...]:
+    """A comma list of interface names."""
+    return _read_items(text, read_interface)
+
+
+def read_mark(text: str) -> int:
+    """A firewall mark; 0 would be every unmarked packet."""
+    return read_number(text, 1, MAX_32, "a firewall mark")
+
+
+def read_table(text: str) -> int:
+    """A routing table of its own: none of the system's."""
+    table = read_number(text, 1, MAX_32, "a routing table")
+    if table in TABLES_OF_THE_SYSTEM:
+        raise ValueError(f"is the system's routing table {TABLES_OF_THE_SYSTEM[table]}: use another number")
+    return table
+
+
+def read_bool(text: str) -> bool:
+    """A boolean in the words of Go's strconv.ParseBool."""
+    if text in TRUE_WORDS:
+        return True
+    if text in FALSE_WORDS:
+        return False
+    raise ValueError("is neither true nor false")
+
+
+def write_bool(value: bool) -> str:
+    """`true` or `false`."""
+    return "true" if value else "false"
+
+
+def read_duration(text: str) -> int:
+    """A positive duration in Go's syntax (5s, 500ms, 1m30s), in nanoseconds."""
+    rest, total = text, 0.0
+    while rest:
+        digits = _prefix(rest, "0123456789.")
+        rest = rest[len(digits) :]
+        unit = _prefix(rest, f"nu{MICRO}msh")
+        rest = rest[len(unit) :]
+        if not any(digit in "0123456789" for digit in digits) or digits.count(".") > 1 or len(digits) > 12:  # noqa: PLR2004
+            break
+        if unit not in DURATION_UNITS:
+            break
+        total += float(digits) * DURATION_UNITS[unit]
+    else:
+        if 1 <= total <= DURATION_UNITS["h"]:
+            return round(total)
+    raise ValueError("is not a duration: use a positive one of at most an hour such as 5s, 500ms or 1m30s")
+
+
+def write_duration(nanoseconds: int) -> str:
+    """The duration in the largest unit that divides it."""
+    for unit in ("h", "m", "s", "ms", "us"):
+        if nanoseconds % DURATION_UNITS[unit] == 0:
+            return f"{nanoseconds // DURATION_UNITS[unit]}{unit}"
+    return f"{nanoseconds}ns"
+
+
+def read_log_levels(text: str) -> str:
+    """Istio's level syntax, scope:level[,scope:level]; a level alone is the default scope's."""
+    for item in split_list(text):
+        scope, _, level = item.rpartition(":")
+        letters = scope.replace("-", "").replace("_", "")
+        if level not in LEVELS or not (scope == "" or (letters.isascii() and letters.isalnum())):
+            raise ValueError(f"is not scope:level[,scope:level] with the levels {', '.join(LEVELS)}")
+    return text
+
+
+def read_count(text: str) -> int:
+    """A number of things, zero included."""
+    return read_number(text, 0, 10**6, "a count")
+
+
+def read_pid(text: str) -> int:
+    """The id of a process."""
+    return read_number(text, 1, 2**22, "a process id")
+
+
+def read_path(text: str) -> str:
+    """A path or a name, without control characters."""
+    if not text.isprintable() or len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
+        raise ValueError("is not a path: control characters are not allowed")
+    return text
+
+
+def choice(*words: str, fold: bool = False) -> Kind:
+    """The kind of value that is one of `words`; with `fold`, upper or lower case."""
+
+    def read(text: str) -> str:
+        word = text.upper() if fold else text
+        if word in words:
+            return word
+        raise ValueError(f"is not one of {', '.join(word for word in words if word)}")
+
+    return Kind(metavar="|".join(word for word in words if word), read=read, words=words)
+
+
+def write_list(values: tuple[object, ...] | str) -> str:
+    """The comma list that is read as `values`."""
+    return values if isinstance(values, str) else ",".join([str(value) for value in values])
+
+
+def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple[Any, ...]:
+    items = split_list(text)
+    values: dict[Any, None] = {}
+    for item in items:
+        try:
+            values[read(item)] = None
+        except ValueError as error:
+            if item == text:
+                raise
+            raise ValueError(f"holds {quote_value(item)}, which {error}") from None
+    if least and not values:
+        raise ValueError(f"is empty: name {least}")
+    return tuple(values)
+
+
+def _read_id(text: str, what: str) -> int:
+    if text.isascii() and text.isdigit():
+        return read_number(text, 0, MAX_ID, f"a {what} id")
+    try:
+        if what == "user":
+            from pwd import getpwnam
+
+            return getpwnam(text).pw_uid
+        from grp import getgrnam
+
+        return getgrnam(text).gr_gid
+    except (KeyError, ValueError, ImportError):  # ImportError: not a POSIX system
+        raise ValueError(f"is not a {what} in this image: pass a number") from None
+
+
+def _prefix(text: str, characters: str) -> str:
+    return text[: len(text) - len(text.lstrip(characters))]
+
+
+PORT = Kind(metavar="PORT", read=read_port)
+PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list)
+PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list)
+NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list)
+NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=read_networks_or_all, write=write_list)
+LOOPBACK = Kind(metavar="CIDR", read=read_loopback)
+ADDRESSES = Kind(metavar="ADDRESSES", read=read_addresses, write=write_list)
+UIDS = Kind(metavar="UIDS", read=read_uids, write=write_list)
+GIDS = Kind(metavar="GIDS", read=read_gids, write=write_list)
+GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
+GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=read_groups_or_all, write=write_list)
+INTERFACES = Kind(metavar="NAMES", read=read_interfaces, write=write_list)
+MARK = Kind(metavar="MARK", read=read_mark)
+COUNT = Kind(metavar="NUMBER", read=read_count)
+TABLE = Kind(metavar="TABLE", read=read_table)
+SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))
+DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
+LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
+PID = Kind(metavar="PID", read=read_pid)
+PATH = Kind(metavar="PATH", read=read_path)

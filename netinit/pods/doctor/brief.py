@@ -1,0 +1,45 @@
+"""The short form: what an init container that found no backend says beside its error, in one to three lines."""
+
+from __future__ import annotations
+
+from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.net import IPV4
+from netinit.kernel import detect, run
+
+LINES = 3
+
+
+def summarise(failure: NetinitError) -> str:
+    """One to three lines on the likeliest cause and its remedy; empty where the failure says it itself.
+
+    Looks at privileges, programs and the kernel only, changes nothing, and never raises: it goes with an error that is
+    being reported and must not replace it.
+    """
+    if not isinstance(failure, BackendUnavailableError) or not str(failure).startswith("no backend works here"):
+        return ""
+    try:
+        return "\n".join([f"doctor: {line}" for line in _lines()[:LINES]])
+    except Exception:  # noqa: BLE001 - see above
+        return ""
+
+
+def _lines() -> list[str]:
+    missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure says so itself
+    lines = []
+    if missing:
+        lines.append(
+            "NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
+            " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift wants an SCC"
+        )
+    have = [name for name in (detect.NFT, detect.LEGACY) if detect.programs(name, IPV4).restore]
+    programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
+    if not programs:
+        lines.append("neither iptables nor nft is installed: add the package iptables (or nftables) to the image")
+    if not missing and programs:
+        kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
+        lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
+        lines.append(
+            "modules are likely missing: on the node, `modprobe -a nf_tables nft_compat ip_tables iptable_nat"
+            " ip6table_nat xt_REDIRECT xt_owner xt_conntrack`; `netinit doctor` in a privileged container tells which"
+        )
+    return lines

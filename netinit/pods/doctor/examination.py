@@ -1,0 +1,154 @@
+"""The whole examination: what was tried, what was seen, which backend `auto` takes, and whether pods will work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netinit import backends
+from netinit.base.errors import LabError, NetinitError
+from netinit.base.net import Family
+from netinit.kernel import detect
+from netinit.kernel.capabilities import raise_permitted
+from netinit.kernel.namespaces import read_text
+from netinit.options import AUTO, Options
+from netinit.pods.doctor import findings as find
+from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
+from netinit.pods.doctor.findings import ERROR, WARNING, Finding
+from netinit.pods.inspect import Survey
+from netinit.pods.live import inside
+
+MOST_NAMED = 4
+MODULES = {feature.name: feature.modules for feature in FEATURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """`trials` are empty where nothing could be tried, and `obstacle` says why. `backend` is what apply would take.
+
+    `needed` are the features that these options need, by the family's name.
+    """
+
+    backend: str
+    trials: tuple[Trial, ...]
+    needed: dict[str, frozenset[str]]
+    findings: tuple[Finding, ...]
+    obstacle: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether pods with these options will work: a backend does all that is needed, and nothing is in the way."""
+        return bool(self.backend) and not any(finding.severity == ERROR for finding in self.findings)
+
+
+def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] = ()) -> Examination:
+    """Examines the namespace that the options name (default: this process's) and the machine; leaves no trace.
+
+    `uids` and `gids` are the application's. NamespaceError when the namespace cannot be entered.
+    """
+    return inside(options, lambda: _examine_here(options, uids, gids))
+
+
+def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Examination:
+    raise_permitted()
+    settled = detect.settle(options)
+    families = settled.kernel_families
+    needed = needed_features(settled.options, families)
+    trials, obstacle = _try(settled.options, families)
+    found = [Finding(WARNING, "options", warning) for warning in settled.warnings]
+    backend = ""
+    survey = None
+    if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be seen, which is a finding of its own
+        try:
+            survey = Survey(settled.options, families, thorough=False)
+            backend = _choose(survey, trials, needed)
+        except NetinitError as error:
+            found.append(Finding(ERROR, "backend", str(error)))
+        if survey and not backend:
+            found += _explain_lack(settled.options, survey, trials, needed)
+    works = {trial.backend for trial in trials if trial.works(needed)}
+    found += find.find_privileges(lacking=not works)
+    found += find.find_locks()
+    if survey:
+        found += find.find_leftovers(survey, backend)
+    found += find.find_settings(settled.options)
+    found += find.find_full_tracking()
+    found += find.find_collisions(settled.options, uids, gids)
+    root = f"/proc/{options.pid}/root" if options.pid else ""
+    found += find.find_name_servers(settled.options, read_text(root + detect.RESOLV_CONF))
+    return Examination(backend, trials, needed, tuple(dict.fromkeys(found)), obstacle)
+
+
+def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, ...], str]:
+    wanted = backends.named(options)
+    names = (
+        backends.AUTO_ORDER
+        if wanted in (AUTO, backends.MEMORY)
+        else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
+    )
+    for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", find.CAP_SYS_ADMIN)):
+        if not detect.has_capability(number):
+            return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
+    try:
+        return try_backends(options, families, names), ""
+    except (LabError, OSError) as error:
+        return (), str(error)
+
+
+def _choose(survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozenset[str]]) -> str:
+    """The backend that apply would end with: the first candidate that can be read here and whose trial was good."""
+    works = {trial.backend: trial.works(needed) for trial in trials}
+    for side in survey.candidates():
+        if works.get(side.backend.name, True) and (works or _seems_able(side.backend.name)):
+            return side.backend.name
+    return ""
+
+
+def _seems_able(name: str) -> bool:
+    """Whether nothing that can be seen speaks against a backend that was not tried."""
+    from netinit.base.net import IPV4
+    from netinit.kernel import run
+
+    if not detect.has_capability(detect.CAP_NET_ADMIN):
+        return False
+    if name in (backends.NFT, backends.LEGACY):
+        return bool(detect.programs(name.rpartition("-")[2], IPV4).restore)
+    return bool(run.find("nft")) if name == backends.NFTABLES else True
+
+
+def _explain_lack(
+    options: Options, survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozenset[str]]
+) -> list[Finding]:
+    """Why no backend can be taken, cause by cause."""
+    found = []
+    wanted = backends.named(options)
+    for trial in trials:
+        if wanted not in (AUTO, trial.backend):
+            continue
+        problems = trial.problems(needed)
+        rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
+        for cause, concerned in (rooted or problems).items():  # where nothing can be programmed, nothing is captured
+            more = (
+                f" ({', '.join(concerned[:MOST_NAMED])}{' and more' if len(concerned) > MOST_NAMED else ''})"
+                if concerned
+                else ""
+            )
+            found.append(
+                Finding(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
+            )
+    if not trials:
+        found += [Finding(ERROR, "backend", failure) for failure in survey.failures]
+    return found or [Finding(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
+
+
+def _remedy(backend: str, cause: str, concerned: list[str]) -> str:
+    """The kernel modules of what does not work; empty where the cause is another and says so itself."""
+    if "lacks" not in cause:
+        return ""
+    names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
+    place = -1 if backend == backends.NFTABLES else 0
+    modules = dict.fromkeys(MODULES[name].split("; ")[place] for name in names if name in MODULES)
+    return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""
+
+
+def _on_one_line(cause: str) -> str:
+    return " ".join(line.strip() for line in cause.splitlines())

@@ -1,0 +1,233 @@
+"""Tries every feature that rules need, with the very code that programs pods, in a throw-away namespace."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+
+from netinit import backends
+from netinit.base.errors import NetinitError
+from netinit.base.logs import Log
+from netinit.base.net import Family, Network
+from netinit.kernel import detect, routes
+from netinit.options import CLASSIC, NONE, OFF, Options
+from netinit.pods import apply as applying
+from netinit.pods.doctor.isolated import attempt_all, renew
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.matches import (
+    ConnectionState,
+    Destination,
+    Mark,
+    Match,
+    Owner,
+    Port,
+    Protocol,
+    Socket,
+)
+from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
+from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
+
+SECONDS = 20.0
+ROUTING = "policy routing"
+CAPTURE = "a connection captured"
+TRIED = backends.AUTO_ORDER
+
+
+_PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table has these
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that rules need of program and kernel; `kinds` are the matches and targets that stand for it."""
+
+    name: str
+    table: str
+    chain: str
+    matches: tuple[Match, ...]
+    target: Target
+    modules: str  # of the kernel: for iptables; native nft
+
+    def rule(self, family: Family) -> Rule:
+        """A rule that needs it."""
+        return Rule(matches=self.matches, target=self.target, comment=self.name, origin="doctor", families=(family,))
+
+    @property
+    def kinds(self) -> frozenset[object]:
+        """What tells that a plan needs it."""
+        return kinds_of(self.target, self.matches)
+
+
+def kinds_of(target: Target, matches: tuple[Match, ...]) -> frozenset[object]:
+    """The classes of what kernels may lack, each with whether it asks connection tracking, which is another module."""
+    parts: tuple[Match | Target, ...] = (target, *matches)
+    return frozenset((type(part), part.tracks) for part in parts if type(part) not in _PLAIN)
+
+
+_TCP = Protocol(name="tcp")
+_NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:db8:2::/48")}
+FEATURES = (
+    Feature("nat", NAT, OUTPUT, (_TCP,), Return(), "iptable_nat ip6table_nat; nft_chain_nat"),
+    Feature("REDIRECT", NAT, OUTPUT, (_TCP,), Redirect(port=15001), "xt_REDIRECT; nft_redir"),
+    Feature("owner", NAT, OUTPUT, (Owner(kind="uid", number=1337),), Return(), "xt_owner; nft_meta"),
+    Feature("ports", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443)),), Return(), "xt_tcpudp; nf_tables"),
+    Feature("multiport", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443), negated=True),), Return(), "xt_multiport"),
+    Feature("conntrack", MANGLE, PREROUTING, (_TCP, ConnectionState(states=("INVALID",))), Drop(), "xt_conntrack; nft_ct"),
+    Feature("mark", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SetMark(value=1338), "xt_mark; nft_meta"),
+    Feature("connmark", MANGLE, OUTPUT, (_TCP, Mark(value=1337, connection=True)), RestoreMark(), "xt_connmark; nft_ct"),
+    Feature("connmark saved", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SaveMark(), "xt_connmark; nft_ct"),
+    Feature("TPROXY", MANGLE, PREROUTING, (_TCP,), Tproxy(port=15006, mark=1337), "xt_TPROXY; nft_tproxy"),
+    Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
+    Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
+)  # fmt: skip
+SETS = "sets"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
+
+    `failure` stands for everything where not even the beginning could be made.
+    """
+
+    backend: str
+    outcomes: dict[str, dict[str, str]]
+    failure: str = ""
+
+    def works(self, needed: dict[str, frozenset[str]]) -> bool:
+        """Whether all that is needed works, by family's name."""
+        return not self.failure and not any(
+            self.outcomes.get(family, {}).get(name, "was not tried")
+            for family, names in needed.items()
+            for name in names
+        )
+
+    def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
+        """Why what is needed does not work: cause -> what it concerns."""
+        if self.failure:
+            return {self.failure: []}
+        found: dict[str, list[str]] = {}
+        for family, names in needed.items():
+            for name, cause in self.outcomes.get(family, {}).items():
+                if cause and name in names:
+                    found.setdefault(cause, []).append(f"{family} {name}")
+        return found
+
+
+def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
+    """The features that the plan of settled options needs, by the family's name."""
+    plan = plan_for(options)
+    capture = {CAPTURE} if can_prove(options) else set()
+    found = {}
+    for family in families:
+        if family not in plan.families:
+            continue
+        rules = [
+            rule
+            for table in plan.tables
+            for chain in table.chains
+            for rule in (*chain.inserted, *chain.rules)
+            if family in rule.families
+        ]
+        used = {kind for rule in rules for kind in kinds_of(rule.target, rule.matches)}
+        names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
+        if not any(
+            isinstance(match, Port) and match.negated and len(match.ports) > 1
+            for rule in rules
+            for match in rule.matches
+        ):
+            names.discard("multiport")
+        routing = {ROUTING} if any(rule.family is family for rule in plan.ip_rules) else set()
+        found[family.name] = frozenset({"nat"} | names | routing | capture)
+    return found
+
+
+def can_prove(options: Options) -> bool:
+    """Whether a connection can be made that these options must capture, where there is nothing but a loopback device."""
+    return options.layout != CLASSIC and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
+
+
+def try_backends(options: Options, families: tuple[Family, ...], names: tuple[str, ...] = TRIED) -> tuple[Trial, ...]:
+    """Each backend's trial. LabError when no throw-away namespace can be made."""
+    found = attempt_all({name: partial(_try_backend, name, options, families) for name in names}, SECONDS)
+    return tuple(
+        Trial(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else Trial(name, outcome)  # type: ignore[arg-type] # JSON
+        for name, outcome in found.items()
+    )
+
+
+def _try_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
+    os.environ["XTABLES_LOCKFILE"] = os.devnull  # nobody else is in this namespace, and others may hold the real one
+    found = {}
+    for family in families:
+        found[family.name] = _try_features(name, options, family) | {ROUTING: _try_routing(family)}
+    if can_prove(options):
+        renew()
+        cause = _try_capture(name, options)
+        for family in families if options.ipv6 != OFF else families[:1]:
+            found[family.name][CAPTURE] = cause
+    return found
+
+
+def _try_features(name: str, options: Options, family: Family) -> dict[str, str]:
+    rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
+    rules[SETS] = (NAT, OUTPUT, _set_rule(family))
+    together = _program(name, options, family, tuple(rules.values()))
+    if not together:
+        return dict.fromkeys(rules, "")
+    return {feature: _program(name, options, family, (rule,)) for feature, rule in rules.items()}
+
+
+def _set_rule(family: Family) -> Rule:
+    networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
+    return Rule(
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin="doctor", families=(family,)
+    )
+
+
+def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> str:
+    """Why these rules cannot be programmed; empty when they are in the kernel."""
+    tables: dict[str, dict[str, list[Rule]]] = {}
+    for table, chain, rule in rules:
+        tables.setdefault(table, {}).setdefault(chain, []).append(rule)
+    plan = Plan(
+        layout=options.layout,
+        families=(family,),
+        tables=tuple(
+            Table(name=table, chains=tuple(Chain(name=chain, rules=tuple(made)) for chain, made in chains.items()))
+            for table, chains in tables.items()
+        ),
+    )
+    try:
+        backend = backends.load(name, options, (family,))
+        backend.commit(backend.change(plan, backend.observe(), force=True))
+    except NetinitError as error:
+        return str(error)
+    return ""
+
+
+def _try_routing(family: Family) -> str:
+    wanted = Plan(
+        layout="none", families=(family,), tables=(), ip_rules=(IpRule(family=family, mark=1337, table=133),),
+        routes=(Route(family=family, table=133),),
+    )  # fmt: skip
+    try:
+        routes.make(routes.steps_towards(wanted, (family,)))
+    except (NetinitError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _try_capture(name: str, options: Options) -> str:
+    from netinit.pods.validate import validate
+
+    plain = options.replace(
+        backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
+        probe_timeout=3 * 10**9, lock_timeout=10**9,
+    )  # fmt: skip
+    try:
+        applying.apply(plain, final=False)
+        validate(plain, Log("none"))
+    except NetinitError as error:
+        return str(error)
+    return ""

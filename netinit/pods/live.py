@@ -1,0 +1,159 @@
+"""The live rules of a namespace and what else decides about packets there, for the simulator. Changes nothing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from netinit import backends
+from netinit.backends import ipset
+from netinit.base.errors import BackendUnavailableError
+from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
+from netinit.kernel import detect, namespaces, netlink, run
+from netinit.kernel.capabilities import raise_permitted
+from netinit.options import Options
+from netinit.pods.verify import verify
+from netinit.rules.iptables.sets import use_sets
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.model import Plan
+from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
+
+Result = TypeVar("Result")
+_VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
+_NET = Path("/proc/thread-self/net")
+_LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRules:
+    """What was read, side by side: each place that can hold rules (iptables-nft and so on) with its rules by family."""
+
+    sides: dict[str, dict[Family, Ruleset]]
+    surroundings: dict[Family, Surroundings]
+    plan: Plan
+    warnings: tuple[str, ...] = ()
+
+
+def read_live(options: Options) -> LiveRules:
+    """The rules, addresses and routes of the namespace that the options name (default: this process's).
+
+    Rules that the plan of these options has are known by their purpose. NamespaceError, BackendUnavailableError.
+    """
+    return inside(options, lambda: _read_here(options))
+
+
+def inside(options: Options, action: Callable[[], Result]) -> Result:
+    """What `action` returns when it is done in the namespace that the options name."""
+    path = namespaces.path_of(options.netns, options.pid)
+    left = namespaces.enter(path) if path else None
+    try:
+        return action()
+    finally:
+        if left is not None and not namespaces.joined_user_namespace():
+            namespaces.leave(left)
+
+
+def _read_here(options: Options) -> LiveRules:
+    raise_permitted()
+    settled = detect.settle(options)
+    plan = plan_for(settled.options)
+    marks = {family: _local_marks(family) for family in settled.kernel_families}
+    sides: dict[str, dict[Family, Ruleset]] = {}
+    warnings = [*settled.warnings, *plan.warnings]
+    for name in backends.populated():
+        if name in _VARIANTS:
+            contents = ipset.read_contents()
+            owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
+            known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
+            sides[name] = {
+                family: resolve_sets(_read_side(name, family, known, *marks[family]), contents)
+                for family in settled.kernel_families
+            }
+        else:
+            sides[name] = _native_side(settled.options, plan)
+            warnings.append(f"{name}: its rules are as planned; counters are not shown")
+    for family in settled.kernel_families:
+        if any(side[family].tracks for side in sides.values() if family in side):
+            for side in sides.values():
+                side[family] = replace(side[family], tracked=True)
+    if not sides:
+        sides[backends.NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
+        warnings.append("there are no rules at all in this namespace")
+    around = {family: read_surroundings(family) for family in settled.kernel_families}
+    return LiveRules(sides, around, plan, tuple(warnings))
+
+
+def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
+    path = detect.programs(_VARIANTS[name], family).save
+    if not path:
+        raise BackendUnavailableError(
+            f"{family.program}-{_VARIANTS[name]}-save is not installed, so its rules cannot be read"
+        )
+    result = run.finish(run.start(path, ["-c"]))
+    if result.status:
+        raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
+    listing = parse_counted_listing(result.output)
+    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
+
+
+def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:
+    """The rules of nft tables: the plan's, once they were compared; BackendUnavailableError where they differ."""
+    report = verify(options.replace(netns="", pid=0))
+    if report.differences:
+        found = "; ".join([difference.describe() for difference in report.differences[:3]])
+        raise BackendUnavailableError(
+            f"nft tables that differ from the plan cannot be explained ({found}); give the options that made them, or repair them"
+        )
+    return {family: load_plan(plan, family) for family in FAMILIES}
+
+
+def _local_marks(family: Family) -> tuple[frozenset[int], int]:
+    """The marks that policy rules route to this host, and the table of one of them."""
+    tables = {route.table for route in netlink.list_local_routes(family.number)}
+    full = 0xFFFFFFFF
+    rules = [
+        rule
+        for rule in netlink.list_mark_rules(family.number)
+        if rule.plain and rule.mask == full and rule.table in tables
+    ]
+    return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
+
+
+def read_surroundings(family: Family) -> Surroundings:
+    """The addresses, routes and forwarding of this namespace."""
+    names = dict(socket.if_nameindex())
+    addresses = [
+        (names.get(found.index, ""), number_of(found.address))
+        for found in netlink.list_addresses()
+        if found.family == family.number
+    ]
+    routes = tuple(_routes(family))
+    default = next((name for network, name in routes if network.length == 0), "")
+    first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
+    setting = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
+    return Surroundings(
+        family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
+        forwards=(namespaces.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
+        picks_up=(namespaces.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
+    )  # fmt: skip
+
+
+def _routes(family: Family) -> list[tuple[Network, str]]:
+    """The routes through interfaces (proc(5), /proc/net/route and ipv6_route), the host's own addresses left out."""
+    found = []
+    if family is IPV4:
+        for line in (_NET / "route").read_text().splitlines()[1:]:
+            words = line.split()
+            first, mask = (int.from_bytes(bytes.fromhex(words[column]), "little") for column in (1, 7))
+            found.append((Network((4, first, mask.bit_count())), words[0]))
+        return found
+    path = _NET / "ipv6_route"
+    for line in path.read_text().splitlines() if path.exists() else ():
+        words = line.split()
+        if not int(words[8], 16) & _LOCAL_ROUTE and words[9] != LOOPBACK_DEVICE and words[0][:2] != "ff":
+            found.append((Network((6, int(words[0], 16), int(words[1], 16))), words[9]))
+    return found

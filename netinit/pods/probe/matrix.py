@@ -1,0 +1,128 @@
+"""Which connections say something about these options: each rule kind's yes and no."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import chain, count
+
+from netinit.base.net import IPV4, Family, Network, text_of
+from netinit.options import CLASSIC, NONE, Options
+from netinit.options.kinds import ALL
+
+OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
+NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # stands for one that is not in /etc/resolv.conf
+PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
+LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+PORTS = (8080, 9080, 18080, 28080, 38080)
+APPLICATIONS = (1000, 65534, 4242)
+DNS = 53
+MOST = 3  # of each list are probed
+OUTBOUND, INBOUND = "outbound", "inbound"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One connection to begin: by whom, whither. Inbound ones come from the temporary peer."""
+
+    direction: str
+    family: Family
+    protocol: str
+    who: str
+    target: str  # in words
+    destination: str
+    port: int
+    uid: int = 0
+    gid: int = 0
+    source: str = ""
+
+
+def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]:
+    """The connections that are made in the pod; `own` is its address, empty where it has none."""
+    return tuple(_outbound(options, family, own))
+
+
+def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
+    """The connections that come from the peer to `own`; `listening` are the ports that programs here listen on.
+
+    A captured port where nobody listens is preferred: with TPROXY nothing else tells whether the proxy was reached.
+    """
+    if options.inbound_mode == NONE:
+        return ()
+    ports = [port for port in PORTS if port not in options.exclude_inbound_ports and port not in listening][:1]
+    if options.inbound_ports != ALL:
+        named = [port for port in options.inbound_ports if isinstance(port, int)]
+        ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
+    wanted = [(port, "a port") for port in ports]
+    wanted += [(port, "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
+    if options.layout != CLASSIC:
+        wanted += [(options.tunnel_port, "the tunnel's port")]
+    return tuple(
+        Ask(INBOUND, family, "tcp", "a peer", f"{what} of the pod", own, port)
+        for port, what in {port: (port, what) for port, what in reversed(wanted)}.values()
+    )[::-1]
+
+
+def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
+    app = _choose_application(options)
+    port = next(port for port in (80, *PORTS) if port not in options.exclude_outbound_ports)
+    outside = OUTSIDE[family.version]
+
+    def ask(user: tuple[str, int, int], what: str, host: str, number: int, protocol: str = "tcp") -> Ask:
+        who, uid, gid = user
+        return Ask(OUTBOUND, family, protocol, who, what, host, number, uid, gid)
+
+    anybody = ("app", app, app)
+    yield ask(anybody, "an address outside", outside, port)
+    yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
+    yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
+    groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
+    for gid in (*groups[:MOST], *options.exclude_owner_groups[:MOST]):
+        yield ask((f"app in group {gid}", app, gid), "an address outside", outside, port)
+    for number in options.exclude_outbound_ports[:MOST]:
+        yield ask(anybody, "an excluded port", outside, number)
+    for number in options.outbound_ports[:MOST]:
+        yield ask(anybody, "an included port", outside, number)
+    for network in _of_family(options.exclude_outbound_cidrs, family):
+        yield ask(anybody, "an excluded network", _host_in(network), port)
+    if isinstance(options.outbound_cidrs, tuple):
+        for network in _of_family(options.outbound_cidrs, family):
+            yield ask(anybody, "an included network", _host_in(network), port)
+    yield from _to_itself(options, family, own, app)
+    servers = [server for server in options.dns_servers if (":" in server) == (family is not IPV4)]
+    servers = servers[:1] if options.redirect_dns else []
+    for server in (*servers, NAME_SERVER[family.version]):
+        what = "a name server of resolv.conf" if server in servers else "another name server"
+        for protocol in ("udp", "tcp") if options.redirect_dns else ("udp",):
+            yield ask(anybody, what, server, DNS, protocol)
+            yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
+
+
+def _choose_application(options: Options) -> int:
+    """A user and group that are not the proxy's."""
+    taken = {*options.proxy_uids, *options.proxy_gids}
+    return next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
+
+
+def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
+    """Connections that stay in the pod: through lo, and in again."""
+    uid, gid = options.proxy_uids[0], options.proxy_gids[0]
+    loopback, passthrough = LOOPBACK[family.version], PASSTHROUGH[family.version]
+    port = next(port for port in PORTS if port not in options.exclude_outbound_ports)
+    yield Ask(OUTBOUND, family, "tcp", "app", "localhost", loopback, port, app, app)
+    yield Ask(OUTBOUND, family, "tcp", "proxy", "localhost", loopback, port, uid, gid)
+    if own:
+        yield Ask(OUTBOUND, family, "tcp", "app", "the pod's own address", own, port, app, app)
+        yield Ask(OUTBOUND, family, "tcp", "proxy", "the pod's own address", own, port, uid, gid)
+    if options.layout != CLASSIC:
+        yield Ask(OUTBOUND, family, "tcp", "proxy", "the passthrough address", passthrough, port, uid, gid, loopback)
+
+
+def _of_family(networks: tuple[Network, ...], family: Family) -> tuple[Network, ...]:
+    return tuple(network for network in networks if network.family is family)[:MOST]
+
+
+def _host_in(network: Network) -> str:
+    """An address of the network: the last but one, which is seldom anybody's."""
+    number = network.last - 1 if network.last - network.first > 1 else network.first
+    return text_of(number, network.family)

@@ -1,0 +1,145 @@
+"""A peer for a moment: a namespace without a name, wired to the pod, gone with the block (or with this process)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from netinit.base.errors import LabError
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.kernel import detect
+from netinit.kernel.isolated import IsolatedNamespace
+from netinit.pods.probe.knocking import Knock
+from netinit.pods.probe.matrix import Ask
+
+CAP_SYS_ADMIN = 21
+IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
+NO_DAD = 0x02  # IFA_F_NODAD: usable at once
+LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
+PREFIX = {4: 30, 6: 126}
+HERE = {4: "192.0.2.202", 6: "2001:db8:ffff::2"}
+THERE = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
+NEVER_ASLEEP = 0x80  # NUD_PERMANENT
+
+
+class Peer:
+    """The namespace of a neighbour, connected by a veth pair whose end here is called NAME.
+
+    `here` are the addresses of that end by family. LabError and OSError when it cannot be made.
+    """
+
+    NAME: ClassVar[str] = "netinit-probe"
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = [family for family in families if family is IPV4 or Path("/proc/net/if_inet6").exists()]
+        self.here = {family: HERE[family.version] for family in families}
+        self._stack = contextlib.ExitStack()
+        self._there: IsolatedNamespace = IsolatedNamespace("peer")
+
+    def __enter__(self) -> Self:
+        try:
+            self._stack.enter_context(self._there)
+            self._wire()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def knock(self, ask: Ask) -> Knock:
+        """A knock of the peer's at the pod."""
+        with self._there.entered():
+            return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
+
+    def _wire(self) -> None:
+        from pyroute2 import IPRoute
+        from pyroute2.netlink.exceptions import NetlinkError
+
+        try:
+            here = self._stack.enter_context(IPRoute())
+            with self._there.entered():
+                there = self._stack.enter_context(IPRoute())
+            peer = {"ifname": "eth0", "net_ns_fd": self._there.descriptor}
+            here.link("add", ifname=self.NAME, kind="veth", peer=peer)
+            self._stack.callback(_unplug, here, self.NAME)
+            ends = [(here, self.NAME, HERE), (there, "eth0", THERE)]
+            for link, name, addresses in ends:
+                _address(link, name, addresses, self._families)
+            for (link, name, _), (other, other_name, addresses) in zip(ends, reversed(ends), strict=True):
+                _introduce(link, name, _hardware(other, other_name), addresses, self._families)
+        except NetlinkError as error:
+            raise LabError(f"the kernel refuses a veth pair: {error}") from None
+
+
+def _address(link: Any, name: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
+    index = link.link_lookup(ifname=name)[0]
+    for family in families:
+        flags = NO_DAD if family is IPV6 else 0
+        link.addr("add", index=index, address=addresses[family.version], prefixlen=PREFIX[family.version], flags=flags)
+    link.link("set", index=index, state="up")
+
+
+def _hardware(link: Any, name: str) -> str:
+    return str(link.get_links(link.link_lookup(ifname=name)[0])[0].get_attr("IFLA_ADDRESS"))
+
+
+def _introduce(link: Any, name: str, hardware: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
+    """Neither end has to ask who the other is, which the pod's rules might refuse."""
+    index = link.link_lookup(ifname=name)[0]
+    for family in families:
+        link.neigh("replace", dst=addresses[family.version], lladdr=hardware, ifindex=index, state=NEVER_ASLEEP)
+
+
+def _unplug(link: Any, name: str) -> None:
+    for index in link.link_lookup(ifname=name):
+        link.link("delete", index=index)
+
+
+def can_make_peers() -> str:
+    """Why no peer can be made here; empty when one can."""
+    if not detect.has_capability(CAP_SYS_ADMIN):
+        return "a peer wants SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
+    if importlib.util.find_spec("pyroute2") is None:
+        return "a peer wants the Python package pyroute2"
+    return ""
+
+
+def listening_ports(family: Family) -> frozenset[int]:
+    """The TCP ports that somebody in this namespace listens on (a socket of IPv6 may take IPv4 too)."""
+    found = set()
+    for name in ("tcp", "tcp6") if family is IPV4 else ("tcp6",):
+        path = Path("/proc/thread-self/net") / name
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            words = line.split()
+            if words[3] == LISTENING:
+                found.add(int(words[1].rpartition(":")[2], 16))
+    return frozenset(found)
+
+
+@contextlib.contextmanager
+def open_transparent(family: Family, port: int) -> Iterator[None]:
+    """Inside the block TPROXY finds a socket on the port: the proxy's where it listens, else one of ours."""
+    with socket.socket(family.number, socket.SOCK_STREAM) as listener:
+        if family is IPV6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
+        else:
+            listener.setsockopt(socket.SOL_IP, IP_TRANSPARENT, 1)
+        try:
+            listener.bind((family.any_address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            listener.listen()
+        yield

@@ -1,0 +1,299 @@
+"""Sends the matrix, reads from connection tracking where each went, and holds that against the simulator."""
+
+from __future__ import annotations
+
+import posix
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.kernel import detect, namespaces
+from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.options import CLASSIC, OFF, TPROXY, Options
+from netinit.pods.live import inside, read_surroundings
+from netinit.pods.probe.knocking import Knock
+from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
+from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
+from netinit.simulate.engine import simulate
+from netinit.simulate.explain import find_cause
+from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
+
+# Seconds after which a packet has been dropped, and without an event once every probe has one. What then looks wrong is
+# probed again, more slowly: a busy machine may be late.
+QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
+EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One probe: what must become of it by the plan, what became of it, and whether that is the same.
+
+    `right` is None where the probe could not be made, or its end could not be told; `observed` says why.
+    """
+
+    ask: Ask
+    expected: str
+    observed: str
+    right: bool | None
+    because: str = ""  # what the rule that decides is for
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The rows in order of the matrix, and what was left out and why."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> tuple[Row, ...]:
+        """The rows that are not as the plan says."""
+        return tuple(row for row in self.rows if row.right is False)
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """All that tracking told of one probe."""
+
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def target(self) -> tuple[str, int] | None:
+        """Where the connection goes, after translation; None when it was never tracked."""
+        return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
+
+    @property
+    def accepted(self) -> bool:
+        """Somebody listens where it arrived."""
+        return any(event.answered for event in self.events)
+
+    @property
+    def arrived(self) -> bool:
+        """Something answered, if only with a reset."""
+        return self.accepted or any(event.destroyed for event in self.events)
+
+
+def probe(options: Options) -> Report:
+    """Probes the namespace that the options name (default: this process's) and leaves it as it was.
+
+    BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
+    """
+    return inside(options, lambda: _probe_here(options))
+
+
+def _probe_here(options: Options) -> Report:
+    _check_privileges()
+    held = namespaces.lock(options.lock_timeout)
+    try:
+        settled = detect.settle(options)
+        families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
+        notes = list(settled.warnings)
+        rows: list[Row] = []
+        with ExitStack() as stack:
+            if settled.options.inbound_mode == TPROXY:
+                port = (
+                    settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
+                )
+                for family in families:
+                    stack.enter_context(open_transparent(family, port))
+            rows += _probe_outbound(settled.options, families)
+            obstacle = can_make_peers()
+            if obstacle:
+                notes.append(f"nothing was probed from outside: {obstacle}")
+            else:
+                rows += _probe_inbound(settled.options, families, notes)
+        return Report(tuple(rows), tuple(notes))
+    finally:
+        posix.close(held)
+
+
+def _check_privileges() -> None:
+    missing = [
+        name
+        for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("NET_RAW", detect.CAP_NET_RAW))
+        if not detect.has_capability(number)
+    ]
+    if missing:
+        raise BackendUnavailableError(
+            f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
+        )
+    if namespaces.read_text(EVENTS).strip() == "0":
+        raise BackendUnavailableError(
+            "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"
+        )
+
+
+def _probe_outbound(options: Options, families: Sequence[Family]) -> list[Row]:
+    rows: list[Row] = []
+    for family in families:
+        around = read_surroundings(family)
+        own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
+        asks = plan_outbound(options, family, spell_endpoint(family, own, None) if own is not None else "")
+        rows += _run(asks, options, around, None)
+    return rows
+
+
+def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str]) -> list[Row]:
+    rows: list[Row] = []
+    try:
+        with Peer(families) as peer:
+            for family in families:
+                asks = plan_inbound(options, family, peer.here[family], listening_ports(family))
+                rows += _run(asks, options, read_surroundings(family), peer)
+    except (NetinitError, OSError) as error:
+        notes.append(f"nothing was probed from outside: {error}")
+    return rows
+
+
+def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[Row]:
+    """The rows of one family and direction; what looks wrong was seen twice."""
+    rows = _attempt(asks, options, around, peer, QUICK)
+    wrong = [index for index, row in enumerate(rows) if row.right is False]
+    again = _attempt([asks[index] for index in wrong], options, around, peer, SLOW) if wrong else []
+    for index, row in zip(wrong, again, strict=True):
+        rows[index] = row
+    return rows
+
+
+def _attempt(
+    asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
+) -> list[Row]:
+    """The rows, all under way at once."""
+    ruleset = load_plan(plan_for(options), around.family)
+    knocks: list[Knock | str] = []
+    with ExitStack() as stack:
+        for ask in asks:
+            try:
+                knock = peer.knock(ask) if peer else _knock(ask)
+            except (OSError, NetinitError) as error:
+                knocks.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
+                continue
+            stack.callback(knock.close)
+            knocks.append(knock)
+        sightings = _watch([knock for knock in knocks if isinstance(knock, Knock)], patience)
+    transparent = options.inbound_mode == TPROXY and peer is not None
+    busy = listening_ports(around.family) if transparent else frozenset()
+    rows = []
+    for ask, one in zip(asks, knocks, strict=True):
+        if isinstance(one, str):
+            rows.append(Row(ask, "", one, None))
+        else:
+            trace, sighting = _predict(ask, one, ruleset, around), sightings[one.tuple]
+            ambiguous = ask.port in busy and sighting.accepted and sighting.target == (ask.destination, ask.port)
+            rows.append(_judge(ask, trace, sighting, transparent=transparent, ambiguous=ambiguous))
+    return rows
+
+
+def _knock(ask: Ask) -> Knock:
+    return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
+
+
+def _watch(knocks: Sequence[Knock], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
+    """What tracking told of each; its entries are removed again."""
+    seen = {knock.tuple: _Sighting() for knock in knocks}
+    with Watch() as watch:
+        try:
+            for knock in knocks:
+                with suppress(PermissionError):  # how the kernel tells that OUTPUT dropped it; nothing will be seen
+                    knock.send()
+            for event in _read_until_quiet(watch, seen, *patience):
+                seen[event.original].events.append(event)
+        finally:
+            for sighting in seen.values():
+                if sighting.events and not sighting.events[-1].destroyed:
+                    forget(sighting.events[-1])
+    return seen
+
+
+def _read_until_quiet(
+    watch: Watch, seen: dict[tuple[int, str, int, str, int], _Sighting], patience: float, quiet: float
+) -> Iterator[Event]:
+    deadline = time.monotonic() + patience
+    while (left := deadline - time.monotonic()) > 0:
+        complete = all(sighting.events for sighting in seen.values())
+        found = list(watch.read(min(left, quiet)))
+        if complete and not found:
+            return
+        for event in found:
+            if event.original in seen:
+                yield event
+
+
+def _predict(ask: Ask, knock: Knock, ruleset: Ruleset, around: Surroundings) -> Trace:
+    if ask.direction == INBOUND:
+        packet = make_inbound(
+            around, knock.source, ask.destination, ask.port,
+            protocol=ask.protocol, interface=Peer.NAME, source_port=knock.source_port,
+        )  # fmt: skip
+    else:
+        packet = make_outbound(
+            around, ask.destination, ask.port, protocol=ask.protocol, uid=ask.uid, gid=ask.gid,
+            source=knock.source, source_port=knock.source_port,
+        )  # fmt: skip
+    return simulate(packet.replace(flags=("SYN",)) if ask.protocol == "tcp" else packet, ruleset, around)
+
+
+def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> Row:
+    """Holds what was seen against the prediction.
+
+    With `transparent`, TPROXY hands connections over as they are: one that is accepted where nobody listens was captured,
+    and `ambiguous` is one that is accepted where somebody does.
+    """
+    cause = find_cause(trace)
+    because = cause.rule.purpose if cause and cause.rule else ""
+    expected = _tell_expected(trace)
+    if trace.verdict == UNKNOWN:
+        return Row(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
+    if ambiguous:
+        return Row(ask, expected, "accepted, by whom cannot be told: a program listens there too", None, because)
+    captured = transparent and sighting.accepted
+    observed = _tell(ask, sighting)
+    if trace.transparent and not sighting.events:
+        observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"
+    return Row(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
+
+
+def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
+    untouched = sighting.target == (ask.destination, ask.port)
+    arrived = sighting.arrived or ask.protocol == "udp"  # nobody has to answer a datagram
+    if trace.verdict == DROPPED:
+        return not sighting.events or (untouched and not sighting.arrived)
+    if trace.transparent:
+        return untouched and captured
+    if trace.verdict == CAPTURED:
+        wanted = spell_endpoint(ask.family, trace.last.destination, trace.redirect_port)
+        return sighting.target is not None and _endpoint(ask.family, sighting.target) == wanted and arrived
+    if trace.fate == DELIVERED:
+        return untouched and arrived and not captured
+    return untouched
+
+
+def _tell_expected(trace: Trace) -> str:
+    if trace.verdict == CAPTURED:
+        return f"captured on {trace.redirect_port}"
+    if trace.verdict == DIRECT:
+        return "direct" if trace.fate == DELIVERED else "direct, out of the pod"
+    return trace.verdict
+
+
+def _tell(ask: Ask, sighting: _Sighting) -> str:
+    if sighting.target is None:
+        return "dropped (connection tracking never saw it)"
+    address, port = sighting.target
+    end = (
+        "" if sighting.accepted or ask.protocol == "udp" else ", nobody listens" if sighting.arrived else ", no answer"
+    )
+    if sighting.target != (ask.destination, ask.port):
+        return f"sent to {_endpoint(ask.family, (address, port))}{end}"
+    return f"kept its destination{', accepted' if sighting.accepted else end}"
+
+
+def _endpoint(family: Family, target: tuple[str, int]) -> str:
+    return f"[{target[0]}]:{target[1]}" if family is IPV6 else f"{target[0]}:{target[1]}"

@@ -1,0 +1,230 @@
+"""Validation: real connections through the rules, before the proxy takes over its ports.
+
+Istio's way: the proxy's user connects to the passthrough address, which the rules send to the inbound port; ours also
+connects like the application to an address that the rules send to the outbound port. A connection counts when a random
+token arrives on the right port together with the original destination: a mere connect proves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+
+from netinit.base.errors import ValidationFailedError
+from netinit.base.logs import Log
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.records import Record
+from netinit.kernel import detect, netlink
+from netinit.options import CLASSIC, OFF, Options
+from netinit.options.kinds import ALL
+
+PASSTHROUGH = {IPV4: "127.0.0.6", IPV6: "::6"}
+OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
+SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
+APPLICATION_UID = 65534  # any user but the proxy's
+TOKEN_BYTES = 16
+UNREACHABLE = "no route"
+UNREACHABLE_STATUS = 101  # ENETUNREACH, as the exit status of the connecting child
+
+
+class Probe(Record):
+    """One connection: by whom (a user id), whither, and the port at which it must arrive."""
+
+    family: Family
+    uid: int
+    destination: tuple[str, int]
+    port: int
+    what: str
+
+
+def validate(options: Options, log: Log) -> None:
+    """Proves that connections are captured, in every family that is on.
+
+    ValidationFailedError (126) names the connection that was not, or why none could be made.
+    """
+    settled = detect.settle(options).options
+    families = [IPV4] if settled.ipv6 == OFF else [IPV4, IPV6]
+    deadline = time.monotonic() + options.probe_timeout / 10**9
+    failures, total = [], 0
+    for family in families:
+        probes = plan_probes(settled, family)
+        proven = 0
+        for probe in probes:
+            failure = _prove(probe, deadline)
+            if failure == UNREACHABLE and probe.destination[0] not in PASSTHROUGH.values():
+                log.info(f"{family.name}: {probe.what}: not proven, there is no route to {probe.destination[0]}")
+            elif failure:
+                failures.append(f"{family.name}: {probe.what}: {failure}")
+            else:
+                proven += 1
+                log.info(f"{family.name}: {probe.what}: captured on port {probe.port}, original destination kept")
+        total += proven
+        if not probes:
+            failures.append(
+                f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID"
+            )
+    if not total and not failures:
+        failures.append("no connection could be made: the pod has neither addresses nor routes")
+    if failures:
+        raise ValidationFailedError(
+            "\n".join(["the rules do not capture what they must:", *[f"  {failure}" for failure in failures]])
+        )
+
+
+def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
+    """The connections that the options' rules must capture and that this process may make."""
+    proxy, port = options.proxy_uids[0], options.probe_port
+    inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
+    passthrough = PASSTHROUGH[family] if options.layout != CLASSIC or family is IPV4 else _own_address(family)
+    found = []
+    if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
+        what = f"uid {proxy} to {passthrough} port {port}"
+        found.append(Probe(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
+    application = next(
+        (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
+    )
+    excluded = port in options.exclude_outbound_ports or options.owner_groups != ALL
+    if (
+        application is not None
+        and options.outbound_cidrs == ALL
+        and not excluded
+        and not options.exclude_outbound_cidrs
+    ):
+        what = f"uid {application} to {OUTSIDE[family]} port {port}"
+        found.append(
+            Probe(
+                family=family,
+                uid=application,
+                destination=(OUTSIDE[family], port),
+                port=options.outbound_port,
+                what=what,
+            )
+        )
+    return tuple(found)
+
+
+def _own_address(family: Family) -> str:
+    """An address of this pod that is not a loopback one: the classic layout has no passthrough address for IPv6."""
+    addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
+    return next(
+        (address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), ""
+    )
+
+
+def may_become(uid: int) -> bool:
+    """Whether this process can make connections as that user."""
+    return uid == os.geteuid() or detect.has_capability(detect.CAP_SETUID)
+
+
+def original_destination(connection: socket.socket, family: Family) -> tuple[str, int]:
+    """Where a redirected connection was going: the kernel's answer to SO_ORIGINAL_DST (struct sockaddr_in, sockaddr_in6)."""
+    if family is IPV4:
+        data = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
+        return socket.inet_ntop(socket.AF_INET, data[4:8]), struct.unpack("!H", data[2:4])[0]
+    data = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, 28)
+    return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
+
+
+def _prove(probe: Probe, deadline: float) -> str:
+    """An empty text when the connection arrived as it must, else what happened instead."""
+    token = os.urandom(TOKEN_BYTES)
+    try:
+        listener = _listen(probe.family, probe.port)
+    except OSError as error:
+        return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
+    with listener:
+        child = os.fork()
+        if not child:
+            os._exit(_connect(probe, token, deadline))
+        arrived = _wait_for(listener, probe.family, token, deadline, child)
+    if isinstance(arrived, tuple):
+        if arrived == probe.destination:
+            return ""
+        return f"arrived on port {probe.port} with the original destination {arrived[0]} port {arrived[1]}"
+    return arrived
+
+
+def _listen(family: Family, port: int) -> socket.socket:
+    listener = socket.socket(family.number, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is IPV6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((family.any_address, port))
+        listener.listen()
+        listener.setblocking(False)  # noqa: FBT003 - its signature
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _wait_for(
+    listener: socket.socket, family: Family, token: bytes, deadline: float, child: int
+) -> tuple[str, int] | str:
+    """The original destination of the connection that brought the token, or what happened instead."""
+    status = None
+    while True:
+        readable, _, _ = select.select([listener], [], [], 0.02)
+        if readable:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(max(0.01, deadline - time.monotonic()))
+                brought = _read_token(connection)
+                if brought == token:
+                    found = _destination_or_reason(connection, family)
+                    connection.sendall(token)
+                    if status is None:
+                        os.waitpid(child, 0)
+                    return found
+            continue  # somebody else's connection proves nothing
+        if status is None:
+            done, code = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if done else None
+            if status:
+                return UNREACHABLE if status == UNREACHABLE_STATUS else f"the connection failed: {os.strerror(status)}"
+        if time.monotonic() > deadline:
+            if status is None:
+                os.kill(child, 9)
+                os.waitpid(child, 0)
+            return "it did not arrive within --probe-timeout"
+
+
+def _read_token(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(TOKEN_BYTES, socket.MSG_WAITALL)
+    except OSError:
+        return b""
+
+
+def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[str, int] | str:
+    try:
+        return original_destination(connection, family)
+    except OSError as error:
+        return f"arrived without an original destination ({error.strerror}): it was not redirected by these rules"
+
+
+def _connect(probe: Probe, token: bytes, deadline: float) -> int:
+    """In the child: becomes the user, brings the token; the error's number is the exit status."""
+    try:
+        if probe.uid != os.geteuid():
+            os.setgroups([])
+            os.setresgid(probe.uid, probe.uid, probe.uid)
+            os.setresuid(probe.uid, probe.uid, probe.uid)
+        with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            if (
+                probe.destination[0] == PASSTHROUGH[IPV6]
+            ):  # else the kernel takes ::6 as the source too, which is spared
+                connection.bind(("::1", 0))
+            connection.connect(probe.destination)
+            connection.sendall(token)
+            answer = connection.recv(TOKEN_BYTES, socket.MSG_WAITALL)
+    except TimeoutError:
+        return 110  # ETIMEDOUT
+    except OSError as error:
+        return error.errno or 5  # EIO
+    return 0 if answer == token else 71  # EPROTO

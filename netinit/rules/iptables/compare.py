@@ -1,0 +1,160 @@
+"""Planned rules against listed ones, in order, and what both an operator and the next step need to know of it."""
+
+from __future__ import annotations
+
+from netinit.base.net import Family
+from netinit.rules.difference import EXTRA, MISSING, MOVED, SHADOWED, Difference
+from netinit.rules.iptables.ownership import Owned, target_of
+from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HARMLESS_TARGETS = frozenset(
+    ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")
+)
+
+
+def compare_listing(written: Written, listing: Listing, owned: Owned, family: Family) -> tuple[Difference, ...]:
+    """Every difference of one family, in the order of tables, chains and rules; empty when the kernel is as planned."""
+    found: list[Difference] = []
+    for name in table_names(written, listing):
+        if not same_table(name, written, listing, owned, family):
+            found += _compare_table(name, written.get(name, {}), listing.get(name), owned, family)
+    return tuple(found)
+
+
+def same_table(name: str, written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
+    """Whether a table holds exactly the planned rules of ours, in order."""
+    live = live_chains(name, listing.get(name), owned)
+    planned = written.get(name, {})
+    if set(live) != set(planned):
+        return False
+    return all(_same(planned[chain].texts, live[chain], family) for chain in planned)
+
+
+def live_chains(name: str, table: ListedTable | None, owned: Owned) -> dict[str, list[str]]:
+    """Our rules of a listed table by chain: all those of our chains, our part of the built-in ones."""
+    if table is None:
+        return {}
+    chains = {}
+    for chain, texts in table.rules.items():
+        if chain in OWNED_CHAINS:
+            chains[chain] = texts
+        elif (name, chain) in owned:
+            chains[chain] = [texts[index] for index in owned[name, chain]]
+    return chains
+
+
+def table_names(written: Written, listing: Listing) -> list[str]:
+    """The tables of the plan in its order, then the others of the listing."""
+    return [*written, *[name for name in listing if name not in written]]
+
+
+def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
+    """Rules of others that stand before ours in a built-in chain and may end a packet's way there."""
+    for (name, chain), indexes in owned.items():
+        texts = listing[name].rules[chain]
+        for index in range(indexes[-1]):
+            if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS:
+                yield Difference(
+                    kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=texts[index],
+                    purpose="stands before netinit's rules and may decide first", origin="a rule of somebody else",
+                )  # fmt: skip
+
+
+def find_foreign_jumps(listing: Listing) -> Iterator[tuple[str, str, str]]:
+    """Rules in chains of others that jump into ours, as (table, chain, rule): ours cannot be removed under them."""
+    for name, table in listing.items():
+        for chain, texts in table.rules.items():
+            if chain not in OWNED_CHAINS and chain not in BUILTIN_CHAINS:
+                for text in texts:
+                    if target_of(text) in OWNED_CHAINS:
+                        yield name, chain, text
+
+
+def _same(planned: Sequence[str], live: Sequence[str], family: Family) -> bool:
+    if planned == live:
+        return True
+    if len(planned) != len(live):
+        return False
+    from netinit.rules.iptables.parse import normalise  # only where a version of iptables spells something differently
+
+    return all(a == b or normalise(a, family) == normalise(b, family) for a, b in zip(planned, live, strict=True))
+
+
+def _compare_table(
+    name: str,
+    planned: dict[str, WrittenChain],
+    table: ListedTable | None,
+    owned: Owned,
+    family: Family,
+) -> Iterator[Difference]:
+    live = live_chains(name, table, owned)
+    for chain in [*planned, *[chain for chain in live if chain not in planned]]:
+        texts = live.get(chain)
+        numbers = owned.get((name, chain), range(len(texts or ())))
+        if texts is None:
+            yield from _missing_chain(name, chain, planned[chain], family)
+        elif chain not in planned:
+            yield from _extra_chain(name, chain, texts, numbers, family)
+        else:
+            yield from _compare_chain(name, chain, planned[chain], texts, numbers, family)
+
+
+def _missing_chain(table: str, chain: str, planned: WrittenChain, family: Family) -> Iterator[Difference]:
+    if chain not in BUILTIN_CHAINS:
+        yield Difference(kind=MISSING, where=family.name, table=table, chain=chain)
+    for number, written in enumerate(planned.rules, 1):
+        yield Difference(
+            kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
+            purpose=written.rule.comment, origin=written.rule.origin,
+        )  # fmt: skip
+
+
+def _extra_chain(
+    table: str, chain: str, texts: Sequence[str], numbers: Sequence[int], family: Family
+) -> Iterator[Difference]:
+    if chain not in BUILTIN_CHAINS:
+        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain)
+    for index, text in zip(numbers, texts, strict=True):
+        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=text)
+
+
+def _compare_chain(  # noqa: PLR0917 - what its caller has found out
+    table: str,
+    chain: str,
+    planned: WrittenChain,
+    live: Sequence[str],
+    numbers: Sequence[int],
+    family: Family,
+) -> Iterator[Difference]:
+    """Aligns both sequences; what is missing at one place and extra at another has moved."""
+    from difflib import SequenceMatcher
+
+    from netinit.rules.iptables.parse import normalise
+
+    wanted_keys = [normalise(written.text, family) for written in planned.rules]
+    live_keys = [normalise(text, family) for text in live]
+    missing: list[int] = []
+    extra: list[int] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, wanted_keys, live_keys, autojunk=False).get_opcodes():
+        if tag != "equal":
+            missing += range(i1, i2)
+            extra += range(j1, j2)
+    for index in missing:
+        written = planned.rules[index]
+        twin = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
+        if twin is not None:
+            extra.remove(twin)
+        yield Difference(
+            kind=MISSING if twin is None else MOVED, where=family.name, table=table, chain=chain,
+            number=index + 1 if twin is None else numbers[twin] + 1, rule=written.text,
+            purpose=written.rule.comment, origin=written.rule.origin,
+        )  # fmt: skip
+    for index in extra:
+        yield Difference(
+            kind=EXTRA, where=family.name, table=table, chain=chain, number=numbers[index] + 1, rule=live[index]
+        )

@@ -1,0 +1,253 @@
+"""Rules in iptables' dialect read into typed matches and targets, so that two spellings of one rule can be compared.
+
+Read is what iptables-save lists and what people and Istio write: `--dport 80` without `-m tcp`, decimal or hexadecimal
+marks, addresses without a mask, `--to-port`. A word that is not known keeps its letters as `UnknownMatch` or
+`UnknownTarget`; its meaning is never guessed.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import ParseError
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
+from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
+from netinit.rules.iptables.parse.targets import read_target
+from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
+from netinit.rules.matches.packet import bounds_of
+from netinit.rules.model import Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LONG = {
+    "--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d", "--in-interface": "-i", "--out-interface": "-o",
+    "--protocol": "-p", "--proto": "-p", "--match": "-m", "--jump": "-j", "--goto": "-g", "--fragment": "-f", "--set-counters": "-c",
+}  # fmt: skip
+_BUILT_IN = frozenset(_LONG.values())
+_PROTOCOLS = {"0": "all", "1": "icmp", "6": "tcp", "17": "udp", "58": "ipv6-icmp", "icmpv6": "ipv6-icmp", "132": "sctp"}
+_ANY = {4: Network.parse("0.0.0.0/0"), 6: Network.parse("::/0")}
+_BLANKS = " \t"
+
+
+class Word(Record):
+    """One word of a rule: its meaning, its letters, and whether it stood in quotes (then it is never an option)."""
+
+    text: str
+    raw: str
+    quoted: bool = False
+
+
+class Module:
+    """A match module that a rule loads, and its words."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.words: list[Word] = []
+
+    @property
+    def text(self) -> str:
+        """The module's part of the rule, to the letter."""
+        return " ".join([f"-m {self.name}", *[word.raw for word in self.words]])
+
+
+def parse_rule(spec: str, family: Family) -> Rule:
+    """The rule that `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) means in this family.
+
+    Its comment is what `-m comment` says, its origin empty. ParseError where quotes do not close or a word is missing.
+    """
+    reader = _Reader(spec, family)
+    reader.read(split_words(spec))
+    matches: list[Match] = [found for place in reader.built_in for found in place]
+    implied = {match.protocol for match in reader.extensions if hasattr(match, "protocol")}
+    matches = [m for m in matches if not (isinstance(m, Protocol) and m.name in implied and not m.negated)]
+    return Rule(
+        matches=tuple(matches + reader.extensions),
+        target=read_target(
+            reader.goes, [word.text for word in reader.target], " ".join([word.raw for word in reader.target]), family
+        ),
+        comment=reader.comment,
+        origin="",
+        families=(family,),
+    )
+
+
+def normalise(spec: str, family: Family) -> tuple[object, ...]:
+    """What every spelling of one rule has in common, usable as a key of dictionaries."""
+    return normalise_rule(parse_rule(spec, family))
+
+
+def normalise_rule(rule: Rule) -> tuple[object, ...]:
+    """The same for a rule that was read already. A match on every address or interface is no match."""
+    return (*[_order(match) for match in rule.matches if not _always_holds(match)], rule.target)
+
+
+def _always_holds(match: Match) -> bool:
+    if isinstance(match, Source | Destination):
+        return not match.negated and any(network in match.networks for network in _ANY.values())
+    return isinstance(match, InInterface | OutInterface) and not match.negated and "+" in match.names
+
+
+def _order(match: Match) -> Match:
+    if isinstance(match, Port) and len(match.ports) > 1:
+        return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
+    if isinstance(match, Source | Destination) and len(match.networks) > 1:
+        return match.replace(networks=tuple(sorted(set(match.networks))))
+    return match
+
+
+def split_words(spec: str) -> list[Word]:
+    """The words of a rule. In double quotes a backslash protects the next character, as iptables-save writes them."""
+    words = []
+    at, end = 0, len(spec)
+    while at < end:
+        if spec[at] in _BLANKS:
+            at += 1
+            continue
+        start, letters, quoted, quote = at, [], False, ""
+        while at < end and (quote or spec[at] not in _BLANKS):
+            letter = spec[at]
+            if quote and letter == "\\" and quote == '"' and at + 1 < end:
+                at += 1
+                letters.append(spec[at])
+            elif letter == quote:
+                quote = ""
+            elif not quote and letter in "\"'":
+                quote, quoted = letter, True
+            else:
+                letters.append(letter)
+            at += 1
+        if quote:
+            raise ParseError(f"rule {spec!r}: a quote is not closed")
+        words.append(Word(text="".join(letters), raw=spec[start:at], quoted=quoted))
+    return words
+
+
+class _Reader:
+    """Takes the words of one rule apart."""
+
+    def __init__(self, spec: str, family: Family) -> None:
+        self._spec = spec
+        self._family = family
+        self._protocol = ""
+        self._modules: list[Module] = []
+        self.built_in: tuple[list[Match], ...] = ([], [], [], [], [])  # source, destination, in, out, protocol
+        self.extensions: list[Match] = []
+        self.goes = False  # -g instead of -j
+        self.target: list[Word] = []
+        self.comment = ""
+
+    def read(self, words: Sequence[Word]) -> None:
+        """Fills the attributes."""
+        loose: list[Match] = []
+        at = 0
+        while at < len(words):
+            negated = words[at].text == "!" and not words[at].quoted
+            first, at = at, at + negated
+            if at == len(words):
+                raise ParseError(f"rule {self._spec!r}: ends with !")
+            option = "" if words[at].quoted else _LONG.get(words[at].text, words[at].text)
+            if option in ("-j", "-g"):
+                self.goes = option == "-g"
+                self.target = list(words[at + 1 :])
+                break
+            if option in _BUILT_IN:
+                at = self._read_built_in(option, negated, words, first, loose)
+            elif option.startswith("-"):
+                at = self._read_option(option, words, first, at, loose)
+            else:
+                raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
+        if not self.target and self.goes:
+            raise ParseError(f"rule {self._spec!r}: -g names no chain")
+        for module in self._modules:
+            if module.name == "comment":
+                self.comment = module.words[1].text if len(module.words) > 1 else ""
+            elif module.words or module.name != self._protocol:  # a bare `-m tcp` only repeats `-p tcp`
+                self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
+                    UnknownMatch(text=module.text)
+                ]
+        self.extensions += loose
+
+    def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
+        """Reads one of iptables' own options; the place after it."""
+        at = first + negated
+        if option == "-f":
+            loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 1]])))
+            return at + 1
+        if option == "-c":  # counters, in some listings
+            return at + 3
+        if at + 1 == len(words):
+            raise ParseError(f"rule {self._spec!r}: {words[at].raw} has no value")
+        value = words[at + 1]
+        if option == "-m":
+            self._modules.append(Module(value.text))
+        elif option == "-p":
+            self._protocol = _PROTOCOLS.get(value.text.lower(), value.text.lower())
+            if self._protocol != "all":
+                self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
+        elif option in ("-i", "-o"):
+            kind = InInterface if option == "-i" else OutInterface
+            self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))
+        else:
+            networks = read_networks(value.text, self._family)
+            side = Source if option == "-s" else Destination
+            if networks is None:
+                loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 2]])))
+            else:
+                self.built_in[0 if option == "-s" else 1].append(side(networks=networks, negated=negated))
+        return at + 2
+
+    def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
+        """Gives an option of a module, with its values, to the module that it belongs to; the place after it."""
+        end = at + 1
+        while end < len(words) and not _begins_option(words[end]):
+            end += 1
+        own = list(words[first:end])
+        taker = next((m for m in reversed(self._modules) if option in KNOWN_OPTIONS.get(m.name, ())), None)
+        if taker is None and option in KNOWN_OPTIONS.get(self._protocol, ()):
+            taker = Module(self._protocol)  # implied by the option
+            self._modules.append(taker)
+        if taker is None:
+            taker = self._modules[-1] if self._modules else None
+        if taker is None:
+            loose.append(UnknownMatch(text=" ".join([word.raw for word in own])))
+        else:
+            taker.words.extend(own)
+        return end
+
+
+def _begins_option(word: Word) -> bool:
+    if word.quoted:
+        return False
+    return word.text == "!" or (word.text.startswith("-") and len(word.text) > 1 and not word.text[1].isdigit())
+
+
+def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
+    """The networks of a comma list, with a prefix length, a netmask or neither; None for names and odd masks."""
+    networks = []
+    for item in text.split(","):
+        address, slash, mask = item.partition("/")
+        if slash and ("." in mask or ":" in mask):
+            length = _prefix_length(mask, family)
+            if length is None:
+                return None
+            mask = str(length)
+        if address == "0" and family.version == 4:  # noqa: PLR2004
+            address = family.any_address
+        try:
+            network = Network.parse(f"{address}/{mask or family.bits}")
+        except ValueError:
+            return None
+        if network.family is not family:
+            return None
+        networks.append(network)
+    return tuple(networks)
+
+
+def _prefix_length(mask: str, family: Family) -> int | None:
+    try:
+        value = Network.parse(f"{mask}/{family.bits}").first
+    except ValueError:
+        return None
+    length = value.bit_count()
+    return length if value == ((1 << length) - 1) << (family.bits - length) else None

@@ -1,0 +1,193 @@
+"""The options of iptables' match modules, read into matches."""
+
+from __future__ import annotations
+
+from netinit.base.net import FULL_MASK
+from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MAX_PORT = 65535
+_STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
+_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same
+_PORT_OPTIONS = ("--sport", "--source-port", "--dport", "--destination-port")
+
+# Which options belong to a module, wherever they stand, in the order of listing; only modules that are understood.
+KNOWN_OPTIONS: dict[str, tuple[str, ...]] = {
+    "tcp": (*_PORT_OPTIONS, "--tcp-flags", "--syn", "--tcp-option"),
+    "udp": _PORT_OPTIONS,
+    "multiport": ("--sports", "--source-ports", "--dports", "--destination-ports", "--ports"),
+    "owner": ("--uid-owner", "--gid-owner", "--socket-exists", "--suppl-groups"),
+    "mark": ("--mark",),
+    "connmark": ("--mark",),
+    "conntrack": ("--ctstate", "--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport",
+                  "--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire", "--ctdir"),
+    "state": ("--state",),
+    "socket": ("--transparent", "--nowildcard", "--restore-skmark"),
+    "addrtype": ("--src-type", "--dst-type", "--limit-iface-in", "--limit-iface-out"),
+    "comment": ("--comment",),
+}  # fmt: skip
+
+
+def read_module(name: str, words: list[str], protocol: str) -> list[Match] | None:
+    """What the words of module `name` mean, each option a match; None where any of them is not understood.
+
+    They come in the order in which iptables lists the module's options.
+    """
+    reader = _READERS.get(name)
+    if reader is None:
+        return None
+    found: list[tuple[int, Match]] = []
+    at = 0
+    while at < len(words):
+        negated = words[at] == "!"
+        at += negated
+        end = at + 1
+        while end < len(words) and words[end] != "!" and not words[end].startswith("--"):
+            end += 1
+        match = reader(words[at], words[at + 1 : end], negated, protocol) if at < len(words) else None
+        if match is None:
+            return None
+        found.append((KNOWN_OPTIONS[name].index(words[at]), match))
+        at = end
+    if not words and name == "socket":
+        return [Socket()]
+    return [match for _, match in sorted(found, key=_listed_place)] or None
+
+
+def _listed_place(found: tuple[int, Match]) -> int:
+    return found[0]
+
+
+def read_number(text: str) -> int | None:
+    """A number as C's strtoul reads it with base 0: decimal, 0x hexadecimal, 0 octal; None for anything else."""
+    digits, base = text, 10
+    if text[:2] in ("0x", "0X"):
+        digits, base = text[2:], 16
+    elif len(text) > 1 and text[0] == "0":
+        digits, base = text[1:], 8
+    allowed = "0123456789abcdefABCDEF" if base == 16 else "0123456789"[:base]  # noqa: PLR2004
+    if not digits or digits.strip(allowed):
+        return None
+    number = int(digits, base)
+    return number if number <= FULL_MASK else None
+
+
+def read_masked(text: str) -> tuple[int, int] | None:
+    """A number and the mask behind its slash, all bits where there is none."""
+    value, slash, mask = text.partition("/")
+    number = read_number(value)
+    limit = read_number(mask) if slash else FULL_MASK
+    return None if number is None or limit is None else (number, limit)
+
+
+def _read_port_range(text: str) -> tuple[int, int] | None:
+    low, colon, high = text.partition(":")
+    first = read_number(low) if low or not colon else 0
+    last = (read_number(high) if high else _MAX_PORT) if colon else first
+    if first is None or last is None or not first <= last <= _MAX_PORT:
+        return None
+    return first, last
+
+
+def _make_ports(protocol: str, texts: list[str], source: bool, negated: bool) -> Match | None:
+    ranges = [_read_port_range(text) for text in texts]
+    known = tuple([found for found in ranges if found is not None])
+    if len(known) != len(texts) or not known or protocol not in ("tcp", "udp"):
+        return None
+    ports = tuple([low if low == high else (low, high) for low, high in known])
+    return Port(protocol=protocol, ports=ports, source=source, negated=negated)
+
+
+def _read_tcp(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
+    if option == "--syn" and not values:
+        return TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",), negated=negated)
+    if option == "--tcp-flags" and len(values) == 2:  # noqa: PLR2004
+        mask, flags = (_read_flags(value) for value in values)
+        return None if mask is None or flags is None else TcpFlags(mask=mask, flags=flags, negated=negated)
+    return _read_port(option, values, negated, protocol)
+
+
+def _read_flags(text: str) -> tuple[str, ...] | None:
+    if text == "NONE":
+        return ()
+    words = list(_FLAGS) if text == "ALL" else text.split(",")
+    return tuple([flag for flag in _FLAGS if flag in words]) if set(words) <= set(_FLAGS) else None
+
+
+def _read_port(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
+    if option not in _PORT_OPTIONS or len(values) != 1:
+        return None
+    return _make_ports(protocol, values, option in ("--sport", "--source-port"), negated)
+
+
+def _read_multiport(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
+    if option not in KNOWN_OPTIONS["multiport"] or option == "--ports" or len(values) != 1:
+        return None
+    return _make_ports(protocol, values[0].split(","), option in ("--sports", "--source-ports"), negated)
+
+
+def _read_owner(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    if option not in ("--uid-owner", "--gid-owner") or len(values) != 1:
+        return None
+    kind = option[2:5]
+    first, dash, last = values[0].partition("-")
+    low = read_number(first)
+    high = read_number(last) if dash else low
+    if low is None or high is None or low > high:
+        return None  # a name: what it means is another image's affair
+    return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
+
+
+def _read_mark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    found = read_masked(values[0]) if option == "--mark" and len(values) == 1 else None
+    return None if found is None else Mark(value=found[0], mask=found[1], negated=negated)
+
+
+def _read_connmark(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    found = _read_mark(option, values, negated, "")
+    return None if found is None else found.replace(connection=True)
+
+
+def _read_states(module: str, option: str, wanted: str, values: list[str], negated: bool) -> Match | None:
+    words = values[0].split(",") if option == wanted and len(values) == 1 else []
+    if not words or not set(words) <= set(_STATES):
+        return None
+    states = tuple([state for state in _STATES if state in words])
+    return ConnectionState(states=states, module=module, negated=negated)
+
+
+def _read_conntrack(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    return _read_states("conntrack", option, "--ctstate", values, negated)
+
+
+def _read_state(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    return _read_states("state", option, "--state", values, negated)
+
+
+def _read_socket(_option: str, _values: list[str], _negated: bool, _: str) -> Match | None:
+    return None  # its options narrow it down by what only the kernel knows
+
+
+def _read_address_type(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    if option not in ("--src-type", "--dst-type") or len(values) != 1:
+        return None
+    return AddressType(
+        side="source" if option == "--src-type" else "destination", types=tuple(values[0].split(",")), negated=negated
+    )
+
+
+_READERS: dict[str, Callable[[str, list[str], bool, str], Match | None]] = {
+    "tcp": _read_tcp,
+    "udp": _read_port,
+    "multiport": _read_multiport,
+    "owner": _read_owner,
+    "mark": _read_mark,
+    "connmark": _read_connmark,
+    "conntrack": _read_conntrack,
+    "state": _read_state,
+    "socket": _read_socket,
+    "addrtype": _read_address_type,
+}

@@ -1,0 +1,190 @@
+"""Long lists of networks as address sets of the kernel (ipset(8)), for the iptables backends.
+
+A list of networks costs iptables a rule each, and every new connection walks them all; a set costs one rule and a few
+hash lookups. A set belongs to one backend, use and family and always has the same name. Its content is replaced by
+swapping it with a filled one, so that it is never half there while rules ask it.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
+from netinit.rules.difference import EXTRA, MISSING, Difference
+from netinit.rules.matches import Destination, Match, UnknownMatch, XtMatch
+from netinit.rules.matches.base import EXTENSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.model import Chain, Plan, Rule, Table
+
+USES = {"--istio-service-exclude-cidr": "exclude", "--istio-service-cidr": "capture"}  # a rule's origin -> in the name
+SPARE = "-new"  # the set that is filled before it is swapped in
+LEAST_SIZE = 65536  # ipset's own limit of elements, raised for longer lists
+# The kernel's least; the size is given, since growing while 10,000 elements are added takes longer than adding them.
+LEAST_HASH = 64
+
+Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
+
+
+class AddressSet(Record):
+    """A set that a plan wants: its name, family, elements as ipset lists them, and the rule that asks it."""
+
+    name: str
+    family: Family
+    elements: frozenset[str]
+    rule: Rule
+
+
+class SetDestination(Destination):
+    """The destination address is in a set that holds the networks (iptables-extensions(8), section set)."""
+
+    name: str
+
+    def xt(self) -> XtMatch:
+        """The match in iptables' spelling: one, however many networks there are."""
+        return XtMatch(place=EXTENSION, alternatives=(_spell_question(self.name),))
+
+    def describe(self) -> str:
+        """The match in words; the set's name stands for its networks, which may be thousands."""
+        return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
+
+
+def resolve(rule: Rule, contents: Contents) -> Rule:
+    """The listed rule with the networks of the sets that it asks, so that its matches can be tested."""
+    matches: list[Match] = list(rule.matches)
+    for place, match in enumerate(matches):
+        for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
+            if match.xt().alternatives == (_spell_question(name),):
+                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
+    return rule.replace(matches=tuple(matches))
+
+
+def _read_element(text: str) -> Network:
+    return Network.parse(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
+
+
+def _spell_question(name: str) -> str:
+    return f"-m set --match-set {name} dst"
+
+
+def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[AddressSet, ...]]:
+    """The plan with lists of more than `threshold` networks as sets whose names begin with `owner`, and these sets.
+
+    Only the lists of options that name networks: they alone are long, and their rules need no expansion in step with
+    others.
+    """
+    found: dict[str, AddressSet] = {}
+    tables = tuple([_use_in_table(table, owner, threshold, found) for table in plan.tables])
+    return (plan.replace(tables=tables) if found else plan), tuple(found.values())
+
+
+def _use_in_table(table: Table, owner: str, threshold: int, found: dict[str, AddressSet]) -> Table:
+    return table.replace(chains=tuple([_use_in_chain(chain, owner, threshold, found) for chain in table.chains]))
+
+
+def _use_in_chain(chain: Chain, owner: str, threshold: int, found: dict[str, AddressSet]) -> Chain:
+    return chain.replace(rules=tuple([_use_in_rule(rule, owner, threshold, found) for rule in chain.rules]))
+
+
+def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, AddressSet]) -> Rule:
+    matches: list[Match] = []
+    for match in rule.matches:
+        named = rule.origin in USES and not rule.paired
+        if not (named and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
+            matches.append(match)
+            continue
+        family = match.networks[0].family
+        name = f"{owner}-{USES[rule.origin]}-{family.version}"
+        elements = frozenset([element for network in match.networks for element in spell(network)])
+        made = AddressSet(name=name, family=family, elements=elements, rule=rule)
+        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
+            matches.append(match)
+            continue
+        matches.append(SetDestination(name=name, networks=match.networks))
+    return rule.replace(matches=tuple(matches))
+
+
+def spell(network: Network) -> tuple[str, ...]:
+    """The network as ipset lists it: a single address without its length, the whole of a family as its two halves.
+
+    hash:net takes no prefix length of zero.
+    """
+    if not network.length:
+        half = 1 << network.family.bits - 1
+        return tuple([Network((network[0], first, 1)).text for first in (0, half)])
+    text = network.text
+    return (text.partition("/")[0] if network.length == network.family.bits else text,)
+
+
+def parse_save(text: str) -> Contents:
+    """The sets of an `ipset save` listing. Their order in it is that of a hash table: it means nothing."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("add "):
+            _, name, element = line.split(" ", 2)
+            found[name].append(element)
+        elif line.startswith("create "):
+            found[line.split(" ", 2)[1]] = []
+    return {name: frozenset(elements) for name, elements in found.items()}
+
+
+def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
+    """Input for `ipset restore` after which every wanted set is there with its content; others are left alone.
+
+    All sets are filled before the first is swapped.
+    """
+    fills, swaps = [], []
+    for made in wanted:
+        if made.name not in live:
+            fills.append(_render_filled(made, made.name))
+        elif force or live[made.name] != made.elements:
+            spare = made.name + SPARE
+            if spare in live:  # an earlier run was killed
+                fills.append(f"destroy {spare}\n")
+            fills.append(_render_filled(made, spare))
+            swaps.append(f"swap {made.name} {spare}\n")
+    return "".join(fills + swaps)
+
+
+def render_return(before: Contents, now: Contents) -> tuple[str, tuple[str, ...]]:
+    """What brings the sets back after a failure: input for `ipset restore`, and the sets to be destroyed then."""
+    swaps = [
+        f"swap {name} {name}{SPARE}\n"
+        for name, elements in before.items()
+        if now.get(name) != elements and now.get(name + SPARE) == elements
+    ]
+    return "".join(swaps), tuple([name for name in now if name not in before])
+
+
+def surplus(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[str, ...]:
+    """The owned sets that are not wanted."""
+    names = {made.name for made in wanted}
+    return tuple([name for name in live if name not in names])
+
+
+def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Difference, ...]:
+    """Every element that is missing from or too much in a set, and sets that are; empty when all are as planned."""
+    found: list[Difference] = []
+    for made in wanted:
+        elements = live.get(made.name)
+        if elements is None:
+            found.append(_difference(MISSING, made, "the whole set"))
+        elif elements != made.elements:
+            found += [_difference(MISSING, made, element) for element in sorted(made.elements - elements)]
+            found += [_difference(EXTRA, made, element) for element in sorted(elements - made.elements)]
+    found += [Difference(kind=EXTRA, where="ipset", chain=name, rule="the whole set") for name in surplus(wanted, live)]
+    return tuple(found)
+
+
+def _difference(kind: str, made: AddressSet, text: str) -> Difference:
+    return Difference(
+        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin
+    )
+
+
+def _render_filled(made: AddressSet, name: str) -> str:
+    size = max(LEAST_SIZE, len(made.elements))
+    family = "inet6" if made.family.version == 6 else "inet"  # noqa: PLR2004 - the IP version
+    lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(made.elements))} maxelem {size}\n"]
+    lines += [f"add {name} {element}\n" for element in sorted(made.elements)]
+    return "".join(lines)

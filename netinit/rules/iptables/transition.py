@@ -1,0 +1,104 @@
+"""From what is listed to what is wanted: input for iptables-restore --noflush, one commit a table.
+
+Within a commit our chains are flushed, our jumps leave the built-in chains and the wanted ones come in, so there is no
+moment without rules and none in which traffic is dropped. Rules of others are not named by anything in here.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Family
+from netinit.rules.iptables.compare import live_chains, same_table, table_names
+from netinit.rules.iptables.ownership import Owned
+from netinit.rules.iptables.write import ListedTable, Listing, Written
+from netinit.rules.model import BUILTIN_CHAINS, ISTIO_TPROXY, OWNED_CHAINS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Placed = list[tuple[int, str]]  # position in the chain (0: at its end) and rule
+Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
+
+
+def target_from_plan(written: Written) -> Target:
+    """What the plan wants: inserted rules at the top of built-in chains, all others behind what is there."""
+    return {
+        name: {
+            chain: [(number if number <= planned.inserted else 0, text) for number, text in enumerate(planned.texts, 1)]
+            for chain, planned in chains.items()
+        }
+        for name, chains in written.items()
+    }
+
+
+def target_from_listing(listing: Listing, owned: Owned) -> Target:
+    """What a listing held of ours, every rule at its place among those of others: the way back."""
+    target: Target = {}
+    for name, table in listing.items():
+        chains: dict[str, Placed] = {}
+        for chain, texts in live_chains(name, table, owned).items():
+            places = owned.get((name, chain))
+            chains[chain] = (
+                [(index + 1, texts[n]) for n, index in enumerate(places)] if places else [(0, text) for text in texts]
+            )
+        if chains:
+            target[name] = chains
+    return target
+
+
+def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = ()) -> str:
+    """The input that brings our rules from the listed state to the target; tables in `skip` are right already.
+
+    A table that stops capturing comes last, so that traffic is captured by one or the other all the time.
+    """
+    names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
+    names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
+    lines: list[str] = []
+    for name in names:
+        lines += _write_table(name, target.get(name, {}), listing.get(name), owned)
+    return "".join([line + "\n" for line in lines])
+
+
+def unchanged_tables(written: Written, listing: Listing, owned: Owned, family: Family) -> list[str]:
+    """The tables that are as planned."""
+    return [name for name in table_names(written, listing) if same_table(name, written, listing, owned, family)]
+
+
+def is_interrupted(written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
+    """Whether this is what a first run leaves when it is killed: the plan's first tables whole, nothing of ours else."""
+    finished = True
+    for name in table_names(written, listing):
+        live = live_chains(name, listing.get(name), owned)
+        if live and not (finished and same_table(name, written, listing, owned, family)):
+            return False
+        finished = finished and bool(live)
+    return True
+
+
+def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bool:
+    if table is None or OWNED_CHAINS.isdisjoint(table.rules):
+        return False
+    return not target or (ISTIO_TPROXY in table.rules and ISTIO_TPROXY not in target)
+
+
+def _write_table(name: str, target: dict[str, Placed], table: ListedTable | None, owned: Owned) -> list[str]:
+    listed = [chain for chain in table.rules if chain in OWNED_CHAINS] if table else []
+    wanted = [chain for chain in target if chain not in BUILTIN_CHAINS]
+    lines = [f":{chain} - [0:0]" for chain in dict.fromkeys([*wanted, *listed])]
+    for chain in BUILTIN_CHAINS:
+        indexes = owned.get((name, chain))
+        if table and indexes:
+            lines += _write_deletions(chain, table.rules[chain], indexes)
+    for chain, placed in target.items():
+        lines += [f"-I {chain} {position} {text}" if position else f"-A {chain} {text}" for position, text in placed]
+    lines += [f"-X {chain}" for chain in listed if chain not in target]
+    return [f"*{name}", *lines, "COMMIT"] if lines else []
+
+
+def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int]) -> list[str]:
+    """Deletes by number, from the end, where an equal rule of others stands first; by text everywhere else."""
+    by_number = [index for index in indexes if any(texts[i] == texts[index] for i in range(index) if i not in indexes)]
+    by_text = [index for index in indexes if index not in by_number]
+    return [f"-D {chain} {index + 1}" for index in reversed(by_number)] + [
+        f"-D {chain} {texts[index]}" for index in by_text
+    ]

@@ -1,0 +1,142 @@
+"""A plan as text for people and programs: input for iptables-restore, shell commands, JSON. Pure.
+
+The same rules in the same order in every form; what is no rule (policy routing, the proxy's address) is in the
+commands and in the JSON, and in the restore form as a comment, since iptables-restore cannot program it.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Family
+from netinit.rules.iptables.write import render_commands as write_commands
+from netinit.rules.iptables.write import render_restore as write_restore
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.model import BUILTIN_CHAINS, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+SCHEMA_VERSION = 1
+FORMATS = ("restore", "commands", "json", "nft")
+
+
+def render(
+    plan: Plan, form: str = "restore", families: Sequence[Family] | None = None, *, comments: bool = False
+) -> str:
+    """The plan as text in one of FORMATS; `families` are those of the plan where none are given.
+
+    nft's tables hold both families whatever is asked. ValueError for another format.
+    """
+    if form == "restore":
+        return render_restore(plan, families, comments=comments)
+    if form == "commands":
+        return render_commands(plan, families, comments=comments)
+    if form == "json":
+        return render_json(plan, families)
+    if form == "nft":
+        from netinit.rules.nft.writer import render_script
+
+        return render_script(plan, comments=comments)
+    raise ValueError(f"{form!r} is not one of {', '.join(FORMATS)}")
+
+
+def render_restore(plan: Plan, families: Sequence[Family] | None = None, *, comments: bool = False) -> str:
+    """Input for `iptables-restore --noflush` (`ip6tables-restore`), a section for each family under a comment line."""
+    sections = []
+    for family in plan.families if families is None else families:
+        rules = write_restore(write_plan(plan, family, comments=comments))
+        besides = "".join([f"# besides: {command}\n" for command in ip_commands(plan, family)])
+        sections.append(f"# {family.name}, for {family.program}-restore --noflush\n{rules}{besides}")
+    return "".join(sections)
+
+
+def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, comments: bool = False) -> str:
+    """Shell lines that program the plan in a namespace without any of our rules, family by family."""
+    lines = []
+    for family in plan.families if families is None else families:
+        commands = write_commands(write_plan(plan, family, comments=comments), family)
+        lines += [command.replace("\\'", "'") for command in commands]  # a shell keeps the backslash before this quote
+        lines += ip_commands(plan, family)
+    return "".join([line + "\n" for line in lines])
+
+
+def ip_commands(plan: Plan, family: Family) -> list[str]:
+    """What iptables cannot do, as commands of iproute2: the address, the policy rule and its route."""
+    commands = [f"address add {a.cidr} dev lo" for a in plan.addresses if a.family is family]
+    commands += [f"rule add fwmark {r.mark:#x} lookup {r.table}" for r in plan.ip_rules if r.family is family]
+    commands += [f"route add local default dev lo table {r.table}" for r in plan.routes if r.family is family]
+    return [f"ip -{family.version} {command}" for command in commands]
+
+
+def render_json(plan: Plan, families: Sequence[Family] | None = None) -> str:
+    """The plan as a JSON object, indented; its schema is data/plan.schema.json.
+
+    `hash` is the same for all plans that program the same: it is made of the commands of both families, so neither
+    comments, origins and warnings nor the choice of `families` change it.
+    """
+    import json
+
+    return json.dumps(describe_plan(plan, families), indent=2) + "\n"
+
+
+def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[str, Any]:
+    """The plan as plain data, see data/plan.schema.json."""
+    shown = plan.families if families is None else tuple(families)
+    return {
+        "schema": SCHEMA_VERSION,
+        "hash": hash_plan(plan),
+        "layout": plan.layout,
+        "families": [family.name for family in shown],
+        "chains": [chain for family in shown for chain in _describe_chains(plan, family)],
+        "rules": [rule for family in shown for rule in _describe_rules(plan, family)],
+        "ip_rules": [
+            {"family": rule.family.name, "fwmark": rule.mark, "table": rule.table}
+            for rule in plan.ip_rules
+            if rule.family in shown
+        ],
+        "routes": [
+            {"family": r.family.name, "table": r.table, "type": "local", "destination": "default", "device": "lo"}
+            for r in plan.routes
+            if r.family in shown
+        ],
+        "addresses": [
+            {"family": address.family.name, "cidr": address.cidr, "device": "lo"}
+            for address in plan.addresses
+            if address.family in shown
+        ],
+        "warnings": list(plan.warnings),
+    }
+
+
+def hash_plan(plan: Plan) -> str:
+    """`sha256:` and the hexadecimal digest of what the plan programs."""
+    from hashlib import sha256
+
+    return f"sha256:{sha256(render_commands(plan).encode()).hexdigest()}"
+
+
+def _describe_chains(plan: Plan, family: Family) -> list[dict[str, Any]]:
+    return [
+        {"family": family.name, "table": table, "name": name, "builtin": name in BUILTIN_CHAINS}
+        for table, chains in write_plan(plan, family).items()
+        for name in chains
+    ]
+
+
+def _describe_rules(plan: Plan, family: Family) -> list[dict[str, Any]]:
+    return [
+        {
+            "family": family.name,
+            "table": table,
+            "chain": name,
+            "number": number,
+            "inserted": number <= chain.inserted,
+            "text": written.text,
+            "comment": written.rule.comment,
+            "origin": written.rule.origin,
+        }
+        for table, chains in write_plan(plan, family).items()
+        for name, chain in chains.items()
+        for number, written in enumerate(chain.rules, 1)
+    ]

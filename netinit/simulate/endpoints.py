@@ -1,0 +1,86 @@
+"""Packets made from what people say: an endpoint, a direction, a user."""
+
+from __future__ import annotations
+
+from netinit.base.errors import OptionError
+from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
+from netinit.options.kinds import quote_value, read_port
+from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
+
+EPHEMERAL_PORT = 40000  # stands for the port that the kernel would choose
+SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
+
+
+def spell_endpoint(family: Family, address: int | None, port: int | None) -> str:
+    """`10.1.2.3:443`, `[fd00::1]:443`; a question mark for what is not known."""
+    if address is None:
+        return f"?:{port}" if port else "?"
+    text = text_of(address, family)
+    if not port:
+        return text
+    return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
+
+
+def parse_endpoint(text: str, label: str) -> tuple[str, int]:
+    """Address and port (0: none) out of 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443. OptionError names `label`."""
+    address, port = text, ""
+    if text.startswith("["):
+        address, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise OptionError(f"{label}: {quote_value(text)} is not an endpoint: use 10.1.2.3:443 or [fd00::1]:443")
+        port = rest[1:]
+    elif text.count(":") == 1:
+        address, _, port = text.partition(":")
+    try:
+        return parse_address(address), read_port(port) if port else 0
+    except ValueError as error:
+        raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443") from None
+
+
+def make_outbound(
+    surroundings: Surroundings,
+    destination: str,
+    port: int,
+    *,
+    protocol: str = "tcp",
+    uid: int | None,
+    gid: int | None,
+    source: str = "",
+    mark: int = 0,
+    source_port: int = EPHEMERAL_PORT,
+) -> Packet:
+    """The first packet that a socket of this user sends. Without `source` it has the address that the kernel takes."""
+    family = surroundings.family
+    target = number_of(destination)
+    if source:
+        start: int | None = number_of(source)
+    elif surroundings.is_local(target):
+        own = {address for _, address in surroundings.addresses}
+        start = target if target in own else number_of(family.loopback.partition("/")[0])
+    else:
+        start = surroundings.primary_address(surroundings.leaving_interface(target, 0))
+    return Packet(
+        family=family, protocol=protocol, source=start, source_port=source_port, destination=target, destination_port=port,
+        has_socket=True, uid=uid, gid=gid, mark=mark,
+    )  # fmt: skip
+
+
+def make_inbound(
+    surroundings: Surroundings,
+    source: str,
+    destination: str,
+    port: int,
+    *,
+    protocol: str = "tcp",
+    interface: str = "",
+    source_port: int = EPHEMERAL_PORT,
+) -> Packet:
+    """The first packet that comes in from `source`; an empty `destination` is the interface's own address."""
+    interface = interface or (
+        LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface
+    )
+    target = number_of(destination) if destination else surroundings.primary_address(interface)
+    return Packet(
+        family=surroundings.family, protocol=protocol, source=number_of(source), source_port=source_port,
+        destination=target, destination_port=port, in_interface=interface,
+    )  # fmt: skip

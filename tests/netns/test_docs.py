@@ -1,0 +1,131 @@
+"""What README, docs/ and CONTRIBUTING.md tell people to type works: each block of commands is run, in a pod of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netinit.cli.reference import find_pages
+from netinit.lab import furnish
+
+pytestmark = pytest.mark.netns
+ROOT = Path(__file__).parents[2]
+EXAMPLE_PID, EXAMPLE_NAMESPACE = "4711", "try-netinit"
+INSTALLS = "installs into this machine; `make test` installs the package from the same sources"
+NOT_RUN = {  # how a block begins -> why it is not run here
+    "make demo": "test_demo.py runs the demonstration; `make` itself is run by .ci/run",
+    "make test": "it is what runs this test",
+    "make image": "`make image-test` builds the image; pushing wants a registry",
+    "pipx ": INSTALLS,
+    "uv tool": INSTALLS,
+    "python3 -m venv": INSTALLS,
+    "pip install": INSTALLS,
+    "apt-get install": INSTALLS,
+    "git pull": "wants a remote",
+    "source <(netinit completion": "changes the shell that it is typed in",
+    "kubectl rollout": "wants a cluster",
+    "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
+    ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
+    ".venv/bin/python -m netinit.cli.reference": "rewrites the pages; test_reference.py compares them",
+}
+STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
+    "kubectl": 'case "$1" in get) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
+    "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
+}
+APP = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app, namespace: shop}
+spec:
+  selector: {matchLabels: {app: app}}
+  template:
+    metadata: {labels: {app: app}}
+    spec: {containers: [{name: app, image: app:1}]}
+"""
+
+
+def blocks(language):
+    """The blocks of that language on all pages: (page, text)."""
+    pattern = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    found = [(page.name, block) for page in find_pages(ROOT) for block in pattern.findall(page.read_text("utf-8"))]
+    return [pytest.param(block, id=f"{page}: {block.splitlines()[0][:60]}") for page, block in found]
+
+
+def reason_not_to_run(block):
+    return next((reason for start, reason in NOT_RUN.items() if block.startswith(start)), None)
+
+
+RUN = [param for param in blocks("sh") if not reason_not_to_run(param.values[0])]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The working folder of a reader: the checkout's examples, an application, the injector's configuration."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "app.yaml").write_text(APP)
+    (tmp_path / "mesh.yaml").write_text("{}\n")
+    shutil.copy(ROOT / "netinit" / "data" / "injection.yaml", tmp_path / "sidecar-injector.yaml")
+    shutil.copy(ROOT / "netinit" / "data" / "injection-values.yaml", tmp_path / "values.yaml")
+    (tmp_path / "bin").mkdir()
+    for name, script in STAND_INS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
+
+
+def run_block(pod, folder, block):
+    path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    block = block.replace(EXAMPLE_PID, str(pod.pid)).replace(EXAMPLE_NAMESPACE, f"{EXAMPLE_NAMESPACE}-{pod.pid}")
+    script = f"set -euo pipefail; cd '{folder}'\n{block}"
+    return pod.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
+
+
+@pytest.mark.parametrize("block", RUN)
+def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, block):
+    if "netinit verify" in block and "netinit apply" not in block:  # of a pod that its init container has programmed
+        flags = re.search(r"netinit verify --pid \d+ (.*?)(?: --live)?(?: *#.*)?$", block, re.MULTILINE)[1]
+        assert run_block(pod, folder, f"netinit apply {flags}").returncode == 0
+    if "--live" in block:
+        furnish(pod)
+    done = run_block(pod, folder, block)
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+
+
+def test_a_command_that_fails_in_the_middle_of_a_block_is_seen(pod, folder):
+    assert run_block(pod, folder, "netinit version\n").returncode == 0
+    assert run_block(pod, folder, "netinit lint --no-such-flag\nnetinit version\n").returncode == 2
+    assert run_block(pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n").returncode == 2
+
+
+def test_every_reason_not_to_run_a_block_is_needed():
+    every = [param.values[0] for param in blocks("sh")]
+    idle = [start for start in NOT_RUN if not any(block.startswith(start) for block in every)]
+    assert not idle, f"no block begins with {', '.join(idle)}"
+    assert len(RUN) > len(every) / 2
+
+
+def test_commands_stand_in_shell_blocks_alone():
+    others = set(re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE))
+    assert others == {"mermaid", "python", "sh", "text", "yaml"}
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_the_python_examples_run(pod, block):
+    done = pod.run([sys.executable, "-c", block])
+    assert done.returncode == 0, done.stderr
+    assert re.search("ISTIO_INBOUND|as planned|captured", done.stdout), done.stdout
+
+
+def test_the_demos_lines_on_the_pages_are_lines_of_the_demo(require_netns):
+    done = subprocess.run([sys.executable, "-m", "netinit", "demo"], capture_output=True, text=True, check=True)
+    pattern = re.compile(r"^<!-- from the demo -->\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    quoted = [line for page in find_pages(ROOT) for block in pattern.findall(page.read_text("utf-8")) for line in block.splitlines()]
+    assert quoted
+    missing = [line for line in quoted if line not in done.stdout.splitlines()]
+    assert not missing, "\n".join(missing)

@@ -1,0 +1,117 @@
+"""Events: Istio's form, one line each, whatever they hold; and the termination message."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from netinit.base.logs import Log, format_time, write_termination_log
+
+MOMENT = 1_537_795_149_579_123_999  # nanoseconds
+STAMP = "2018-09-24T13:19:09.579123Z"
+FORGERY = "x\n2018-09-24T13:19:09.579123Z\tinfo\tall is well\r\x1b[2K\x00\u2028\x85\udcff"
+
+
+@pytest.fixture
+def logged():
+    stream = io.StringIO()
+
+    def make(level="info", **options):
+        stream.seek(0)
+        stream.truncate()
+        return Log(level, stream=stream, clock=lambda: MOMENT, **options), stream
+
+    return make
+
+
+def test_an_event_is_a_line_of_time_level_and_message(logged):
+    events, stream = logged()
+    events.info("programmed")
+    events.warn("mind this")
+    events.error("failed")
+    assert stream.getvalue() == f"{STAMP}\tinfo\tprogrammed\n{STAMP}\twarn\tmind this\n{STAMP}\terror\tfailed\n"
+
+
+def test_an_event_can_be_a_json_object(logged):
+    events, stream = logged(as_json=True)
+    events.info(FORGERY)
+    assert stream.getvalue().count("\n") == 1
+    assert json.loads(stream.getvalue()) == {"level": "info", "time": STAMP, "scope": "default", "msg": FORGERY}
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        ("none", []),
+        ("error", ["error"]),
+        ("warn", ["error", "warn"]),
+        ("info", ["error", "warn", "info"]),
+        ("debug", ["error", "warn", "info", "debug"]),
+    ],
+)
+def test_a_level_shows_itself_and_what_is_graver(level, written, logged):
+    events, stream = logged(level)
+    for one in ("error", "warn", "info", "debug"):
+        getattr(events, one)("message")
+        assert events.wants(one) is (one in written)
+    events.info("title", "text")
+    assert [line.split("\t")[1] for line in stream.getvalue().splitlines() if "\tmessage" in line] == written
+    assert ("title" in stream.getvalue()) is events.wants("info")
+
+
+@pytest.mark.parametrize("level", ["info", "warn", "debug"])
+def test_no_value_can_forge_a_line(level, logged):
+    events, stream = logged("debug")
+    getattr(events, level)(FORGERY)
+    (line,) = stream.getvalue().splitlines()
+    assert line.count("\t") == 2
+    assert line.endswith(r"x\n2018-09-24T13:19:09.579123Z\tinfo\tall is well\r\x1b[2K\x00\u2028\x85\udcff")
+
+
+def test_an_error_of_several_lines_is_several_events(logged):
+    events, stream = logged()
+    events.error("no backend works here:\n  one: missing\n  two: locked")
+    assert [line.split("\t", 1)[1] for line in stream.getvalue().splitlines()] == [
+        "error\tno backend works here:",
+        "error\t  one: missing",
+        "error\t  two: locked",
+    ]
+
+
+def test_a_text_stands_below_its_title_line_by_line(logged):
+    events, stream = logged()
+    events.info("Final state:", "*nat\n-A OUTPUT\t\x1b[31m\nCOMMIT\n")
+    assert stream.getvalue() == f"{STAMP}\tinfo\tFinal state:\n*nat\n-A OUTPUT\t\\x1b[31m\nCOMMIT\n"
+    events, stream = logged(as_json=True)
+    events.info("Final state:", "*nat\nCOMMIT\n")
+    assert json.loads(stream.getvalue())["msg"] == "Final state:\n*nat\nCOMMIT\n"
+
+
+def test_times_are_utc_with_microseconds():
+    assert format_time(MOMENT) == STAMP
+    assert format_time(0) == "1970-01-01T00:00:00.000000Z"
+    assert format_time(999) == "1970-01-01T00:00:00.000000Z"
+
+
+def test_the_termination_message_replaces_what_was_there(tmp_path):
+    path = tmp_path / "termination-log"
+    path.write_text("an earlier, longer message than the one that comes now")
+    assert write_termination_log("no NET_ADMIN\nrun as \x1b[31mroot", str(path))
+    assert path.read_text() == "no NET_ADMIN\nrun as \\x1b[31mroot"
+
+
+def test_the_termination_message_fits_into_what_the_kubelet_keeps(tmp_path):
+    path = tmp_path / "termination-log"
+    path.touch()
+    assert write_termination_log("a" + "é" * 4000, str(path))
+    assert len(path.read_bytes()) == 4095  # whole characters only
+    assert path.read_text("utf-8").startswith("aéé")
+
+
+def test_without_a_termination_log_none_is_made(tmp_path):
+    path = tmp_path / "termination-log"
+    assert not write_termination_log("message", str(path))
+    assert not path.exists()
+    assert not write_termination_log("message", str(tmp_path))

@@ -1,0 +1,151 @@
+"""Pictures: they parse, they show every chain, and the path of a packet stands out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from netinit.base.net import IPV4, IPV6, number_of
+from netinit.draw import FORMATS, make_picture, render_dot, render_mermaid, render_svg, render_text
+from netinit.options import Options
+from netinit.rules.iptables.write import parse_listing
+from netinit.rules.layouts import plan
+from netinit.rules.packet import Surroundings
+from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.engine import simulate
+from netinit.simulate.ruleset import load_listing, load_plan
+
+LINES = [
+    "-i * -b * -d 15090,15021,15020",
+    "-i * -b * -m TPROXY --redirect-dns --capture-all-dns -k net1 -c eth1 --drop-invalid",
+    "-i 10.0.0.0/8,fd00::/8 -b 80,443 -x 10.1.0.0/16 -q 25 -o 22",
+    "--layout classic -i * -b 80 --ipv6=off",
+    "-b 80",
+]
+AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
+
+
+def picture(line, family=IPV4, lit=False, caption='says "so" <&> \\ it'):
+    ruleset = load_plan(plan(Options.from_argv(line.split())), family)
+    trace = simulate(make_outbound(AROUND, "1.2.3.4", 80, uid=1000, gid=1000), ruleset, AROUND) if lit else None
+    return make_picture(ruleset, title="rules", trace=trace, caption=caption)
+
+
+def chains(made):
+    return [(panel.table, box.name) for panel in made.panels for box in panel.boxes]
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("family", [IPV4, IPV6], ids=str)
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_chain_with_rules_is_shown(line, family, form):
+    made = picture(line, family)
+    ruleset = load_plan(plan(Options.from_argv(line.split())), family)
+    wanted = {(table, name) for table, boxes in ruleset.tables.items() for name, chain in boxes.items() if chain.rules}
+    assert set(chains(made)) == wanted
+    text = FORMATS[form](made)
+    assert all(name in text for _, name in wanted)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_svg_is_well_formed_has_no_scripts_and_nothing_overlaps(line):
+    root = ET.fromstring(render_svg(picture(line, lit=True)))
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
+        "svg",
+        "title",
+        "defs",
+        "marker",
+        "path",
+        "rect",
+        "text",
+        "g",
+    }
+    cards = [
+        tuple(float(rect.get(key)) for key in ("x", "y", "width", "height"))
+        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
+        if rect.get("rx") == "9" and rect.get("stroke")
+    ]
+    assert len(cards) == len(chains(picture(line)))
+    for index, (x, y, width, height) in enumerate(cards):
+        assert x + width <= float(root.get("width"))
+        assert y + height <= float(root.get("height"))
+        for left, top, wide, high in cards[:index]:
+            assert x >= left + wide or left >= x + width or y >= top + high or top >= y + height
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_mermaid_is_a_flowchart_of_known_statements(line):
+    """The statements that we use, one a line, with every node declared before an edge names it."""
+    text = render_mermaid(picture(line, lit=True)).splitlines()
+    label = r'"[^"\n]*"'
+    statements = (
+        rf"title: {label}", "---", "flowchart LR", rf"  subgraph table_\w+\[{label}\]", "  end",
+        rf"    (?P<node>\w+)\[{label}\]:::(?:lit|builtin|chain)", rf"  (?P<proxy>\w+)\(\[{label}\]\):::proxy",
+        r"  (?P<start>\w+) (?:-->|==>)\|\d+\| (?P<end>\w+)", r"  linkStyle \d+ stroke:#\w+", r"  classDef \w+ [\w:#,-]+",
+    )  # fmt: skip
+    nodes, edges = set(), []
+    for part in text:
+        found = next((match for match in (re.fullmatch(statement, part) for statement in statements) if match), None)
+        assert found, part
+        groups = found.groupdict()
+        nodes |= {groups[key] for key in ("node", "proxy") if groups.get(key)}
+        edges += [groups["start"], groups["end"]] if "start" in groups else []
+    assert set(edges) <= nodes
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_graphviz_renders_the_dot(line):
+    text = render_dot(picture(line, lit=True))
+    assert text.count("{") == text.count("}") == 1 + len(picture(line).panels)
+    dot = shutil.which("dot")
+    if dot is None:
+        pytest.skip("graphviz is not installed: apt-get install graphviz")
+    drawn = subprocess.run([dot, "-Tsvg"], input=text, capture_output=True, text=True, check=False)
+    assert drawn.returncode == 0, drawn.stderr
+    assert drawn.stderr == ""
+    assert "ISTIO_REDIRECT" in drawn.stdout
+
+
+def test_the_tree_unfolds_a_chain_once_and_marks_the_path():
+    told = render_text(picture(LINES[0], lit=True))
+    assert [line.strip(" │├└─") for line in told.splitlines() if "▶" in line] == [
+        "▶ 1 all → ISTIO_OUTPUT  # outbound traffic is looked at",
+        "▶ 9 all → ISTIO_REDIRECT  # every other outbound connection goes to the proxy",
+        "▶ 1 -p tcp REDIRECT 15001  # outbound connections go to the proxy",
+    ]
+    assert told.count("ISTIO_IN_REDIRECT (1 rule)") == 1
+    assert told.count("ISTIO_IN_REDIRECT (see above)") == 2
+
+
+def test_live_counters_are_shown_in_every_form():
+    listing = "*nat\n:OUTPUT DROP [0:0]\n:MINE - [0:0]\n-A OUTPUT [4711:9] -p tcp -m comment --comment \"<a> & 'b'\" -j MINE\n-A MINE [12:3] -j RETURN\nCOMMIT\n"
+    made = make_picture(load_listing(parse_listing(listing), IPV4), title="live")
+    for form, render in FORMATS.items():
+        assert "4711" in render(made), form
+        assert "DROP" in render(made) or form == "mermaid", form
+
+
+def test_many_rules_alike_are_counted_instead_of_drawn():
+    networks = ",".join(f"10.{number}.0.0/16" for number in range(200))
+    made = picture(f"-i * -x {networks}")
+    box = made.panels[0].box("ISTIO_OUTPUT")
+    assert (box.count, len(box.rows)) == (209, 13)
+    assert "197 more like these" in render_svg(made)
+
+
+def test_chains_that_call_each_other_are_drawn_all_the_same():
+    listing = "*nat\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n-A OUTPUT -j A\n-A A -j B\n-A B -j A\nCOMMIT\n"
+    made = make_picture(load_listing(parse_listing(listing), IPV4), title="a circle")
+    for render in FORMATS.values():
+        assert render(made)
+
+
+def test_no_rules_are_a_picture_too():
+    made = make_picture(load_listing({}, IPV4), title="nothing")
+    assert [bool(render(made)) for render in FORMATS.values()] == [True] * 4
+    ET.fromstring(render_svg(made))

@@ -1,0 +1,276 @@
+"""The functions of sprig and Istio, and the YAML and JSON that they write."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netinit.golang import sprig
+from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
+from netinit.golang.template.builtins import BUILTINS
+from netinit.golang.template.values import Function, Int32, Int64
+from netinit.golang.yaml_values import to_yaml
+from netinit.inject import istio_functions
+
+RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())
+"""What sprig 3.2.3 and sigs.k8s.io/yaml 1.3 answered to random arguments: function, arguments, printed as %v|%T|%q."""
+
+FUNCTIONS = istio_functions.functions(
+    environment={"SET": "yes"},
+    proto_changes=lambda proxy: proxy.fields["Changed"],
+    otel_resource_attributes=lambda *args: str(len(args)),
+)
+
+
+def decode(coded):
+    kind, value = coded["t"], coded["v"]
+    if kind == "map":
+        return {key: decode(item) for key, item in value.items()}
+    if kind == "list":
+        return [decode(item) for item in value]
+    if kind == "map[string]string":
+        return StringMap(value)
+    if kind == "[]string":
+        return TypedList(value, go_type=kind)
+    return float(value) if kind == "float64" else value
+
+
+def call(text, **data):
+    return Template.parse("t", text, FUNCTIONS).render(data)
+
+
+def test_sprig_and_yaml_answer_as_they_do_in_go():
+    functions = {**sprig.FUNCTIONS, "toYaml": to_yaml}
+    wrong = []
+    for name, coded, wanted in RECORDED:
+        args = {f"x{number}": decode(arg) for number, arg in enumerate(coded)}
+        text = f"{{{{ $r := {name} {' '.join(f'.{arg}' for arg in args)} }}}}" + '{{ printf "%v|%T|%q" $r $r $r }}'
+        answer = Template.parse("t", text, functions).render(args)
+        if answer != wanted:
+            wrong.append(f"{name} {args}\n  Go:   {wanted!r}\n  ours: {answer!r}")
+    assert len(RECORDED) > 400
+    assert not wrong, "\n".join(wrong[:5])
+
+
+META = Struct("v1.ObjectMeta", {"Annotations": StringMap({"a": "x", "empty": ""}), "Labels": StringMap()})
+PORTS = [
+    {"containerPort": 80, "name": "http"},
+    {"containerPort": 53, "protocol": "UDP"},
+    {"containerPort": 9, "protocol": "SCTP"},
+    {"containerPort": 443, "protocol": "TCP"},
+]
+CONTAINERS = [
+    {"name": "app", "ports": PORTS},
+    {"name": "istio-proxy", "ports": [{"containerPort": 15090}]},
+    {"name": "bare"},
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{{ annotation .meta "a" "d" }}', "x"),
+        ('{{ annotation .meta "empty" "d" }}', ""),
+        ('{{ annotation .meta "none" 15020 }}', "15020"),
+        (
+            '{{ isset .meta.Annotations "empty" }} {{ isset .meta.Annotations "none" }} {{ isset nil "x" }}',
+            "true false false",
+        ),
+        ("{{ includeInboundPorts .containers }}", "80,443,15090"),
+        ("{{ applicationPorts .containers }}", "80,443"),
+        ('{{ excludeInboundPort 15020 "" }}', "15020"),
+        ('{{ excludeInboundPort "15020" " 1, 2,,3 " }}', "1,2,3,15020"),
+        ('{{ excludeInboundPort "2" "1, 2" }}', "1, 2"),
+        ('{{ excludeInboundPort "0" "1" }} {{ excludeInboundPort "" "1" }}', "1 1"),
+        (
+            '{{ valueOrDefault 0 1 }} {{ valueOrDefault false 1 }} {{ valueOrDefault "" 1 }} {{ valueOrDefault nil 1 }}',
+            "0 false 1 1",
+        ),
+        ("{{ 0 | default 1 }} {{ false | default 2 }} {{ .none | default 3 }} {{ list | default 4 }}", "1 2 3 4"),
+        ('{{ quote "a\\"b" 1 nil 2.0 }}', '"a\\"b" "1" "2"'),
+        ('{{ indent 2 "a\\nb" }}', "a\n  b"),
+        ('{{ nindent 2 "a\\nb" }}', "\n  a\n  b"),
+        ('{{ contains "/" "a/b" }} {{ list "a" "b" | join "," }}', "true a,b"),
+        ("{{ toYaml .map }}", "a10: 1\na2: null\nb:\n- x\n".replace("a10: 1\na2: null", "a2: null\na10: 1")),
+        ("{{ omitNil .map | toJSON }}", '{"a10":1,"b":["x"]}'),
+        ("{{ omitNil .nulls }}", "<no value>"),
+        ("{{ structToJSON .port }}", '{"name":"http","containerPort":80}'),
+        ("{{ structToJSON .struct }}", '{"name":"http","containerPort":80}'),
+        ("{{ protoToJSON .proxy }} {{ protoToJSON nil }}", '{"z":1,"a":"\\u003c"} {}'),
+        ('{{ fromJSON "{" }} {{ (fromJSON "{\\"a\\": 1}").a }} {{ toJSON nil }}', "{} 1 {}"),
+        ('{{ range fromJSON "[1, 2]" }}{{ . }};{{ end }}', "1;2;"),
+        ('{{ directory "/etc/certs/ca.pem" }} {{ directory "x" }}|', "/etc/certs/ |"),
+        (
+            '{{ formatDuration "60s" }} {{ formatDuration 45 }} {{ formatDuration "0.5s" }} {{ formatDuration 3600.0 }}',
+            "1m0s 45s 500ms 1h0m0s",
+        ),
+        ("{{ formatDuration .duration }} {{ formatDuration nil }}", "1.5s 0s"),
+        ('{{ appendMultusNetwork "" "default/istio-cni" }}', "default/istio-cni"),
+        ('{{ appendMultusNetwork "alt" "default/istio-cni" }}', "alt, default/istio-cni"),
+        ('{{ appendMultusNetwork "alt, default/istio-cni" "default/istio-cni" }}', "alt, default/istio-cni"),
+        (
+            '{{ appendMultusNetwork `[{"name":"x"}]` `default/istio-cni` }}',
+            '[{"name":"x"}, {"name": "istio-cni", "namespace": "default"}]',
+        ),
+        ('{{ env "SET" "d" }} {{ env "UNSET" "d" }}', "yes d"),
+        ("{{ otelResourceAttributes 1 2 3 4 5 }}", "5"),
+        ('{{ toJsonMap (strdict "b" "2" "a" "1") (strdict "a" "3") }}', '{"a":"3","b":"2"}'),
+        ('{{ omit .meta.Annotations "a" }} {{ mergeMaps .map nil | len }}', "map[empty:] 3"),
+        ('{{ kubevirtInterfaces "x" }}{{ excludeInterfaces "y" }}{{ toLower "ABC" }}', "xyabc"),
+        ('{{ "helloworld-" | trunc 11 | trimAll "-_." }}', "helloworld"),
+    ],
+)
+def test_istios_functions_do_what_their_table_says(text, wanted):
+    data = {
+        "meta": META,
+        "containers": CONTAINERS,
+        "map": {"b": ["x"], "a10": 1, "a2": None},
+        "nulls": {"a": None, "b": {"c": None}, "d": [None]},
+        "port": {"containerPort": 80, "name": "http", "hostPort": 0},
+        "struct": Struct(
+            "v1.ContainerPort", {"Name": "http", "HostPort": Int32(0), "ContainerPort": Int32(80), "Protocol": ""}
+        ),
+        "proxy": Struct("*v1alpha1.ProxyConfig", {"Changed": {"z": 1, "a": "<"}}),
+        "duration": Struct("*durationpb.Duration", {"Seconds": Int64(1), "Nanos": Int32(500_000_000)}),
+    }
+    assert call(text, **data) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{{ dig "a" "b" "none" (dict "a" (dict "b" 1)) }} {{ dig "a" "x" "none" (dict "a" 1) }}', "1 none"),
+        ('{{ pick (dict "a" 1 "b" 2) "a" "z" }} {{ omit (dict "a" 1 "b" 2) "a" }}', "map[a:1] map[b:2]"),
+        ('{{ keys (dict "b" 1 "a" 2) | join "," }} {{ values (dict "b" 1 "a" 2) }}', "a,b [2 1]"),
+        ('{{ get (dict "a" 1) "a" }}{{ get (dict) "a" }} {{ hasKey (dict "a" 1) "a" }}', "1 true"),
+        (
+            '{{ kindOf nil }} {{ kindOf 1 }} {{ kindIs "map" (dict) }} {{ typeOf (list) }}',
+            "invalid int true []interface {}",
+        ),
+        ('{{ splitn "," 2 "a,b,c" }} {{ (split "-" "x-y")._1 }}', "map[_0:a _1:b,c] y"),
+        ('{{ fromJson "[1" }} {{ (fromJson "{\\"a\\":[1]}").a }}', "<no value> [1]"),
+        ('{{ toPrettyJson (dict "a" (list 1 2) "e" (dict)) }}', '{\n  "a": [\n    1,\n    2\n  ],\n  "e": {}\n}'),
+        ('{{ uniq (list 1 1 "1") }} {{ has 1 (list 1 2) }} {{ without (list 1 2) 2 }}', "[1 1] true [1]"),
+        (
+            '{{ ternary "y" "n" true }} {{ coalesce "" 0 "x" }} {{ empty list }} {{ all 1 "" }} {{ any 0 1 }}',
+            "y x true false true",
+        ),
+    ],
+)
+def test_sprigs_functions_on_maps_and_lists(text, wanted):
+    assert Template.parse("t", text, sprig.FUNCTIONS).render(None) == wanted
+
+
+def test_ports_of_1_1_hold_udp_too():
+    functions = istio_functions.functions(include_udp=True)
+    text = Template.parse("t", "{{ includeInboundPorts . }}", functions).render(CONTAINERS)
+    assert text == "80,53,9,443,15090"
+
+
+def test_proto_json_takes_the_changes_that_the_value_tells():
+    class Proxy(Struct):
+        __slots__ = ("changed",)
+
+    proxy = Proxy("*v1alpha1.ProxyConfig", {})
+    proxy.changed = {"drainDuration": "23s"}
+    template = Template.parse("t", "{{ protoToJSON . }}", istio_functions.functions())
+    assert template.render(proxy) == '{"drainDuration":"23s"}'
+    with pytest.raises(
+        TemplateError, match=r"error calling protoToJSON: protoToJSON: a main\.T does not tell what was changed$"
+    ):
+        template.render(Struct("main.T", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{{ indent "2" "x" }}', 'expected integer; found "2"'),
+        ('{{ nindent .f "x" }}', "wrong type for value; expected int; got float64"),
+        ('{{ formatDuration "soon" }}', 'error calling formatDuration: invalid duration "soon"'),
+        ('{{ strdict "a" }}', "error calling strdict: strdict needs a value for every key"),
+        ('{{ repeat -1 "x" }}', "error calling repeat: strings: negative Repeat count"),
+        ("{{ div 1 0 }}", "error calling div: runtime error: integer divide by zero"),
+        ('{{ fail "stop" }}', "error calling fail: stop"),
+        ("{{ append 1 2 }}", "error calling append: Cannot push on type int"),
+        ('{{ toYaml "\x7f" }}', "error calling toYaml: yaml: control characters are not allowed"),
+        ("{{ toJSON .nan }}", "error calling toJSON: json: unsupported value: NaN"),
+    ],
+)
+def test_functions_fail_with_words(text, message):
+    with pytest.raises(TemplateError) as caught:
+        call(text, f=2.0, nan=float("nan"))
+    assert str(caught.value).endswith(message)
+
+
+TEXT = st.text(
+    st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\x7f\x85\ufeff\ufffe\uffff")
+    | st.sampled_from("\n\t :-#")
+)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_yaml_reads_back_as_what_was_written(tree):
+    read = yaml.load(to_yaml(tree), yaml.SafeLoader)
+    # PyYAML reads 1e+20, which is a float to YAML 1.2 and to Go, as text
+    assert json.loads(json.dumps(read), parse_float=float) == tree or floats_as_text(read) == floats_as_text(tree)
+
+
+def floats_as_text(tree):
+    if isinstance(tree, dict):
+        return {key: floats_as_text(item) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [floats_as_text(item) for item in tree]
+    if isinstance(tree, str):
+        try:
+            return float(tree)
+        except ValueError:
+            return tree
+    return float(tree) if type(tree) in (int, float) else tree
+
+
+class Sample:
+    def plain(self, count: int, text: str, *rest: bool) -> None: ...
+
+    @classmethod
+    def of_class(cls, share: float) -> None: ...
+
+    @staticmethod
+    def of_none(anything, *, quiet: bool = True) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "call",
+    [Sample().plain, Sample.plain, Sample.of_class, Sample.of_none, lambda: 0, lambda *rest: rest, lambda a, b=1: b, len, str.upper,
+     functools.partial(Sample.of_none), functools.wraps(Sample.of_none)(lambda *rest: rest), *[function.call for function in BUILTINS.values()],
+     *[function.call for function in sprig.FUNCTIONS.values()]],
+)  # fmt: skip
+def test_a_function_has_the_parameters_that_its_signature_tells(call):
+    types = {"int": "int", "str": "string", "float": "float64", "bool": "bool"}
+    parameters = inspect.signature(call).parameters.values()
+    wanted = [parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty]
+    rest = [parameter for parameter in parameters if parameter.kind == parameter.VAR_POSITIONAL]
+    found = Function.of(call)
+    assert len(found.params) == len(wanted)
+    assert (found.variadic is None) == (not rest)
+    for go_type, parameter in zip((*found.params, *filter(None, [found.variadic])), (*wanted, *rest), strict=True):
+        assert go_type == types.get(parameter.annotation, go_type)
+
+
+def test_a_function_that_wants_a_keyword_is_none_for_templates():
+    def wants(*, name):
+        return name
+
+    with pytest.raises(TypeError, match="a template cannot give the keyword argument 'name'"):
+        Function.of(wants)

@@ -1,0 +1,233 @@
+"""The doctor's judgement, where no kernel is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.cli.doctor import render_json, render_text
+from netinit.cli.start import run as run_program
+from netinit.kernel import detect
+from netinit.options import Options
+from netinit.pods.doctor import summarise
+from netinit.pods.doctor.examination import Examination
+from netinit.pods.doctor.feature_checks import Trial, needed_features
+from netinit.pods.doctor.findings import (
+    ERROR,
+    NOTE,
+    Finding,
+    find_collisions,
+    find_full_tracking,
+    find_name_servers,
+    find_settings,
+)
+
+SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
+DNS = ("--redirect-dns", "--ipv6", "off")
+
+
+def told(findings):
+    return [f"{finding.severity} {finding.message}" for finding in findings]
+
+
+# What is needed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "there", "not_there"),
+    [
+        ((), {"nat", "REDIRECT", "owner"}, {"TPROXY", "policy routing", "CT zone", "conntrack", "multiport"}),
+        (("-m", "TPROXY"), {"TPROXY", "policy routing", "conntrack", "mark", "connmark"}, {"CT zone"}),
+        (("--redirect-dns", "--capture-all-dns"), {"CT zone"}, {"TPROXY"}),
+        (("--drop-invalid",), {"conntrack"}, {"TPROXY"}),
+    ],
+)
+def test_needed_is_what_the_plans_rules_use(arguments, there, not_there):
+    needed = needed_features(Options.from_argv([*SIDECAR, *arguments]), FAMILIES)
+    assert set(needed) == {"IPv4", "IPv6"}
+    for names in needed.values():
+        assert there <= names
+        assert not not_there & names
+
+
+def test_a_family_that_is_off_needs_nothing():
+    options = Options.from_argv([*SIDECAR, "--ipv6", "off"])
+    assert set(needed_features(options, FAMILIES)) == {"IPv4"}
+    assert set(needed_features(options, (IPV4,))) == {"IPv4"}
+    assert set(needed_features(options, (IPV6,))) == set()
+
+
+def test_a_backend_works_when_all_that_is_needed_works_and_was_tried():
+    outcomes = {"IPv4": {"nat": "", "owner": "no xt_owner", "TPROXY": "no xt_TPROXY"}}
+    trial = Trial("iptables-nft", outcomes)
+    assert trial.works({"IPv4": frozenset({"nat"})})
+    assert not trial.works({"IPv4": frozenset({"nat", "owner"})})
+    assert not trial.works({"IPv6": frozenset({"nat"})})
+    assert not Trial("iptables-nft", {}, "it died").works({})
+    assert trial.problems({"IPv4": frozenset({"nat", "owner"})}) == {"no xt_owner": ["IPv4 owner"]}
+
+
+# Users
+
+
+def test_an_application_that_is_the_proxy_is_an_error():
+    options = Options.from_argv(["-u", "1337,1338"])
+    assert told(find_collisions(options, (1338, 1000), (1000,))) == [
+        "error the application runs as user 1338, which is the proxy's: none of its traffic is captured"
+    ]
+    assert told(find_collisions(options, (), (1337,))) == [
+        "error the application runs as group 1337, which is the proxy's: none of its traffic is captured"
+    ]
+    classic = Options.from_argv(["--layout", "classic"])
+    assert "the classic layout spares root" in told(find_collisions(classic, (0,), ()))[0]
+
+
+# Name servers
+
+
+@pytest.mark.parametrize(
+    ("text", "complaints"),
+    [
+        ("nameserver 10.96.0.10\nsearch svc\noptions ndots:5\n", []),
+        ("", ["error --redirect-dns, but /etc/resolv.conf names no server: no DNS query is captured"]),
+        ("# nameserver 10.0.0.1\n", ["error --redirect-dns, but"]),
+        ("nameserver 127.0.0.53\n", ["warning nameserver 127.0.0.53 is a loopback address"]),
+        ("nameserver fe80::1%eth0\n", ["warning nameserver fe80::1%eth0: the zone is dropped", "error nameserver fe80::1 is IPv6"]),
+        ("nameserver fd00::a\n", ["error nameserver fd00::a is IPv6, which is not captured"]),
+        ("nameserver dns.local\nnameserver 10.0.0.1\n", ["warning nameserver dns.local is no address and is ignored"]),
+        ("".join(f"nameserver 10.0.0.{n}\n" for n in range(1, 5)), ["note 4 name servers, of which resolvers ask the first 3"]),
+    ],
+)  # fmt: skip
+def test_pitfalls_of_resolv_conf_are_told_when_dns_is_captured(text, complaints):
+    found = told(find_name_servers(Options.from_argv(DNS), text))
+    assert len(found) == len(complaints), found
+    for line, complaint in zip(found, complaints, strict=True):
+        assert line.startswith(complaint)
+    assert not told(find_name_servers(Options.from_argv(["--ipv6", "off"]), text)), "DNS is not captured"
+
+
+def test_capturing_all_dns_needs_no_server():
+    assert not told(find_name_servers(Options.from_argv([*DNS, "--capture-all-dns"]), ""))
+    assert not told(find_name_servers(Options.from_argv([*DNS, "--dns-servers", "10.0.0.1"]), ""))
+
+
+# Settings
+
+
+def reading(**settings):
+    known = {f"/proc/sys/net/{name}": f"{value}\n" for name, value in settings.items()}
+    return lambda path: known.get(path, "")
+
+
+def test_full_connection_tracking_is_an_error():
+    full = {"netfilter/nf_conntrack_count": 100, "netfilter/nf_conntrack_max": 100}
+    assert "connection tracking is full (100, nf_conntrack_max=100)" in told(find_full_tracking(reading(**full)))[0]
+    assert not told(find_full_tracking(reading(**{**full, "netfilter/nf_conntrack_count": 99})))
+    assert not told(find_full_tracking(reading())), "no connection tracking"
+
+
+def test_settings_matter_only_where_they_do_harm():
+    lo = {"ipv6/conf/lo/disable_ipv6": 1}
+    assert "captured outbound IPv6 connections are lost" in told(find_settings(Options(ipv6="on"), reading(**lo)))[0]
+    assert not told(find_settings(Options(ipv6="off"), reading(**lo)))
+    mark = {"ipv4/tcp_fwmark_accept": 1}
+    assert told(find_settings(Options(inbound_mode="TPROXY"), reading(**mark)))
+    assert not told(find_settings(Options(), reading(**mark)))
+
+
+# Telling
+
+
+def examination(**changes):
+    trial = Trial("iptables-nft", {"IPv4": {"nat": "", "owner": "no"}, "IPv6": {"nat": "", "owner": ""}})
+    given = {
+        "backend": "iptables-nft", "trials": (trial, Trial("nftables", {}, "it died")),
+        "needed": {"IPv4": frozenset({"nat"})}, "findings": (), "obstacle": "",
+    }  # fmt: skip
+    return Examination(**{**given, **changes})
+
+
+def test_the_table_has_a_sign_for_each_family_and_marks_what_is_needed():
+    assert render_text(examination()).splitlines() == [
+        "       iptables-nft  nftables",
+        "nat *  ✔/✔           ✘",
+        "owner  ✘/✔           ✘",
+        "(IPv4/IPv6; * these options need it)",
+        "pods will work: iptables-nft is taken",
+    ]
+
+
+def test_an_error_decides_a_note_does_not():
+    bad = examination(findings=(Finding(ERROR, "users", "wrong", "do this"),))
+    assert not bad.good
+    assert render_text(bad).splitlines()[-3:] == [
+        "✘ users: wrong", "    remedy: do this", "pods will not work, though iptables-nft programs rules"
+    ]  # fmt: skip
+    assert examination(findings=(Finding(NOTE, "users", "so it is"),)).good
+    assert not examination(backend="").good
+
+
+def test_what_was_not_tried_is_not_claimed():
+    text = render_text(examination(trials=(), obstacle="SYS_ADMIN is missing"))
+    assert text.startswith("not tried: SYS_ADMIN is missing\n")
+    assert "pods should work, as far as can be seen without trying: iptables-nft is taken" in text
+
+
+def test_json_says_the_same():
+    answer = json.loads(render_json(examination(findings=(Finding(ERROR, "users", "wrong", "do this"),))))
+    assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
+    assert answer["trials"]["iptables-nft"]["features"]["IPv4"] == {"nat": None, "owner": "no"}
+    assert answer["trials"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
+    assert answer["findings"] == [{"severity": "error", "subject": "users", "message": "wrong", "remedy": "do this"}]
+
+
+# The short form
+
+NOTHING = BackendUnavailableError("no backend works here:\n  iptables-nft: no")
+
+
+def test_the_short_form_is_for_want_of_a_backend_alone():
+    assert summarise(ApplyError("something else")) == ""
+    assert summarise(BackendUnavailableError("NET_ADMIN is missing (uid 0): run as user 0")) == ""
+    lines = summarise(NOTHING).splitlines()
+    assert 1 <= len(lines) <= 3
+    assert all(line.startswith("doctor: ") for line in lines)
+
+
+def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr(detect, "has_capability", fail)
+    assert summarise(NOTHING) == ""
+
+    def refuse(_):
+        raise NOTHING
+
+    monkeypatch.setattr("netinit.cli.start.apply", refuse)
+    monkeypatch.setattr("netinit.pods.doctor.summarise", fail)
+    assert run_program(["istio-iptables"], {}) == 1
+    assert "no backend works here:" in capsys.readouterr().err
+
+
+def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
+    def refuse(_):
+        raise NOTHING
+
+    told = []
+    monkeypatch.setattr("netinit.cli.start.apply", refuse)
+    monkeypatch.setattr("netinit.cli.start.write_termination_log", told.append)
+    monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
+    assert run_program(["istio-iptables"], {}) == 1
+    for text in (capsys.readouterr().err, *told):
+        assert "no backend works here:" in text
+        assert "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
+    assert len(told) == 1
+
+
+def test_a_user_that_does_not_exist_is_named(capsys):
+    assert run_program(["netinit", "doctor", "--uid", "nobody-here"], {}) == 2
+    assert "--uid: 'nobody-here'" in capsys.readouterr().err

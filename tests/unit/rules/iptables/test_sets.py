@@ -1,0 +1,122 @@
+"""Lists of networks as address sets: which lists, what is written, what is a difference. No kernel here."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.net import IPV4, IPV6, Network
+from netinit.options import Options
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.sets import (
+    compare_sets,
+    parse_save,
+    render_preparation,
+    render_return,
+    resolve,
+    spell,
+    surplus,
+    use_sets,
+)
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.layouts import plan
+
+FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
+SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))
+
+
+def rewritten(threshold, **fields):
+    made = plan(Options(ipv6="on", **fields))
+    return (made, *use_sets(made, "netinit-nft", threshold))
+
+
+def rules_of(made, family):
+    return write_plan(made, family)["nat"]["ISTIO_OUTPUT"].texts
+
+
+def test_a_list_longer_than_the_threshold_is_one_rule_and_a_shorter_one_stays_as_it_was():
+    old, new, wanted = rewritten(3, exclude_outbound_cidrs=FOUR + SIX, outbound_cidrs="*")
+
+    assert [made.name for made in wanted] == ["netinit-nft-exclude-4"]
+    assert wanted[0].elements == {network.text for network in FOUR}
+    assert rules_of(new, IPV4)[-2:] == ["-m set --match-set netinit-nft-exclude-4 dst -j RETURN", "-j ISTIO_REDIRECT"]
+    assert rules_of(new, IPV6) == rules_of(old, IPV6)
+
+
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_the_captured_networks_have_a_set_of_their_own(layout):
+    _, new, wanted = rewritten(2, exclude_outbound_cidrs=FOUR, outbound_cidrs=SIX + FOUR[:3], layout=layout)
+    assert sorted(made.name for made in wanted) == [
+        f"netinit-nft-{use}" for use in ("capture-4", "capture-6", "exclude-4")
+    ]
+    assert "-m set --match-set netinit-nft-capture-4 dst -j ISTIO_REDIRECT" in rules_of(new, IPV4)
+
+
+def test_nothing_is_rewritten_where_no_list_is_long():
+    old, new, wanted = rewritten(6, exclude_outbound_cidrs=FOUR, outbound_cidrs="*")
+    assert new is old
+    assert wanted == ()
+
+
+@pytest.mark.parametrize(
+    ("network", "texts"),
+    [
+        ("10.1.2.3/32", ("10.1.2.3",)),
+        ("fd00::1/128", ("fd00::1",)),
+        ("10.0.0.0/8", ("10.0.0.0/8",)),
+        ("0.0.0.0/0", ("0.0.0.0/1", "128.0.0.0/1")),
+        ("::/0", ("::/1", "8000::/1")),
+    ],
+)
+def test_elements_are_spelled_as_ipset_lists_them(network, texts):
+    assert spell(Network.parse(network)) == texts
+
+
+def test_a_set_that_is_not_there_is_filled_in_its_place_and_another_beside_it_and_swapped():
+    (wanted,) = rewritten(5, exclude_outbound_cidrs=FOUR)[2:][0]
+    name = wanted.name
+    assert render_preparation((wanted,), {name: wanted.elements}) == ""
+
+    fresh = render_preparation((wanted,), {}).splitlines()
+    assert fresh[0] == f"create {name} hash:net family inet hashsize 64 maxelem 65536"
+    assert set(fresh[1:]) == {f"add {name} {network}" for network in FOUR}
+
+    changed = render_preparation((wanted,), {name: frozenset({"10.9.0.0/16"}), f"{name}-new": frozenset()}).splitlines()
+    assert changed[:2] == [f"destroy {name}-new", f"create {name}-new hash:net family inet hashsize 64 maxelem 65536"]
+    assert changed[-1] == f"swap {name} {name}-new"
+
+
+def test_the_way_back_swaps_only_what_was_swapped_and_names_what_is_new():
+    old, new = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"})
+    assert render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new}) == (
+        "swap a a-new\n",
+        ("a-new", "b-new", "c"),
+    )
+
+
+def test_a_listing_is_read_whatever_its_order():
+    text = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\nadd a 10.2.0.0/16\nadd a 10.1.0.1\n"
+    assert parse_save(text + "create b hash:net family inet6 hashsize 64\n") == {
+        "a": frozenset({"10.1.0.1", "10.2.0.0/16"}),
+        "b": frozenset(),
+    }
+
+
+def test_every_element_that_is_wrong_is_a_difference_of_its_own():
+    (wanted,) = rewritten(5, exclude_outbound_cidrs=FOUR)[2:][0]
+    live = {wanted.name: wanted.elements - {"10.0.3.0/24"} | {"10.9.9.9"}, "netinit-nft-capture-6": frozenset({"::1"})}
+    why = "  (these networks are not captured; --istio-service-exclude-cidr)"
+    assert [difference.describe() for difference in compare_sets((wanted,), live)] == [
+        f"missing: ipset {wanted.name}: 10.0.3.0/24{why}",
+        f"extra: ipset {wanted.name}: 10.9.9.9{why}",
+        "extra: ipset netinit-nft-capture-6: the whole set",
+    ]
+    assert surplus((wanted,), live) == ("netinit-nft-capture-6",)
+    assert [d.describe() for d in compare_sets((wanted,), {})] == [f"missing: ipset {wanted.name}: the whole set{why}"]
+
+
+def test_a_listed_rule_is_given_the_networks_of_its_set():
+    listed = parse_rule("-m set --match-set mine dst -j RETURN", IPV4)
+    (match,) = resolve(listed, {"other": frozenset(), "mine": frozenset({"10.0.0.0/8", "192.0.2.1"})}).matches
+    assert [network.text for network in match.networks] == ["10.0.0.0/8", "192.0.2.1/32"]
+    assert match.describe() == "it goes to one of the 2 networks in the set mine"
+    assert resolve(listed, {}) == listed

@@ -1,0 +1,91 @@
+"""README and docs/ as texts: links lead somewhere, blocks parse, nothing is left out of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from netinit.cli import group, reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = reference.find_pages(ROOT)
+RIDDLES = (
+    r"\btells\b", r"\btold\b", r"stands? for every", r"decides? alike", r"comes? out to the letter", r"\boffends?\b",
+    r"\bspare[sd]?\b", r"\bapart\b",
+)  # fmt: skip
+LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
+
+
+def written(page):
+    """What people wrote on the page, without code."""
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", reference.remove_parts(page.read_text("utf-8")), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and mkdocs make them of plain ones."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    broken = []
+    for target, anchor in LINK.findall(page.read_text("utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(f"{target}{'#' if anchor else ''}{anchor}")
+    assert not broken, f"{page.name}: {', '.join(broken)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nobody_has_to_guess_what_a_sentence_means(page):
+    found = [match[0] for riddle in RIDDLES for match in re.finditer(riddle, written(page), re.IGNORECASE)]
+    assert not found, f"{page.name}: {', '.join(found)}"
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_the_readme_and_the_overview_lead_to_every_page():
+    text = (ROOT / "README.md").read_text("utf-8") + (ROOT / "mkdocs.yml").read_text("utf-8")
+    missing = [page.name for page in PAGES if page.name not in text and page.parent.name == "docs"]
+    assert not missing, f"neither README.md nor the navigation in mkdocs.yml names {', '.join(missing)}"
+
+
+def test_the_architecture_names_every_room_and_none_that_is_not_there():
+    rooms = {path.name for path in (ROOT / "netinit").iterdir() if (path / "__init__.py").exists()}
+    rows = re.findall(r"^\| `([a-z]+)/` \|", (ROOT / "docs" / "architecture.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(rooms)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_yaml_blocks_parse(page):
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        assert yaml.safe_load(block), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
+    """Blocks are run (tests/netns/test_docs.py); what stands in a sentence is often a part of a command alone."""
+    wrong = []
+    for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.remove_parts(page.read_text("utf-8")))]:
+        name = group.ALIASES.get(words[0], words[0])
+        command = group.root.get_command(click.Context(group.root), name)
+        known = {option for param in command.params for option in param.opts} | {"--help"} if command else set()
+        wrong += [" ".join(words)] if not {word for word in words if word.startswith("-")} - {"-"} <= known or not command else []
+    assert not wrong, f"{page.name}: netinit has no {'; '.join(wrong)}"
+
+
+def test_every_make_target_that_is_named_exists():
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    code = re.findall(r"`[^`\n]*`", text) + re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"\bmake ([a-z-]+)\b", "\n".join(code)))
+    there = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"demo", "test", "docs"} <= named
+    assert named <= there
