@@ -150,6 +150,13 @@ def _inbound(options, one: Connection) -> str:
     return captured(options.inbound_port) if _port_is_captured(options, one.port) else DIRECT
 
 
+def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
+    """Whether a packet like this, in the middle of a connection that nobody knows, is dropped when it comes in."""
+    if not options.drop_invalid or (one.version == 6 and options.ipv6 == "off"):
+        return False
+    return not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces)
+
+
 # --- the classic layout -----------------------------------------------------------------------------------------------
 
 

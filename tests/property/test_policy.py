@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from core import (
     number_of,
     plan,
 )
-from policy import DIRECT, REFUSED, Connection, captured, expected_fate
+from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_no_connection, expected_fate
 
 BATCH = 40
 OFTEN = settings(
@@ -92,3 +93,30 @@ def test_every_connection_ends_where_the_policy_says():
             assert seen[f"{layout} {way} {DIRECT}"], seen
     assert seen[f"classic eth0 {REFUSED}"], seen
     assert sum(seen.values()) > 4000, seen
+
+
+def test_what_belongs_to_no_connection_is_dropped_where_the_policy_says():
+    seen: Counter[bool] = Counter()
+
+    @OFTEN
+    @given(made_policies(), st.integers(0, 2**32))
+    def hold(options, seed):
+        made = plan(options)
+        for connection in made_connections(BATCH, seed):
+            if connection.protocol != "tcp" or not connection.interface or connection.passes:
+                continue
+            family = FAMILIES[connection.version == 6]
+            around = surroundings(made, family)
+            packet = make_inbound(
+                around, connection.source, connection.destination, connection.port, interface=connection.interface
+            )
+            ruleset = replace(load_plan(made, family), tracked=True)
+            trace = Host(ruleset, around).process(packet.replace(flags=("SYN", "ACK")))
+            wanted = drops_what_belongs_to_no_connection(options, connection)
+            assert (trace.fate == "dropped") == wanted, tell(
+                options, connection, str(wanted), trace.fate, [trace.reason]
+            )
+            seen[wanted] += 1
+
+    hold()
+    assert seen[True] > 100 < seen[False], seen

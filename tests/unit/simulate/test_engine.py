@@ -209,6 +209,13 @@ def test_nat_is_not_asked_for_a_packet_that_another_connection_caused():
     assert (trace.last.state, trace.hits, trace.translated) == ("RELATED", (), False)
 
 
+def test_nat_is_not_asked_later_either_for_what_began_as_related():
+    host = Host(rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 1"), POD)
+    packet = make_inbound(POD, "9.9.9.9", "", 80)
+    assert host.process(packet.replace(state="RELATED")).hits == ()
+    assert host.process(packet).hits == ()
+
+
 def test_the_socket_that_tproxy_chose_gets_the_packet_whatever_redirect_says_later():
     text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1"
     trace = inbound(text, marks=[1337])
