@@ -19,7 +19,7 @@ from netinit.rules.iptables.write import parse_listing, write_plan, write_rule
 from netinit.rules.layouts import plan
 from netinit.rules.nft.writer import render_script
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.render import render_restore
+from netinit.rules.render import describe_plan, render_restore
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import Host, simulate
 from netinit.simulate.ruleset import load_plan
@@ -35,6 +35,7 @@ __all__ = [
     "Packet",
     "Surroundings",
     "compare_listing",
+    "describe_plan",
     "find_foreign_jumps",
     "find_shadows",
     "gather",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from core import FAMILIES, IPV4, IPV6, Options, plan, write_plan
+from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
 from strategies import made_options
 
 SOME = settings(max_examples=80, deadline=None, derandomize=True)
@@ -169,3 +169,70 @@ def test_the_classic_layout_refuses_ipv6_that_is_off():
     ]
     assert "filter" not in write_plan(made, IPV4)
     assert "filter" not in write_plan(plan(Options(layout="classic", ipv6="on")), IPV6)
+
+
+# --- which option made a rule -----------------------------------------------------------------------------------------
+
+
+def origins(**fields):
+    return {rule["origin"] for rule in describe_plan(plan(Options(ipv6="on", **fields)))["rules"]}
+
+
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_without_any_option_these_make_the_rules(layout):
+    basic = {"always", "--envoy-port", "--inbound-capture-port", "--proxy-uid", "--proxy-gid"}
+    one_more = {"current": "--inbound-tunnel-port", "classic": "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK"}
+    assert origins(layout=layout) == basic | {one_more[layout]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "origin"),
+    [
+        ({"inbound_ports": "80"}, "--istio-inbound-ports"),
+        ({"inbound_ports": "*"}, "--istio-inbound-ports"),
+        ({"outbound_cidrs": "*"}, "--istio-service-cidr"),
+        ({"outbound_cidrs": "10.0.0.0/8"}, "--istio-service-cidr"),
+        ({"exclude_outbound_cidrs": "10.0.0.0/8"}, "--istio-service-exclude-cidr"),
+        ({"virtual_interfaces": ("tap0",)}, "--kube-virt-interfaces"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_a_rule_names_the_option_that_made_it(layout, fields, origin):
+    assert origins(layout=layout, **fields) - origins(layout=layout) == {origin}
+
+
+@pytest.mark.parametrize(
+    ("fields", "origin"),
+    [
+        ({"exclude_interfaces": ("eth1",)}, "--istio-exclude-interfaces"),
+        ({"outbound_ports": "80"}, "--istio-outbound-ports"),
+        ({"exclude_outbound_ports": "80"}, "--istio-local-outbound-ports-exclude"),
+        ({"redirect_dns": True, "capture_all_dns": True}, "--redirect-dns"),
+        ({"redirect_dns": True, "dns_servers": "10.0.0.1"}, "--redirect-dns"),
+        ({"drop_invalid": True}, "--drop-invalid"),
+        ({"owner_groups": "5"}, "ISTIO_OUTBOUND_OWNER_GROUPS"),
+        ({"exclude_owner_groups": "5"}, "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"),
+        ({"inbound_mode": "TPROXY"}, "--istio-inbound-interception-mode"),
+    ],
+)
+def test_a_rule_of_the_current_layout_names_the_option_that_made_it(fields, origin):
+    assert origins(**fields) - origins() == {origin}
+
+
+def test_a_rule_names_the_option_that_made_it_where_two_belong_together():
+    for layout in ("current", "classic"):
+        both = origins(layout=layout, inbound_ports="*", exclude_inbound_ports="80")
+        assert both - origins(layout=layout, inbound_ports="*") == {"--istio-local-exclude-ports"}
+        made = {
+            rule["text"]: rule["origin"]
+            for rule in describe_plan(
+                plan(Options(layout=layout, inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
+            )["rules"]
+        }
+        assert made["-j MARK --set-xmark 0x539/0xffffffff"] == "--istio-inbound-tproxy-mark"
+        assert made["-j ACCEPT"] == "--istio-inbound-interception-mode"
+        (tproxy,) = {origin for text, origin in made.items() if "-j TPROXY" in text}
+        assert tproxy == ("--inbound-capture-port" if layout == "current" else "--envoy-port")
+    assert origins(layout="classic", inbound_ports="*") - origins(layout="classic") == {"--istio-inbound-ports"}
+    refusing = describe_plan(plan(Options(layout="classic", ipv6="off")))["rules"]
+    assert {rule["origin"] for rule in refusing if rule["table"] == "filter"} == {"--ipv6"}
