@@ -116,3 +116,22 @@ def test_a_second_port_of_one_number_is_kept():
 def test_a_bad_patch_is_a_clear_error(patch, message):
     with pytest.raises(InjectionError, match=message):
         merge({}, patch)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "'" + 78 * "x" + "'"), (81, "'" + 76 * "x" + "...")])
+def test_an_error_shows_a_long_item_up_to_80_letters(length, shown):
+    with pytest.raises(InjectionError) as raised:
+        merge({}, {"containers": [(length - 2) * "x"]})
+    assert str(raised.value) == f"containers: every item must be a mapping with name, not {shown}"
+
+
+def test_several_items_with_a_second_of_their_key_are_all_kept():
+    original = [{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 2}, {"containerPort": 1, "protocol": "UDP"}, {"containerPort": 3}]
+    merged = merge({"ports": original}, {"ports": [{"containerPort": 1, "name": "a"}]})
+    assert merged == {"ports": [{**original[0], "name": "a"}, original[2], original[1], original[3]]}
+
+
+def test_an_order_may_name_bare_keys():
+    original = {"ports": [{"containerPort": 1}, {"containerPort": 2}, {"containerPort": 3}]}
+    patch = {"$setElementOrder/ports": [3, {"containerPort": 1}], "ports": [{"containerPort": 1, "name": "a"}]}
+    assert merge(original, patch) == {"ports": [{"containerPort": 3}, {"containerPort": 1, "name": "a"}, {"containerPort": 2}]}

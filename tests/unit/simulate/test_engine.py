@@ -373,6 +373,33 @@ def test_a_packet_without_a_socket_has_no_owner_which_a_negated_match_takes_for_
     assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 5 -j DROP"), POD).fate == SENT
 
 
+def test_a_mark_stays_with_the_connection_for_its_next_packets():
+    text = "mangle PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-mark 7\nmangle OUTPUT -j CONNMARK --restore-mark"
+    host = Host(rules(text), POD)
+    first = host.process(make_inbound(POD, "9.9.9.9", "", 80))
+    answer = host.process(
+        Packet(family=IPV4, protocol="tcp", source=first.last.destination, source_port=80, destination=first.last.source,
+               destination_port=first.last.source_port, has_socket=True, uid=1, gid=1)
+    )  # fmt: skip
+    assert (first.last.connection_mark, answer.last.connection_mark, answer.last.mark) == (7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("target", "ended"),
+    [("1.1.1.1", "1.1.1.1:80"), (":90", "1.2.3.4:90"), ("1.1.1.1:90", "1.1.1.1:90")],
+)
+def test_a_dnat_changes_what_it_names(target, ended):
+    assert end(outbound(f"nat OUTPUT -p tcp -j DNAT --to-destination {target}")) == ended
+
+
+@pytest.mark.parametrize("target", ["DNAT --to-destination 1.1.1.1", "REDIRECT --to-ports 1", "MASQUERADE", "CT --zone 1"])
+def test_a_target_in_a_table_where_the_kernel_has_it_not_is_unknown(target):
+    trace = outbound(f"mangle OUTPUT -p tcp -j {target}\nfilter OUTPUT -m conntrack --ctstate NEW")
+    assert (trace.fate, trace.redirect_port) == (UNKNOWN, 0)
+    assert trace.reason.endswith("netinit does not know the target")
+
+
 def test_a_refusal_is_told_from_a_drop():
+    assert inbound("filter INPUT -p tcp -j REJECT").reason == "rule 1 of filter INPUT, `-p tcp -j REJECT`"
     assert inbound("filter INPUT -p tcp -j REJECT --reject-with tcp-reset").fate == REFUSED
     assert inbound("filter INPUT -j DROP").reason == "rule 1 of filter INPUT, `-j DROP`"

@@ -320,3 +320,6 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
     assert spared(once, once, [0], [0]) == [0]  # it was ours before
     assert spared(once, "nat PREROUTING -j ACCEPT", [0], []) == [0]
     assert spared(once, "mangle PREROUTING", [0], []) == [0]  # the table was not there
+    assert spare_others(
+        {("nat", "THEIRS"): [0]}, make_listing("nat THEIRS -j DROP"), make_listing("nat OUTPUT"), {}
+    ) == {("nat", "THEIRS"): [0]}
