@@ -135,3 +135,17 @@ def test_an_order_may_name_bare_keys():
     original = {"ports": [{"containerPort": 1}, {"containerPort": 2}, {"containerPort": 3}]}
     patch = {"$setElementOrder/ports": [3, {"containerPort": 1}], "ports": [{"containerPort": 1, "name": "a"}]}
     assert merge(original, patch) == {"ports": [{"containerPort": 3}, {"containerPort": 1, "name": "a"}, {"containerPort": 2}]}
+
+
+def test_null_deletes_beside_directives_too():
+    assert merge({"a": 1, "b": 2, "c": 3}, {"$retainKeys": ["a", "b"], "a": None, "d": None}) == {"b": 2}
+
+
+def test_an_order_of_what_is_no_list_or_not_there_changes_nothing():
+    assert merge({"a": 1, "env": "x"}, {"$setElementOrder/env": ["b"], "$setElementOrder/ports": [1]}) == {"a": 1, "env": "x"}
+    assert merge({"env": [{"name": "a"}]}, {"env": None, "$setElementOrder/env": ["a"]}) == {}
+
+
+def test_items_to_be_deleted_do_not_come_into_a_list_that_is_replaced():
+    patch = {"tolerations": [{"key": "a", "$patch": "delete"}, {"key": "b", "$patch": "other"}, "bare"]}
+    assert merge({}, patch) == {"tolerations": [{"key": "b"}, "bare"]}

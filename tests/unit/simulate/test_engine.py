@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from netinit.base.net import IPV4, IPV6, number_of
@@ -109,6 +111,14 @@ def test_an_unknown_match_makes_the_verdict_unknown_and_says_why():
     assert trace.fate == UNKNOWN
     assert "rule 1 of nat OUTPUT" in trace.reason
     assert "-m set --match-set banned dst" in trace.reason
+
+
+def test_the_reason_names_all_that_is_not_known_and_nothing_else():
+    trace = outbound("mangle OUTPUT -p tcp -m addrtype --dst-type BROADCAST -m set --match-set banned dst -j DROP")
+    assert trace.reason.partition("`: ")[2] == (
+        "nobody can know here whether its destination address is of the type BROADCAST"
+        " and `-m set --match-set banned dst` (not known to netinit) holds"
+    )
 
 
 def test_an_unknown_match_beside_one_that_does_not_hold_changes_nothing():
@@ -273,6 +283,14 @@ def test_a_nat_table_is_asked_only_where_something_makes_the_kernel_track_connec
 
 
 # --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table", "told"), [(133, " (table 133)"), (0, "")])
+def test_the_path_names_the_policy_rule_s_table_where_it_is_known(table, told):
+    ruleset = replace(rules("mangle PREROUTING -p tcp -j MARK --set-mark 7", marks=[7]), routing_table=table)
+    trace = simulate(make_inbound(POD, "9.9.9.9", "4.4.4.4", 80), ruleset, POD)
+    assert (trace.fate, trace.policy_routed) == (DELIVERED, True)
+    assert f"its mark 7 is routed to this host by a policy rule{told}" in [step.outcome for step in trace.steps]
 
 
 def test_restoring_a_mark_without_a_connection_leaves_the_packet_s_own():
