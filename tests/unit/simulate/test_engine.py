@@ -148,7 +148,37 @@ def test_an_unknown_target_makes_the_verdict_unknown(target):
 
 
 def test_a_jump_to_a_chain_that_is_not_listed_is_unknown():
-    assert outbound("mangle OUTPUT -j ELSEWHERE").fate == UNKNOWN
+    trace = outbound("mangle OUTPUT -j ELSEWHERE")
+    assert (trace.fate, trace.reason) == (UNKNOWN, "rule 1 of mangle OUTPUT, `-j ELSEWHERE`: nothing is known of ELSEWHERE")
+
+
+@pytest.mark.parametrize("text", ["mangle OUTPUT -j A\nmangle A -j A", "mangle OUTPUT -j A\nmangle A -j B\nmangle B -j A"])
+def test_chains_that_call_each_other_in_a_circle_are_unknown(text):
+    trace = outbound(text)
+    assert (trace.fate, trace.reason.partition("`: ")[2]) == (UNKNOWN, "the chain A calls itself")
+
+
+def test_a_chain_may_be_called_twice_one_after_the_other():
+    assert outbound("mangle OUTPUT -j A\nmangle OUTPUT -j A\nmangle A -p udp -j DROP").fate == SENT
+
+
+def test_what_comes_in_for_nobody_knows_whom_is_unknown():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
+    trace = simulate(packet, rules("mangle PREROUTING -p tcp"), POD)
+    assert (trace.fate, trace.reason) == (UNKNOWN, "its destination is not known")
+
+
+def test_a_redirect_on_a_card_whose_address_nobody_named_is_for_this_host():
+    trace = inbound("nat PREROUTING -p tcp -j REDIRECT --to-ports 1", to="10.0.0.2", interface="eth7")
+    assert (trace.fate, trace.last.destination, trace.redirect_port) == (DELIVERED, None, 1)
+
+
+@pytest.mark.parametrize(("first", "second", "mark"), [("0x5/0xffffffff", "0x2/0x4", 3), ("0x5/0xffffffff", "0x4/0x1", 0), ("0x0/0x0", "0x6/0x0", 6)])
+def test_marks_are_cleared_under_the_mask_and_xored(first, second, mark):
+    packet = outbound(f"mangle OUTPUT -j MARK --set-xmark {first}\nmangle OUTPUT -j MARK --set-xmark {second}").last
+    assert packet.mark == mark
+    tracked = outbound(f"mangle OUTPUT -j CONNMARK --set-xmark {first}\nmangle OUTPUT -j CONNMARK --set-xmark {second}\nmangle OUTPUT -m conntrack --ctstate NEW").last
+    assert (tracked.connection_mark, tracked.mark) == (mark, 0)
 
 
 def test_the_owner_of_a_socket_that_nobody_named_is_unknown():
