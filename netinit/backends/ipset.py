@@ -12,6 +12,7 @@ from netinit.backends.base import Change, State
 from netinit.backends.iptables import Seen, Side
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
+from netinit.base.shown import escape
 from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.sets import (
@@ -172,8 +173,12 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
             for chain, texts in listed.rules.items():
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
-                        place = f"{family.name} {table} {chain}"
-                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({text}); remove it first")
+                        from netinit.rules.iptables.parse.quotation import quote_rule
+
+                        place = f"{family.name} {table} {escape(chain)}"
+                        raise ApplyError(
+                            f"{place}: a rule of somebody else asks an address set of netinit ({quote_rule(text)}); remove it first"
+                        )
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -8,6 +8,7 @@ from netinit.backends.base import Backend, Change, State
 from netinit.base.errors import ApplyError, NetinitError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
+from netinit.base.shown import escape
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
 from netinit.rules.iptables.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
@@ -96,9 +97,11 @@ class XtablesBackend(Backend):
         scripts = {}
         for side in self._sides(plan, state):
             for table, chain, rule in find_foreign_jumps(side.listing):
-                place = f"{side.family.name} {table} {chain}"
+                from netinit.rules.iptables.parse.quotation import quote_rule
+
+                place = f"{side.family.name} {table} {escape(chain)}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first"
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
                 )
             scripts[side.family.name] = write_transition({}, side.listing, side.owned)
         return Change(scripts=_filled(scripts), before=state, plan=plan)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from netinit.base.errors import ParseError
 from netinit.base.patterns import pattern
 from netinit.base.records import Record
+from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
@@ -104,7 +105,7 @@ class Workload(Record):
     def title(self) -> str:
         """How messages name it: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f'{self.kind} "{full}"'
+        return f"{self.kind} {quote(full)}"
 
     def pod(self) -> Tree:
         """A copy of the pod as manual injection sees it: for a CronJob with the metadata of the job, as in Istio."""

@@ -11,6 +11,7 @@ import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.shown import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def describe_holders(descriptor: int) -> str:
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:  # noqa: PLR2004
             command = read_text(f"/proc/{fields[4]}/comm").strip()
-            names.append(f"process {fields[4]} ({command})" if command else "a process of another container")
+            names.append(f"process {fields[4]} ({escape(command)})" if command else "a process of another container")
     return ", ".join(names) or "another process"
 
 

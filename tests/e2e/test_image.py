@@ -253,7 +253,7 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
     (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
     (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
-    (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "svg"), 0, "<svg"),
+    (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "mermaid"), 0, "flowchart LR"),
     (("verify", *SIDECAR), 3, "missing"),
     (("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
     (("apply", *SIDECAR), 0, "programmed by"),

@@ -43,7 +43,7 @@ def test_json_has_every_field_of_a_difference():
         "backend": "memory",
         "hash": hash_plan(PLAN),
         "differences": [
-            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "purpose": "why", "origin": "always"}
+            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
     }
