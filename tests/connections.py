@@ -28,7 +28,7 @@ def made_connections(count: int, seed: int) -> list[Connection]:
 
 def _made_connection(one_of) -> Connection:
     version = one_of((4, 6))
-    protocol, ports = one_of((("tcp", PORTS), ("tcp", PORTS), ("udp", (53, 53, 443))))
+    protocol, ports = one_of((("tcp", PORTS), ("tcp", (53, 80, 15008)), ("udp", (53, 53, 443))))
     port = one_of(ports)
     start = one_of(("pod", "pod", "pod", CARD, NEIGHBOUR))
     if start == CARD:
@@ -36,7 +36,7 @@ def _made_connection(one_of) -> Connection:
     if start == NEIGHBOUR:
         to = one_of(OWN[version] + OUTSIDE[version])
         return Connection(protocol, BEHIND[version], to, port, interface=NEIGHBOUR, passes=to in OUTSIDE[version])
-    to = one_of(OUTSIDE[version] + OWN[version] + LOOPBACK[version])
+    to = one_of(one_of((OUTSIDE[version], OWN[version], OWN[version], LOOPBACK[version])))
     uid, gid = one_of((*USERS, 1000)), one_of(USERS)
     if to in OUTSIDE[version]:
         return Connection(protocol, OWN[version][0], to, port, uid, gid, device=CARD)
