@@ -451,3 +451,59 @@ def test_a_refusal_is_told_from_a_drop():
     assert inbound("filter INPUT -p tcp -j REJECT").reason == "rule 1 of filter INPUT, `-p tcp -j REJECT`"
     assert inbound("filter INPUT -p tcp -j REJECT --reject-with tcp-reset").fate == REFUSED
     assert inbound("filter INPUT -j DROP").reason == "rule 1 of filter INPUT, `-j DROP`"
+
+
+# --- the path in words ------------------------------------------------------------------------------------------------
+
+
+def path(trace):
+    return [" ".join(word for word in (step.hook, step.table, step.chain) if word) + ": " + step.outcome for step in trace.steps]
+
+
+def test_the_path_of_a_captured_connection():
+    trace = outbound("nat OUTPUT -p udp -j ACCEPT\nnat OUTPUT -j A\nnat A -p udp -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert (trace.reason, trace.last.has_socket, trace.last.uid, trace.last.gid) == ("", False, None, None)
+    assert path(trace) == [
+        ": it leaves through eth0: by the routing table",
+        "OUTPUT connection tracking: its connection is NEW",
+        "OUTPUT nat OUTPUT: does not hold",
+        "OUTPUT nat OUTPUT: go through chain A",
+        "OUTPUT nat A: does not hold",
+        "OUTPUT nat A: the chain ends: back to its caller",
+        "OUTPUT nat OUTPUT: redirect it to port 1",
+        "OUTPUT: it leaves through lo: the destination is this host's own",
+        "POSTROUTING: it comes in again through lo",
+        "PREROUTING nat: NAT is not asked: its destination was decided before",
+        "INPUT nat: NAT is not asked: its source was decided before",
+    ]
+
+
+def test_the_path_of_a_packet_of_no_connection():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=("SYN", "ACK"))
+    trace = simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p udp -j ACCEPT"), POD)
+    nowhere = "nat: NAT is not asked: the packet belongs to no tracked connection"
+    assert path(trace) == [
+        "PREROUTING connection tracking: its connection is not known: INVALID",
+        "PREROUTING mangle PREROUTING: does not hold",
+        "PREROUTING mangle PREROUTING: the policy is ACCEPT",
+        f"PREROUTING {nowhere}",
+        f"INPUT {nowhere}",
+    ]
+
+
+def test_the_path_ends_where_nobody_knows():
+    trace = outbound("mangle OUTPUT -m set --match-set banned dst -j DROP")
+    assert path(trace)[-1] == "OUTPUT mangle OUTPUT: whether it holds cannot be known"
+    trace = outbound("filter OUTPUT -p udp -j DROP", policies=(("filter OUTPUT", "QUEUE"),))
+    assert (trace.fate, trace.reason) == (UNKNOWN, "the policy of filter OUTPUT is QUEUE, which netinit does not know")
+    assert path(trace)[-1] == "OUTPUT filter OUTPUT: the policy is QUEUE"
+
+
+def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
+    text = "raw OUTPUT -j CT --zone 3\nmangle OUTPUT -j MARK --set-mark 7\nmangle PREROUTING -m conntrack --ctstate NEW"
+    told = path(outbound(text, marks=[7]))
+    assert "OUTPUT connection tracking: its connection is NEW (zone 3)" in told
+    assert "OUTPUT: its mark is 7 now: it is routed anew after this hook" in told
+    assert "OUTPUT: it leaves through lo: its mark 7 is routed to this host by a policy rule" in told
+    forwarded = inbound("mangle FORWARD -p tcp", to="4.4.4.4", around=POD.replace(forwards=True))
+    assert "PREROUTING: it is forwarded through eth0" in path(forwarded)

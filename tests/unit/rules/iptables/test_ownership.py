@@ -155,6 +155,20 @@ def test_a_virtual_interface_is_ours_where_a_redirection_names_it():
     assert ours(VIRTUAL.replace("-i tap0 -j ISTIO", "! -i tap0 -j ISTIO")) == {"nat PREROUTING": [1]}
 
 
+def test_each_family_confirms_for_both():
+    nothing = (
+        "nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT\nmangle PREROUTING -p tcp -j ISTIO_INBOUND\nmangle ISTIO_INBOUND"
+    )
+    for text in (VIRTUAL, EXCLUDED, MARKED):
+        assert ours(text, beside=nothing) == ours(text)
+    half = "nat PREROUTING -i tap0 -j RETURN\nnat ISTIO_REDIRECT"
+    assert ours(half) == {}
+    assert ours(half, beside=VIRTUAL) == {"nat PREROUTING": [1]}
+    marked = "mangle OUTPUT -o lo -p tcp -m mark --mark 0x539 -j RETURN\nmangle ISTIO_INBOUND"
+    assert ours(marked) == {}
+    assert ours(marked, beside=MARKED) == {"mangle OUTPUT": [1]}
+
+
 def test_of_equal_returns_for_a_virtual_interface_the_first_is_ours():
     assert ours(VIRTUAL.replace("\nnat ISTIO", "\nnat PREROUTING -i tap0 -j RETURN\nnat ISTIO")) == {
         "nat PREROUTING": [1, 2]
