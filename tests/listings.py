@@ -28,7 +28,7 @@ def make_listing(text: str, policies: Mapping[str, str] | None = None):
             lines.append(f":{chain} {policy} [0:0]")
         lines += [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
         lines.append("COMMIT")
-    return parse_listing("\n".join(lines))
+    return parse_listing("".join([f"{line}\n" for line in lines]))
 
 
 def listing_of(plan, family) -> str:

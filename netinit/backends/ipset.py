@@ -16,6 +16,7 @@ from netinit.base.shown import escape
 from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.sets import (
+    MOST_ELEMENTS,
     AddressSet,
     Contents,
     compare_sets,
@@ -23,6 +24,7 @@ from netinit.rules.iptables.sets import (
     render_preparation,
     render_return,
     surplus,
+    unread,
     use_sets,
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
@@ -36,8 +38,11 @@ IN_USE = "in use"
 def read_contents() -> Contents:
     """All sets of ours with their elements. ApplyError where ipset is missing though there are sets, or fails."""
     found: Contents = {}
-    for name in detect.owned_sets():
-        found |= parse_save(_run(("save", name)))
+    for name, size in detect.owned_sets().items():
+        if size > MOST_ELEMENTS:
+            found[name] = unread(f"it has {size:,}, and more than {MOST_ELEMENTS:,} are not read")
+        else:
+            found[name] = parse_save(_run(("save", name)), name, size)
     return found
 
 

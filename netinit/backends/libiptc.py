@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from netinit.rules.census import Census
+
 XTABLES_LOCK = "/run/xtables.lock"
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
@@ -36,8 +38,13 @@ class LibiptcBackend(XtablesBackend):
 
     name = "libiptc"
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        """The listings, as iptables-legacy-save prints them without its comments."""
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        from netinit.kernel.tally import count_legacy_families
+
+        return count_legacy_families(families)
+
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:  # noqa: ARG002
+        """The listings, as iptables-legacy-save prints them without its comments; it has no counters."""
         existing = {family: detect.legacy_tables(family) for family in families}
         known = {family: TABLES if tables is None else tables for family, tables in existing.items()}
         answers = _ask({family: _reading(tables) for family, tables in known.items() if tables})
@@ -116,7 +123,7 @@ def _serve(family: Family, job: Job, answer: int) -> None:
     """The child's life: does the job, writes what came of it, ends without running anything of the parent's."""
 
     def end(kind: str, text: str) -> None:
-        data = memoryview(f"{kind}\n{text}".encode())
+        data = memoryview(f"{kind}\n{text}".encode("utf-8", "surrogateescape"))
         while data:
             data = data[posix.write(answer, data) :]
         posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
@@ -183,7 +190,7 @@ def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:
         parts.append(part)
         offset += len(part)
     posix.close(answer)
-    kind, found, text = b"".join(parts).decode("utf-8", "replace").partition("\n")
+    kind, found, text = b"".join(parts).decode("utf-8", "surrogateescape").partition("\n")
     code = posix.waitstatus_to_exitcode(status)
     if code or not found:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"

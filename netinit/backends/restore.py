@@ -5,16 +5,23 @@ from __future__ import annotations
 import posix
 
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
 from netinit.kernel.namespaces import describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.netlink import NftChain
+    from netinit.kernel.run import Running
+    from netinit.rules.census import Census
+
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
+SIGKILL = 9
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
 CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
@@ -42,10 +49,30 @@ class RestoreBackend(XtablesBackend):
         """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
         raise NotImplementedError
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        return self._finish(families, self._start(families, counted=counted))
+
+    def read_and_count(
+        self, families: tuple[Family, ...], *, counted: bool
+    ) -> tuple[dict[Family, str], dict[Family, Census]]:
+        """Both at the same time: a long table takes the kernel as long to count as to list."""
+        started = self._start(families, counted=counted)
+        try:
+            censuses = self.count(families)
+        except ParseError:  # larger than what is read
+            for _, running in started:
+                posix.kill(running.pid, SIGKILL)
+                run.finish(running)
+            raise
+        return self._finish(families, started), censuses
+
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
-        running = [(family, run.start(self._program(family, "save"), arguments)) for family, arguments in wanted]
-        finished = [(family, run.finish(started)) for family, started in running]
+        option = ("-c",) if counted else ()
+        return [(family, run.start(self._program(family, "save"), (*option, *arguments))) for family, arguments in wanted]
+
+    def _finish(self, families: tuple[Family, ...], started: list[tuple[Family, Running]]) -> dict[Family, str]:
+        finished = [(family, run.finish(running)) for family, running in started]
         texts = dict.fromkeys(families, "")
         for family, result in finished:
             if result.status:
@@ -123,12 +150,24 @@ class NftVariant(RestoreBackend):
 
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
+        self._find_chains()
+        return super()._start(families, counted=counted)
+
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        chains = self._find_chains()
+        if not self._chains:
+            return {}
+        from netinit.kernel.tally import count_nft_families
+
+        return count_nft_families(families, chains)
+
+    def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()
         self._chains = (
             None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
         )
-        return super().read(families)
+        return chains or ()
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
@@ -145,6 +184,13 @@ class LegacyVariant(RestoreBackend):
         if tables is None:  # what may not read the names must name the tables
             return tuple([("-t", table) for table in TABLES])
         return ((),) if tables else ()
+
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        if not any(detect.legacy_tables(family) != () for family in families):
+            return {}
+        from netinit.kernel.tally import count_legacy_families
+
+        return count_legacy_families(families)
 
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up

@@ -114,14 +114,22 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
         return () if error.errno in WITHOUT_NF_TABLES else None
 
 
-def owned_sets() -> tuple[str, ...]:
-    """The address sets of ours; none where the kernel has none loaded, since asking would load them."""
+def owned_sets() -> dict[str, int]:
+    """The address sets of ours with the number of their elements; none where the kernel has none loaded: asking loads them.
+
+    A name with other letters than we use is somebody else's.
+    """
     if posix.access(MODULES, posix.F_OK) and not posix.access(f"{MODULES}/ip_set", posix.F_OK):
-        return ()
+        return {}
     try:
-        return tuple([name for name in netlink.list_address_sets() if name.startswith(OWNED_SETS)])
+        sets = netlink.list_address_sets()
     except OSError:
-        return ()
+        return {}
+    return {name: size for name, size in sets.items() if name.startswith(OWNED_SETS) and _is_plain(name)}
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.replace("-", "").isalnum()
 
 
 def has_capability(number: int) -> bool:

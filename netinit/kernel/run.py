@@ -28,7 +28,10 @@ class Running(Record):
 
 
 class Finished(Record):
-    """How a program ended: its exit status (negative: the signal that ended it) and what it printed."""
+    """How a program ended: its exit status (negative: the signal that ended it) and what it printed.
+
+    Bytes of the output that are no UTF-8 are kept as lone surrogates.
+    """
 
     program: str
     status: int
@@ -82,12 +85,12 @@ def finish(running: Running) -> Finished:
     return Finished(
         program=running.program,
         status=posix.waitstatus_to_exitcode(status),
-        output=_read(running.output),
-        errors=_read(running.errors).strip(),
+        output=_read(running.output, "surrogateescape"),
+        errors=_read(running.errors, "replace").strip(),
     )
 
 
-def _read(descriptor: int) -> str:
+def _read(descriptor: int, undecodable: str) -> str:
     size = posix.fstat(descriptor).st_size
     parts = []
     offset = 0
@@ -98,4 +101,4 @@ def _read(descriptor: int) -> str:
         parts.append(part)
         offset += len(part)
     posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts).decode("utf-8", undecodable)

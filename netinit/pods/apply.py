@@ -148,16 +148,17 @@ def _apply_with(
 ) -> Outcome:
     backend, state = side.backend, side.state
     others = survey.others(backend)
+    notices = state.notices
     leftovers = tuple([describe_leftover(other) for other in others])
     found = leftovers + backend.compare(plan, state)
     steps = routes.steps_towards(plan, families) if backend.in_kernel else ()
     if not found and not steps and not options.force_apply:
         rules = backend.describe(state) if final else {}
-        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=_find_shadows(backend, plan, state))
+        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=notices + _find_shadows(backend, plan, state))
     if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
         raise _refuse(found if state.ours else leftovers)
     additions = tuple([step for step in steps if step.add])
-    warnings = routes.make(additions)
+    warnings = notices + routes.make(additions)
     try:
         if others and plan.ip_rules:
             state = _meet(others, backend, state, options, families)

@@ -10,17 +10,19 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import ipset
+from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
-from netinit.kernel import detect, namespaces, netlink, run
+from netinit.kernel import detect, namespaces, netlink
 from netinit.kernel.capabilities import raise_permitted
 from netinit.options import Options
 from netinit.pods.verify import verify
 from netinit.rules.iptables.sets import use_sets
+from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
 
 Result = TypeVar("Result")
 _VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
@@ -69,8 +71,13 @@ def _read_here(options: Options) -> LiveRules:
             contents = ipset.read_contents()
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
+            listings = _read_listings(name, settled)
+            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
             sides[name] = {
-                family: resolve_sets(_read_side(name, family, known, *marks[family]), contents)
+                family: resolve_sets(
+                    load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
+                    contents,
+                )
                 for family in settled.kernel_families
             }
         else:
@@ -87,17 +94,12 @@ def _read_here(options: Options) -> LiveRules:
     return LiveRules(sides, around, plan, tuple(warnings))
 
 
-def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
-    path = detect.programs(_VARIANTS[name], family).save
-    if not path:
-        raise BackendUnavailableError(
-            f"{family.program}-{_VARIANTS[name]}-save is not installed, so its rules cannot be read"
-        )
-    result = run.finish(run.start(path, ["-c"]))
-    if result.status:
-        raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
-    listing = parse_counted_listing(result.output)
-    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
+def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
+    """The rules with their counters, read as every other command reads them."""
+    backend = backends.load(name, settled.options, settled.kernel_families)
+    if not isinstance(backend, XtablesBackend):
+        raise TypeError(f"{name} lists no rules in iptables' dialect")
+    return backend.look(settled.kernel_families, counted=True)[1]
 
 
 def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:

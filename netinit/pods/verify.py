@@ -48,7 +48,7 @@ def _verify_here(options: Options) -> Report:
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families))
     differences += side.backend.shadows(plan, side.state)
     return Report(
-        backend=side.backend.name, plan=plan, differences=differences, warnings=settled.warnings + plan.warnings
+        backend=side.backend.name, plan=plan, differences=differences, warnings=settled.warnings + plan.warnings + side.state.notices
     )
 
 

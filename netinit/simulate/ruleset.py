@@ -10,7 +10,7 @@ from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, parse_listing, write_plan
+from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 
 ACCEPT = "ACCEPT"
@@ -106,7 +106,7 @@ def load_listing(
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
-    """The rules of a listing; one from `parse_counted_listing` has their counters too.
+    """The rules of a listing; one with counters has them too.
 
     Rules that `plan` would make have its purpose and origin, whatever their comments say. ParseError for a rule that is none.
     """
@@ -137,20 +137,6 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
         for table, chains in ruleset.tables.items()
     }
     return replace(ruleset, tables=tables) if contents else ruleset
-
-
-def parse_counted_listing(text: str) -> Listing:
-    """The tables of a listing with counters (iptables-save -c), which stand before `-A` there. ParseError."""
-    return parse_listing("\n".join([_counter_behind_chain(line) for line in text.splitlines()]))
-
-
-def _counter_behind_chain(line: str) -> str:
-    """`-A CHAIN [1:60] rule` for `[1:60] -A CHAIN rule`; the rule may be empty."""
-    if not line.startswith("["):
-        return line
-    counter, _, rest = line.partition(" -A ")
-    chain, _, rule = rest.partition(" ")
-    return f"-A {chain} {counter} {rule}"
 
 
 def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, str]]:

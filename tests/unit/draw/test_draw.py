@@ -96,8 +96,8 @@ def test_the_tree_unfolds_a_chain_once_and_marks_the_path():
 
 
 def test_live_counters_are_shown_in_every_form():
-    listing = "*nat\n:OUTPUT DROP [0:0]\n:MINE - [0:0]\n-A OUTPUT [4711:9] -p tcp -m comment --comment \"<a> & 'b'\" -j MINE\n-A MINE [12:3] -j RETURN\nCOMMIT\n"
-    made = make_picture(load_listing(parse_listing(listing), IPV4), title="live")
+    listing = "*nat\n:OUTPUT DROP [0:0]\n:MINE - [0:0]\n[4711:9] -A OUTPUT -p tcp -m comment --comment \"<a> & 'b'\" -j MINE\n[12:3] -A MINE -j RETURN\nCOMMIT\n"
+    made = make_picture(load_listing(parse_listing(listing, counted=True), IPV4), title="live")
     for form, render in FORMATS.items():
         assert "4711" in render(made), form
         assert "DROP" in render(made) or form == "mermaid", form

@@ -147,7 +147,8 @@ def test_a_table_that_stops_capturing_comes_last():
 def test_the_way_back_puts_each_of_our_rules_at_its_place_among_those_of_others():
     text = "nat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j THEIRS\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -j RETURN\nnat ISTIO_OUTPUT -j ACCEPT\nnat THEIRS\nfilter INPUT -j THEIRS\nfilter THEIRS"
     listing = make_listing(text)
-    target = target_from_listing(listing, owned_of(listing))
+    target, lost = target_from_listing(listing, owned_of(listing))
+    assert lost == ()
     assert target == {
         "nat": {
             "OUTPUT": [(1, "-p udp -j ISTIO_OUTPUT"), (3, "-j ISTIO_OUTPUT")],
