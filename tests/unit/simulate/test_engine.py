@@ -432,6 +432,12 @@ def test_a_mark_stays_with_the_connection_for_its_next_packets():
     assert (first.last.connection_mark, answer.last.connection_mark, answer.last.mark) == (7, 7, 7)
 
 
+def test_a_connection_has_the_mark_that_its_packet_is_said_to_have():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(connection_mark=7)
+    text = "mangle PREROUTING -m conntrack --ctstate NEW\nmangle PREROUTING -j CONNMARK --restore-mark"
+    assert simulate(packet, rules(text), POD).last.mark == 7
+
+
 @pytest.mark.parametrize(
     ("target", "ended"),
     [("1.1.1.1", "1.1.1.1:80"), (":90", "1.2.3.4:90"), ("1.1.1.1:90", "1.1.1.1:90")],
@@ -488,6 +494,16 @@ def test_the_path_of_a_packet_of_no_connection():
         "PREROUTING mangle PREROUTING: the policy is ACCEPT",
         f"PREROUTING {nowhere}",
         f"INPUT {nowhere}",
+    ]
+
+
+def test_the_path_is_silent_about_nat_where_there_is_none():
+    assert path(outbound("filter OUTPUT -m conntrack --ctstate NEW", "10.0.0.2")) == [
+        ": it leaves through lo: the destination is this host's own",
+        "OUTPUT connection tracking: its connection is NEW",
+        "OUTPUT filter OUTPUT: count it and go on",
+        "OUTPUT filter OUTPUT: the policy is ACCEPT",
+        "POSTROUTING: it comes in again through lo",
     ]
 
 
