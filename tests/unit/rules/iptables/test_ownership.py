@@ -288,7 +288,8 @@ def test_of_two_such_runs_the_first_is_ours():
 
 
 @pytest.mark.parametrize(
-    "comment", ["plain", '"two words"', '"a \\"quoted\\" -j DROP"', '"ends with a backslash \\\\"']
+    "comment",
+    ['"a -m comment --comment b"', "plain", '"two words"', '"a \\"quoted\\" -j DROP"', '"ends with a backslash \\\\"'],
 )
 def test_comments_change_nothing_about_whose_a_rule_is(comment):
     text = EXCLUDED.replace("-o eth1 -j", f"-o eth1 -m comment --comment {comment} -j")
