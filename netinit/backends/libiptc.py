@@ -9,15 +9,16 @@ rule by the size that this host's extension has instead of the rule's own.
 
 from __future__ import annotations
 
-import fcntl
 import posix
+import time
 
 from netinit.backends.iptables import XtablesBackend
 from netinit.base import errors
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import detect
-from netinit.kernel.namespaces import attempts, describe_holders
+from netinit.kernel import detect, run
+from netinit.kernel.files import UnsuitableFileError, open_lock_file
+from netinit.kernel.namespaces import describe_holders, read_text, take
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
@@ -31,6 +32,7 @@ OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
+_SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "libip6tc.so.2", "c": "libc.so.6"}
 
 
 class LibiptcBackend(XtablesBackend):
@@ -75,18 +77,16 @@ class LibiptcBackend(XtablesBackend):
             return None
         path = named or XTABLES_LOCK
         try:
-            descriptor = posix.open(path, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
+            descriptor = open_lock_file(path)
         except OSError as error:
-            if not named:
+            if not named and not isinstance(error, UnsuitableFileError):
                 return None
+            label = "XTABLES_LOCKFILE: " if named else ""
             raise BackendUnavailableError(
-                f"XTABLES_LOCKFILE: {path!r} cannot be opened: {error.strerror}; name a file in a writable folder"
+                f"{label}{path!r} cannot be opened: {error.strerror};"
+                " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
-        for _ in attempts(self._lock_timeout):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
+        if take(descriptor, self._lock_timeout):
             return descriptor
         holders = describe_holders(descriptor)
         posix.close(descriptor)
@@ -131,6 +131,9 @@ def _serve(family: Family, job: Job, answer: int) -> None:
     try:
         import warnings
 
+        from netinit.kernel.capabilities import die_with_parent
+
+        die_with_parent()
         warnings.simplefilter("ignore")  # those of python-iptables are nothing a user of netinit can act on
         end("", job(_load(family, end)))
     except NetinitError as error:
@@ -176,14 +179,36 @@ def _shorten_import() -> None:
     import sys
     from os import environ
 
+    for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
+        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+    if run.is_sealed():
+        environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
-        environ.setdefault("IPTABLES_LIBDIR", found.origin.rpartition("/")[0])  # else it asks gcc and ld
+        environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
+
+
+def _find_without_programs() -> str:
+    """Spares python-iptables asking ldconfig, which strangers could trace (netinit.kernel.run); the folder of extensions.
+
+    The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
+    """
+    import ctypes.util
+
+    def find(name: str) -> str | None:
+        return _SONAMES.get(name)
+
+    ctypes.util.find_library = find
+    ctypes.CDLL(_SONAMES["xtables"], mode=ctypes.RTLD_GLOBAL)
+    paths = [line.split()[-1] for line in read_text("/proc/self/maps").splitlines() if "/libxtables.so" in line]
+    return f"{paths[0].rpartition('/')[0]}/xtables" if paths else ""
 
 
 def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:
-    _, status = posix.waitpid(pid, 0)
+    status = run.wait(pid, time.monotonic_ns() + int(run.SECONDS * 10**9))
+    if status is None:
+        status = run.end(pid)
     parts = []
     offset = 0
     while part := posix.pread(answer, 1 << 20, offset):

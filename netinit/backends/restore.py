@@ -15,13 +15,12 @@ from netinit.rules.model import TABLES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.netlink import NftChain
-    from netinit.kernel.run import Running
+    from netinit.kernel.run import Begun
     from netinit.rules.census import Census
 
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
-SIGKILL = 9
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
 CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
@@ -60,21 +59,25 @@ class RestoreBackend(XtablesBackend):
         try:
             censuses = self.count(families)
         except ParseError:  # larger than what is read
-            for _, running in started:
-                posix.kill(running.pid, SIGKILL)
-                run.finish(running)
+            for _, begun in started:
+                if not isinstance(begun, BackendUnavailableError):
+                    run.kill(begun)
             raise
         return self._finish(families, started), censuses
 
-    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
+        programs = {family: self._program(family, "save") for family, _ in wanted}
         option = ("-c",) if counted else ()
-        return [(family, run.start(self._program(family, "save"), (*option, *arguments))) for family, arguments in wanted]
+        begun = run.start_all([(programs[family], (*option, *arguments), "") for family, arguments in wanted])
+        return [(family, one) for (family, _), one in zip(wanted, begun, strict=True)]
 
-    def _finish(self, families: tuple[Family, ...], started: list[tuple[Family, Running]]) -> dict[Family, str]:
-        finished = [(family, run.finish(running)) for family, running in started]
+    def _finish(self, families: tuple[Family, ...], started: list[tuple[Family, Begun]]) -> dict[Family, str]:
         texts = dict.fromkeys(families, "")
-        for family, result in finished:
+        results = run.finish_all([begun for _, begun in started])
+        for (family, _), result in zip(started, results, strict=True):
+            if isinstance(result, BackendUnavailableError):
+                raise result
             if result.status:
                 raise self._explain(result, family)
             texts[family] += result.output
@@ -84,12 +87,13 @@ class RestoreBackend(XtablesBackend):
         programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
         environment = self._environment()
         arguments = ["--noflush", *self._lock_arguments()]
-        running = [
-            (family, run.start(programs[family], arguments, stdin=script, environment=environment))
-            for family, script in scripts.items()
-        ]
-        finished = [(family, run.finish(started)) for family, started in running]
-        return {family: self._explain(result, family) for family, result in finished if result.status}
+        jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
+        results = run.finish_all(run.start_all(jobs, environment=environment, waits=self._lock_timeout))
+        return {
+            family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
+            for family, result in zip(scripts, results, strict=True)
+            if isinstance(result, BackendUnavailableError) or result.status
+        }
 
     def _program(self, family: Family, action: str) -> str:
         programs = detect.programs(self.variant, family)
@@ -129,10 +133,13 @@ class RestoreBackend(XtablesBackend):
         return ApplyError(cause)
 
     def _explain_lock(self, cause: str) -> NetinitError:
+        from netinit.kernel.files import open_lock_file
+
         try:
-            descriptor = posix.open(self._lock_path(), posix.O_RDONLY | posix.O_CLOEXEC)
-        except OSError:
-            return BackendUnavailableError(f"{cause}; mount a writable folder at /run, or set XTABLES_LOCKFILE")
+            descriptor = open_lock_file(self._lock_path(), make=False)
+        except OSError as error:
+            remedy = "mount a writable folder at /run, or set XTABLES_LOCKFILE"
+            return BackendUnavailableError(f"{cause}; {self._lock_path()} cannot be opened ({error.strerror}): {remedy}")
         holders = describe_holders(descriptor)
         posix.close(descriptor)
         return LockedError(f"{cause}; {self._lock_path()} is held by {holders}: wait for it, or raise --lock-timeout")
@@ -150,7 +157,7 @@ class NftVariant(RestoreBackend):
 
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
 
-    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Running]]:
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
         self._find_chains()
         return super()._start(families, counted=counted)
 
@@ -196,13 +203,23 @@ class LegacyVariant(RestoreBackend):
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _environment(self) -> dict[str, str]:
-        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already."""
-        if b"XTABLES_LOCKFILE" in posix.environ:
-            return {}
-        if self._own_files:
-            try:
-                posix.close(posix.open(XTABLES_LOCK, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600))
-            except OSError:
+        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already.
+
+        BackendUnavailableError for one that would block whoever opens it, or is not what its name says.
+        """
+        from netinit.kernel.files import UnsuitableFileError, open_lock_file
+
+        named = b"XTABLES_LOCKFILE" in posix.environ
+        if not named and not self._own_files:
+            return {"XTABLES_LOCKFILE": NO_LOCK}
+        try:
+            posix.close(open_lock_file(self._lock_path()))
+        except OSError as error:
+            if not named and not isinstance(error, UnsuitableFileError):
                 return {"XTABLES_LOCKFILE": NO_LOCK}
-            return {}
-        return {"XTABLES_LOCKFILE": NO_LOCK}
+            label = "XTABLES_LOCKFILE: " if named else ""
+            raise BackendUnavailableError(
+                f"{self.name}: {label}{self._lock_path()!r} cannot be opened: {error.strerror};"
+                " name a regular file in a writable folder with XTABLES_LOCKFILE"
+            ) from None
+        return {}

@@ -56,6 +56,8 @@ def command(options: Options, as_json: bool, live: bool) -> int:
             show(render_probes(probes))
         if report:
             show(render_text(report))
+        if probes:
+            show(conclude(report, probes))
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
@@ -82,6 +84,19 @@ def render_probes(probes: Probes) -> Lines:
     more = f", {untold} not judged" if untold else ""
     told.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
     return lines(told)
+
+
+def conclude(report: Report | None, probes: Probes) -> Lines:
+    """The verdict of `--live` in one line, the last: packets that go astray outweigh rules that look right."""
+    rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
+    judged = sum(row.right is not None for row in probes.rows)
+    if probes.wrong:
+        return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went astray; the rules {rules}"])
+    if report and report.differences:
+        return lines([f"NOT as planned: the rules {rules}; {judged} packets went as they must"])
+    if not judged:
+        return lines([f"not proven: no packet could be judged; the rules {rules}"])
+    return lines([f"as planned: {judged} packets went as they must; the rules {rules}"])
 
 
 def render_text(report: Report) -> Lines:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import ipset
@@ -15,6 +13,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
 from netinit.kernel import detect, namespaces, netlink
 from netinit.kernel.capabilities import raise_permitted
+from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
 from netinit.rules.iptables.sets import use_sets
@@ -24,7 +23,6 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
 
-Result = TypeVar("Result")
 _VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
@@ -45,27 +43,16 @@ def read_live(options: Options) -> LiveRules:
 
     Rules that the plan of these options has are known by their purpose. NamespaceError, BackendUnavailableError.
     """
-    return inside(options, lambda: _read_here(options))
+    return inside(options, _read_here)
 
 
-def inside(options: Options, action: Callable[[], Result]) -> Result:
-    """What `action` returns when it is done in the namespace that the options name."""
-    path = namespaces.path_of(options.netns, options.pid)
-    left = namespaces.enter(path) if path else None
-    try:
-        return action()
-    finally:
-        if left is not None and not namespaces.joined_user_namespace():
-            namespaces.leave(left)
-
-
-def _read_here(options: Options) -> LiveRules:
+def _read_here(options: Options, warning: str) -> LiveRules:
     raise_permitted()
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
     sides: dict[str, dict[Family, Ruleset]] = {}
-    warnings = [*settled.warnings, *plan.warnings]
+    warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
     for name in backends.populated():
         if name in _VARIANTS:
             contents = ipset.read_contents()

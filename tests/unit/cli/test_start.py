@@ -18,7 +18,7 @@ CHEAP = frozenset(
     (
         "_abc", "_codecs", "_frozen_importlib_external", "_io", "_signal", "abc", "codecs", "encodings", "encodings.aliases",
         "encodings.utf_8", "encodings.latin_1", "io", "marshal", "posix", "time", "zipimport", "winreg", "_weakref", "_thread", "_warnings", "_imp",
-        "__future__", "_socket", "_struct", "gc", "fcntl", "grp", "pwd",
+        "__future__", "_socket", "_struct", "gc", "fcntl", "grp", "pwd", "select",
     ),
 )  # fmt: skip
 OWN = frozenset(
