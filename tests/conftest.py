@@ -8,10 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from netinit.lab import Pod, find_obstacle
+from readable import find_mount_obstacle, find_reading_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
+
+# No example fails for being slow: how long it takes depends on what else the machine does.
+settings.register_profile("netinit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("netinit")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,12 +45,22 @@ def insist_on_namespaces(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("netns"):
         insist_on_namespaces(item.config)
+    if item.get_closest_marker("mounts") and (reason := find_mount_obstacle()):
+        pytest.skip(reason)
 
 
 @pytest.fixture
 def require_netns(request: pytest.FixtureRequest) -> None:
     """The test is skipped, or fails with --require-netns, where no network namespace can be made."""
     insist_on_namespaces(request.config)
+
+
+@pytest.fixture
+def readable(require_netns: None) -> tuple[str, ...]:
+    """What to put before a command that runs as an ordinary user, so that it can read the checkout and this Python."""
+    if reason := find_reading_obstacle():
+        pytest.skip(reason)
+    return make_prefix(wanted())
 
 
 @pytest.fixture

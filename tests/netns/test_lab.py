@@ -606,6 +606,7 @@ def test_without_root_the_remedy_is_named(pod):
     assert pod.call(find_obstacle) is None
 
 
+@pytest.mark.mounts
 def test_a_pod_needs_no_writable_settings(require_netns):
     freeze = 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"'
     story = (

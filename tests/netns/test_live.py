@@ -172,7 +172,7 @@ def test_whatever_the_options_a_good_pod_is_right_in_every_row():
         counted = []
 
         @seed(4)
-        @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+        @settings(max_examples=15, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
         @given(made_options(interfaces=("eth1",)))
         def hold(options):
             backend = BACKENDS[len(counted) % 3]

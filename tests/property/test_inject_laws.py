@@ -44,7 +44,7 @@ TREES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
 )
 MAPPINGS = st.dictionaries(TEXT, TREES, max_size=4)
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def text_of(tree):
