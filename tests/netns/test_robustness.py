@@ -142,9 +142,8 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
     for caller in callers:
         caller.start()
     try:
-        began = time.monotonic()
         rounds = 0
-        while time.monotonic() - began < 2.5:
+        while rounds < 30 or len(arrivals) < 300:
             apply_in(pod, lives[rounds % len(lives)])
             rounds += 1
     finally:
@@ -152,8 +151,6 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
         for caller in callers:
             caller.join()
 
-    assert rounds > 10
-    assert len(arrivals) > 200
     strays = {text for text in arrivals if text not in ("proxy 15001", "proxy 15006")}
     assert strays == set(), f"of {len(arrivals)} connections in {rounds} changes"
 
