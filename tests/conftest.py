@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from netinit.lab import Pod, find_obstacle
-from readable import find_mount_obstacle, find_reading_obstacle, make_prefix, wanted
+from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,8 +45,9 @@ def insist_on_namespaces(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("netns"):
         insist_on_namespaces(item.config)
-    if item.get_closest_marker("mounts") and (reason := find_mount_obstacle()):
-        pytest.skip(reason)
+    for marker, kind in (("mounts", "mount"), ("users", "user")):
+        if item.get_closest_marker(marker) and (reason := find_unshare_obstacle(kind)):
+            pytest.skip(reason)
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ FIRST = 3  # file descriptor of the first folder
 
 
 @functools.cache
-def find_mount_obstacle() -> str | None:
-    """Why no mount namespace can be made here, as in a chroot; None when nothing is in the way."""
-    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else f"no mount namespaces: {done.stderr.strip()}"
+def find_unshare_obstacle(kind: str) -> str | None:
+    """Why no namespace of this kind (mount, user) can be made here, as in a chroot; None when nothing is in the way."""
+    done = subprocess.run(["unshare", f"--{kind}", "true"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"no {kind} namespaces: {done.stderr.strip()}"
 
 
 def find_closed(path: Path) -> Path | None:
@@ -60,7 +60,7 @@ def make_prefix(folders: Iterable[Path]) -> tuple[str, ...]:
 def find_reading_obstacle() -> str | None:
     """Why an ordinary user's program cannot be run here, even with `make_prefix`; None when it can."""
     prefix = make_prefix(wanted())
-    if prefix and (obstacle := find_mount_obstacle()):
+    if prefix and (obstacle := find_unshare_obstacle("mount")):
         return f"{find_closed(ROOT) or find_closed(Path(sys.base_prefix))} is closed to other users, and {obstacle}"
     command = [*prefix, *NOBODY, sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -228,6 +228,7 @@ def test_a_proxy_without_a_transparent_socket_is_found(pod):
     assert all("no transparent socket listens on 15006" in row.observed for row in wrong), tell(report)
 
 
+@pytest.mark.users
 def test_a_pod_with_a_user_namespace_is_probed_from_outside():
     with Pod(user_namespace=True) as pod:
         arguments = (*REDIRECT, "--pid", str(pod.pid))

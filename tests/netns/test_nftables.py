@@ -314,6 +314,7 @@ def test_a_refused_rule_changes_nothing_and_is_quoted(inside):
     assert take_snapshot(inside) == before
 
 
+@pytest.mark.users
 def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_with_the_remedy():
     """There nft cannot enlarge its socket's buffer beyond net.core.wmem_default, and a transaction must fit into it."""
     buffer = int(Path("/proc/sys/net/core/wmem_default").read_text())

@@ -137,6 +137,7 @@ def outside(*arguments):
 
 
 @variants
+@pytest.mark.users
 def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(require_netns, variant):
     needs(variant)
     with Pod(user_namespace=True) as pod:
@@ -159,6 +160,7 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(req
 
 
 @variants
+@pytest.mark.users
 def test_the_init_container_of_such_a_pod_works_as_in_any_other(require_netns, variant):
     needs(variant)
     with Pod(user_namespace=True) as pod:
