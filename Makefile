@@ -43,7 +43,7 @@ lint: install ## ruff, mypy --strict, the direction of imports, the workflows
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 ifneq ($(WORKFLOWS),)
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows $(WORKFLOWS)
-	@$(BIN)/zizmor --quiet --offline --no-progress --persona pedantic .github
+	@$(BIN)/zizmor --quiet --offline --no-progress --persona pedantic .github > $(VENV)/zizmor.log || { cat $(VENV)/zizmor.log; exit 1; }
 	@if command -v actionlint >/dev/null; then actionlint; else echo "without actionlint, which is not installed: schema and zizmor alone"; fi
 endif
 
