@@ -42,7 +42,7 @@ lint: install ## ruff, mypy --strict, the direction of imports, the workflows
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 ifneq ($(WORKFLOWS),)
-	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS) > $(VENV)/workflows.log || { cat $(VENV)/workflows.log; exit 1; }
 	@$(BIN)/zizmor --quiet --offline --no-progress --persona pedantic .github > $(VENV)/zizmor.log || { cat $(VENV)/zizmor.log; exit 1; }
 	@if command -v actionlint >/dev/null; then actionlint; else echo "without actionlint, which is not installed: schema and zizmor alone"; fi
 endif
