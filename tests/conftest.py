@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, kind in (("mounts", "mount"), ("users", "user")):
         if item.get_closest_marker(marker) and (reason := find_unshare_obstacle(kind)):
             pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says why tests were skipped: a line for each reason, however many they are and wherever they stand."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"{number} skipped: {reason}")
 
 
 @pytest.fixture
