@@ -22,6 +22,8 @@ from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying
 from netinit.pods.apply import Outcome
+from netinit.rules.iptables.write import render_restore, write_plan
+from netinit.rules.layouts import plan
 
 ROOT = Path(__file__).parent.parent
 TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h
@@ -85,6 +87,13 @@ def apply_in(namespace: Namespace, options: Options) -> Outcome:
     """What apply() does inside."""
     with namespace.entered():
         return applying.apply(options)
+
+
+def force_beside(namespace: Namespace, options: Options) -> None:
+    """The rules of a second variant beside the first's: what an older tool did that could not see the other."""
+    made = plan(options.replace(ipv6="on"))
+    for family in made.families:
+        load(namespace, options.backend, family, render_restore(write_plan(made, family)))
 
 
 def remove_in(namespace: Namespace, options: Options | None = None) -> Outcome:

@@ -35,6 +35,14 @@ class Change(Record):
     plan: Plan
 
 
+class Lock:
+    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions keep runs apart."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 class Backend(ABC):
     """One way to program the kernel."""
 
@@ -71,6 +79,17 @@ class Backend(ABC):
     @abstractmethod
     def commit(self, change: Change) -> None:
         """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""
+
+    @abstractmethod
+    def put_back(self, change: Change) -> None:
+        """The inverse of a commit: our rules are what they were before the change, whatever of it was made.
+
+        Errors as for `commit`; ApplyError names what could not be put back.
+        """
+
+    def lock(self) -> Lock:
+        """What other programs of the dialect respect, to be held over a whole run. LockedError when it is entered."""
+        return Lock()
 
     @abstractmethod
     def describe(self, state: State) -> dict[str, str]:

@@ -102,7 +102,21 @@ class SetsBackend(RestoreBackend):
                 raise
             self._commit_plainly(change, error)
             kept = []
-        self._destroy(tuple([name for name in self._names() if name not in kept]))
+        try:
+            self._destroy(tuple([name for name in self._names() if name not in kept]))
+        except NetinitError:
+            self.put_back(change)
+            raise
+
+    def put_back(self, change: Change) -> None:
+        """Sets first, so that the rules find them; those that were not there go when no rule asks them any more."""
+        before: Contents = change.before.seen.sets
+        self._feed_sets(render_return(before, self._read_sets()))
+        super().put_back(change)
+        self._destroy(tuple([name for name in self._names() if name not in before]))
+        lost = [name for name, elements in self._read_sets().items() if elements != before.get(name)]
+        if lost:
+            raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
     def _commit_plainly(self, change: Change, error: NetinitError) -> None:
         """The change without sets, for a kernel that refused them; the first error where that fails as well."""
@@ -142,9 +156,8 @@ class SetsBackend(RestoreBackend):
             _run(("restore",), script)
 
     def _return_sets(self, before: Contents) -> None:
-        script, made = render_return(before, self._read_sets())
-        self._feed_sets(script)
-        self._destroy(made)
+        self._feed_sets(render_return(before, self._read_sets()))
+        self._destroy(tuple([name for name in self._names() if name not in before]))
 
     def _destroy(self, names: tuple[str, ...]) -> None:
         """Destroys sets that no rule of ours asks any more."""

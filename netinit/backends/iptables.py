@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.backends.base import Backend, Change, State
+from netinit.backends.base import Backend, Change, Lock, State
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
@@ -67,6 +67,7 @@ class XtablesBackend(Backend):
         self._families = families  # those the kernel has
         self._lock_timeout = lock_timeout  # nanoseconds
         self._own_files = own_files  # False: the host's file system, whose lock is not about this namespace
+        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit wants it
         self._last: tuple[Plan, State, list[Side]] | None = None
 
     @abstractmethod
@@ -130,12 +131,15 @@ class XtablesBackend(Backend):
             return
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         try:
-            lost = self._return_to(change, tuple(scripts))
+            self.put_back(change)
         except NetinitError as error:
             message += f"; putting back what was before failed too: {error}"
-        else:
-            message += f"; put back but for rules with control characters ({', '.join(lost)})" if lost else ""
         raise type(next(iter(errors.values())))(message)
+
+    def put_back(self, change: Change) -> None:
+        lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
+        if lost:
+            raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
     def describe(self, state: State) -> dict[str, str]:
         return {family.name: _show(text) for family, text in state.seen.texts.items() if text}

@@ -12,13 +12,14 @@ from __future__ import annotations
 import posix
 import time
 
+from netinit.backends.base import Lock
 from netinit.backends.iptables import XtablesBackend
+from netinit.backends.lock import XtablesLock
 from netinit.base import errors
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
-from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.namespaces import describe_holders, read_text, take
+from netinit.kernel.namespaces import read_text
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
@@ -58,39 +58,15 @@ class LibiptcBackend(XtablesBackend):
         return texts
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commits each family's input; LockedError where somebody else holds iptables-legacy's lock."""
-        lock = self._lock()
-        try:
+        """Commits each family's input; LockedError where somebody else holds iptables-legacy's lock, which libiptc does not know."""
+        with self.lock():
             answers = _ask({family: _feeding(script) for family, script in scripts.items()})
-        finally:
-            if lock is not None:
-                posix.close(lock)
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
 
-    def _lock(self) -> int | None:
-        """The lock that iptables-legacy takes, since libiptc takes none; the children hold it with us.
-
-        None where no lock can be had or none is about this namespace: a root that is read-only, or the host's files.
-        """
-        named = posix.environ.get(b"XTABLES_LOCKFILE", b"").decode()
-        if not named and not self._own_files:
-            return None
-        path = named or XTABLES_LOCK
-        try:
-            descriptor = open_lock_file(path)
-        except OSError as error:
-            if not named and not isinstance(error, UnsuitableFileError):
-                return None
-            label = "XTABLES_LOCKFILE: " if named else ""
-            raise BackendUnavailableError(
-                f"{label}{path!r} cannot be opened: {error.strerror};"
-                " name a regular file in a writable folder with XTABLES_LOCKFILE"
-            ) from None
-        if take(descriptor, self._lock_timeout):
-            return descriptor
-        holders = describe_holders(descriptor)
-        posix.close(descriptor)
-        raise LockedError(f"libiptc: {path} is held by {holders}: wait for it, or raise --lock-timeout")
+    def lock(self) -> Lock:
+        if self._lock is None:
+            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
+        return self._lock
 
 
 if TYPE_CHECKING:

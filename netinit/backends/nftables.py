@@ -118,6 +118,14 @@ class NftablesBackend(Backend):
         if script:
             self._run(("-f", "-"), script)
 
+    def put_back(self, change: Change) -> None:
+        before: Seen = change.before.seen
+        if _reads_files(before.text):
+            raise ApplyError("the nft tables of before name files to be read, and are not written back")
+        self._run(("-f", "-"), render_replacement(before.text, self.observe().seen.tables))
+        if self.observe().seen.text != before.text:
+            raise ApplyError(f"nft lists other tables than before ({', '.join(before.tables) or 'none'})")
+
     def check(self, script: str) -> None:
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
         self._run(("-c", "-f", "-"), script)
@@ -187,6 +195,12 @@ def _spell_priority(text: str) -> str:
 def _has_one_meaning(text: str) -> bool:
     """Whether no rule of a listing names two interfaces: one name with quotes in it would read the same."""
     return '"' not in text or all(line.partition(' comment "')[0].count('"') <= _ONE_NAME for line in text.split("\n"))
+
+
+def _reads_files(text: str) -> bool:
+    """Whether nft would open files that a listing names: somebody else may have written the comments in it."""
+    parts = text.split('"')
+    return len(parts) % 2 == 0 or any("include" in part for part in parts[::2])
 
 
 def _count(chains: tuple[netlink.NftChain, ...]) -> Census:

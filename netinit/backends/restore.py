@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
-from netinit.kernel.namespaces import describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.backends.base import Lock
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
-NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
@@ -85,10 +81,10 @@ class RestoreBackend(XtablesBackend):
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
-        environment = self._environment()
         arguments = ["--noflush", *self._lock_arguments()]
         jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
-        results = run.finish_all(run.start_all(jobs, environment=environment, waits=self._lock_timeout))
+        with self.lock():
+            results = run.finish_all(run.start_all(jobs, environment=self._environment(), waits=self._lock_timeout))
         return {
             family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
             for family, result in zip(scripts, results, strict=True)
@@ -115,7 +111,7 @@ class RestoreBackend(XtablesBackend):
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
         cause = f"{result.program}: {said}"
         if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
-            return self._explain_lock(cause)
+            return LockedError(f"{cause}; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
         if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(detect.CAP_NET_ADMIN):
             return BackendUnavailableError(
                 f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
@@ -131,22 +127,6 @@ class RestoreBackend(XtablesBackend):
                 f"{cause}; the kernel lacks a feature: load {modules}, xt_REDIRECT, xt_owner and the like on the node"
             )
         return ApplyError(cause)
-
-    def _explain_lock(self, cause: str) -> NetinitError:
-        from netinit.kernel.files import open_lock_file
-
-        try:
-            descriptor = open_lock_file(self._lock_path(), make=False)
-        except OSError as error:
-            remedy = "mount a writable folder at /run, or set XTABLES_LOCKFILE"
-            return BackendUnavailableError(f"{cause}; {self._lock_path()} cannot be opened ({error.strerror}): {remedy}")
-        holders = describe_holders(descriptor)
-        posix.close(descriptor)
-        return LockedError(f"{cause}; {self._lock_path()} is held by {holders}: wait for it, or raise --lock-timeout")
-
-    def _lock_path(self) -> str:
-        given = posix.environ.get(b"XTABLES_LOCKFILE", b"").decode()
-        return given or XTABLES_LOCK
 
 
 class NftVariant(RestoreBackend):
@@ -186,6 +166,13 @@ class LegacyVariant(RestoreBackend):
     name = "iptables-legacy"
     variant = detect.LEGACY
 
+    def lock(self) -> Lock:
+        from netinit.backends.lock import XtablesLock
+
+        if self._lock is None:
+            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
+        return self._lock
+
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         tables = detect.legacy_tables(family)
         if tables is None:  # what may not read the names must name the tables
@@ -203,23 +190,6 @@ class LegacyVariant(RestoreBackend):
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _environment(self) -> dict[str, str]:
-        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already.
+        from netinit.backends.lock import NO_LOCK
 
-        BackendUnavailableError for one that would block whoever opens it, or is not what its name says.
-        """
-        from netinit.kernel.files import UnsuitableFileError, open_lock_file
-
-        named = b"XTABLES_LOCKFILE" in posix.environ
-        if not named and not self._own_files:
-            return {"XTABLES_LOCKFILE": NO_LOCK}
-        try:
-            posix.close(open_lock_file(self._lock_path()))
-        except OSError as error:
-            if not named and not isinstance(error, UnsuitableFileError):
-                return {"XTABLES_LOCKFILE": NO_LOCK}
-            label = "XTABLES_LOCKFILE: " if named else ""
-            raise BackendUnavailableError(
-                f"{self.name}: {label}{self._lock_path()!r} cannot be opened: {error.strerror};"
-                " name a regular file in a writable folder with XTABLES_LOCKFILE"
-            ) from None
-        return {}
+        return {"XTABLES_LOCKFILE": NO_LOCK}  # this process holds the real one

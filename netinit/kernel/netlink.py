@@ -190,9 +190,9 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
 
 
 def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
-    """Adds a policy rule (the kernel chooses its place, as for `ip rule add`), or removes exactly that one.
+    """Adds a policy rule, or removes exactly that one.
 
-    Priority 0 in a removal leaves open which place it was given.
+    Priority 0 lets the kernel choose the place, as for `ip rule add`, and leaves open in a removal which it was given.
     """
     body = pack("=BBBBBBBBI", rule.family, 0, 0, 0, ROUTE_TABLE_UNSPEC, 0, 0, TO_TABLE, 0)
     body += (
@@ -201,7 +201,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
         + _attribute(15, pack("=I", rule.table))
     )
     body += _attribute(21, bytes((rule.protocol,)))
-    if rule.priority and not add:
+    if rule.priority:
         body += _attribute(6, pack("=I", rule.priority))
     with Netlink(NETLINK_ROUTE) as link:
         link.request(NEW_RULE if add else DELETE_RULE, CREATE | EXCLUSIVE if add else 0, body)

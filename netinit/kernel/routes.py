@@ -16,6 +16,32 @@ from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Link(Protocol):
+        """What is read and changed here: the functions of netinit.kernel.netlink, or of something like a kernel."""
+
+        def list_mark_rules(self, family: int, /) -> tuple[PolicyRule, ...]:
+            """As of netlink."""
+
+        def list_local_routes(self, family: int, /) -> tuple[LocalRoute, ...]:
+            """As of netlink."""
+
+        def list_addresses(self) -> tuple[netlink.InterfaceAddress, ...]:
+            """As of netlink."""
+
+        def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
+            """As of netlink."""
+
+        def change_local_route(self, route: LocalRoute, /, *, add: bool) -> None:
+            """As of netlink."""
+
+        def change_loopback_address(self, address: str, /, *, add: bool) -> None:
+            """As of netlink."""
+
+
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes
 FULL_MASK = 0xFFFFFFFF
@@ -34,55 +60,65 @@ class Step(Record):
         return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
 
 
-def steps_towards(plan: Plan, families: tuple[Family, ...], hints: Plan | None = None) -> tuple[Step, ...]:
+class Made(Record):
+    """What came of a step: whether it changed anything, and what the operator should know."""
+
+    changed: bool
+    warning: str = ""
+
+
+def steps_towards(
+    plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: Link = netlink
+) -> tuple[Step, ...]:
     """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
 
-    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself.
+    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself. The address comes last, since what
+    others gave it beside its value cannot be put back.
     """
     wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
     marks = {ISTIO_MARK} | {rule.mark for rule in (hints or plan).ip_rules}
-    live = _live(families, marks)
+    live = _live(families, marks, link)
     missing = [Step(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
     extra = [Step(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
     return tuple(missing + extra)
 
 
 def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    """Makes the changes, all or none; returns warnings about what could not be had and is not needed everywhere.
+    """Makes changes in order up to the first that fails; returns warnings. Errors as of `make_one`."""
+    made = [make_one(step) for step in steps]
+    return tuple([one.warning for one in made if one.warning])
+
+
+def make_one(step: Step, link: Link = netlink) -> Made:
+    """Makes a change, with a warning where it could not be had and is not needed everywhere.
 
     ApplyError names the object that the kernel refused, BackendUnavailableError where the privilege is missing.
     """
-    done: list[Step] = []
-    warnings = []
-    for step in steps:
-        try:
-            _make(step)
-        except OSError as error:
-            if error.errno == EXISTS and step.add:
-                continue
-            if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
-                warnings.append(
-                    f"{step.thing} cannot be added to lo, where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
-                )
-                continue
-            undo(done)
-            hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
-            kind = BackendUnavailableError if error.errno == NOT_PERMITTED else ApplyError
-            raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
-        done.append(step)
-    return tuple(warnings)
+    try:
+        _make(step, link)
+    except OSError as error:
+        if error.errno == EXISTS and step.add:
+            return Made(changed=False)
+        if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
+            why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
+            return Made(changed=False, warning=f"{step.thing} cannot be added to lo, {why}")
+        hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
+        kind = BackendUnavailableError if error.errno == NOT_PERMITTED else ApplyError
+        raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
+    return Made(changed=True)
 
 
-def undo(steps: tuple[Step, ...] | list[Step]) -> None:
-    """Takes changes back, the last first. What is gone or there already is what was wanted."""
-    for step in reversed(steps):
-        try:
-            _make(step.replace(add=not step.add))
-        except OSError as error:
-            if error.errno not in (EXISTS, 2, 3, NO_SUCH_ADDRESS):  # ENOENT, ESRCH
-                raise ApplyError(f"putting back {_describe(step.thing)}: {posix.strerror(error.errno or 0)}") from None
+def undo(step: Step, made: Made, link: Link = netlink) -> None:
+    """Takes a change back. What is gone or there already is what was wanted. ApplyError."""
+    if not made.changed:
+        return
+    try:
+        _make(step.replace(add=not step.add), link)
+    except OSError as error:
+        if error.errno not in (EXISTS, 2, 3, NO_SUCH_ADDRESS):  # ENOENT, ESRCH
+            raise ApplyError(posix.strerror(error.errno or 0)) from None
 
 
 def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
@@ -104,25 +140,25 @@ def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
     )
 
 
-def _live(families: tuple[Family, ...], marks: set[int]) -> list[PolicyRule | LocalRoute | str]:
+def _live(families: tuple[Family, ...], marks: set[int], link: Link) -> list[PolicyRule | LocalRoute | str]:
     """Ours, in the order in which they are to be removed: rules, routes, address."""
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
     for family in families:
         tables = {ISTIO_TABLE}
-        for rule in netlink.list_mark_rules(family.number):
+        for rule in link.list_mark_rules(family.number):
             istio = rule.protocol in (0, BOOT) and rule.mark in marks and rule.plain and rule.mask == FULL_MASK
             if rule.protocol == PROTOCOL or istio:
                 rules.append(rule)
                 tables.add(rule.table)
         routes += [
             route
-            for route in netlink.list_local_routes(family.number)
+            for route in link.list_local_routes(family.number)
             if route.protocol == PROTOCOL or (route.protocol == BOOT and route.table in tables)
         ]
     addresses: list[PolicyRule | LocalRoute | str] = []
     if IPV6 in families:
-        present = [f"{a.address}/{a.length}" for a in netlink.list_addresses() if a.index == netlink.LOOPBACK_INDEX]
+        present = [f"{a.address}/{a.length}" for a in link.list_addresses() if a.index == netlink.LOOPBACK_INDEX]
         addresses = [IPV6_ADDRESS] if IPV6_ADDRESS in present else []
     return rules + routes + addresses
 
@@ -148,13 +184,13 @@ def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | s
     return one == other
 
 
-def _make(step: Step) -> None:
+def _make(step: Step, link: Link) -> None:
     if isinstance(step.thing, PolicyRule):
-        netlink.change_mark_rule(step.thing, add=step.add)
+        link.change_mark_rule(step.thing, add=step.add)
     elif isinstance(step.thing, LocalRoute):
-        netlink.change_local_route(step.thing, add=step.add)
+        link.change_local_route(step.thing, add=step.add)
     else:
-        netlink.change_loopback_address(step.thing.partition("/")[0], add=step.add)
+        link.change_loopback_address(step.thing.partition("/")[0], add=step.add)
 
 
 def _describe(thing: PolicyRule | LocalRoute | str) -> str:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import MEMORY, named
-from netinit.backends.base import Backend, State
+from netinit.backends import LEGACY, LIBIPTC, MEMORY, named
+from netinit.backends.base import Backend, Change, Lock, State
+from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.kernel import detect, namespaces, routes
+from netinit.kernel import detect, routes
+from netinit.kernel.routes import Made, Step
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.pods.transaction import Signals, Transaction
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -34,7 +37,7 @@ _CONTRADICTING = (  # fields of which values beside the usual ones can work agai
     "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
     "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
 )  # fmt: skip
-_LEGACY = ("iptables-legacy:", "libiptc:")  # how failures of backends begin that want NET_RAW
+STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -47,6 +50,16 @@ class Outcome(Record):
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
+
+
+class Task(Record):
+    """What is to be brought about, and where."""
+
+    options: Options  # settled
+    plan: Plan
+    families: tuple[Family, ...]  # those that the kernel has
+    final: bool
+    machine: Machine
 
 
 def main(options: Options, log: Log) -> int:
@@ -69,7 +82,7 @@ def _reach_out(options: Options, log: Log) -> int:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
-        with pod.lock(options.lock_timeout, log.warn) as locks:
+        with pod.lock(options.lock_timeout, log.warn) as locks, Signals():  # the child is not to be left in the middle
             pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=locks.descriptors)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
@@ -80,75 +93,90 @@ def _reach_out(options: Options, log: Log) -> int:
 
 
 def _program(options: Options, log: Log, *, locked: bool) -> None:
-    """Programs or removes, and tells what was done."""
+    """Programs or removes, and tells what was done; nobody to tell makes no failure of it."""
     if options.cleanup_only:
         outcome = remove(options, locked=locked)
-        log.info("removed all rules" if outcome.changed else "there were no rules to remove")
-    elif not options.skip_rule_apply:
+    elif options.skip_rule_apply:
+        return
+    else:
         outcome = apply(options, final=log.wants("info"), locked=locked)
-        for warning in (*outcome.warnings, *_lint(outcome)):
-            log.warn(warning)
-        log.info(
-            f"programmed by {outcome.backend}"
-            if outcome.changed
-            else f"rules are as planned ({outcome.backend}): nothing to do"
-        )
-        for name, rules in outcome.rules.items():
-            log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+    try:
+        _tell(outcome, log, removed=options.cleanup_only)
+    except OSError:  # a full disk: what is left in the stream's buffer would fail again at the end of the process
+        null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
+        posix.dup2(null, STDERR)
+        posix.close(null)
 
 
-def apply(options: Options, *, final: bool = True, locked: bool = False) -> Outcome:
+def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
+    if removed:
+        log.info("removed all rules" if outcome.changed else "there were no rules to remove")
+        return
+    for warning in (*outcome.warnings, *_lint(outcome)):
+        log.warn(warning)
+    log.info(
+        f"programmed by {outcome.backend}"
+        if outcome.changed
+        else f"rules are as planned ({outcome.backend}): nothing to do"
+    )
+    for name, rules in outcome.rules.items():
+        log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+
+
+def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
     """Brings this process's network namespace to what the options want; what is right already stays untouched.
 
     `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already.
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
-    held = _claim(options, locked=locked)
-    try:
-        settled = detect.settle(options)
-        plan = plan_for(settled.options)
-        survey = Survey(settled.options, settled.kernel_families, thorough=False)
-        outcome = _apply_first_that_works(settled.options, plan, survey, settled.kernel_families, final=final)
-        warnings = settled.warnings + plan.warnings + outcome.warnings
-        return outcome.replace(warnings=warnings, plan=plan, options=settled.options)
-    finally:
-        if held >= 0:
-            posix.close(held)
+    with _claim(options, machine, locked=locked):
+        settled = machine.settle(options)
+        task = Task(
+            options=settled.options,
+            plan=plan_for(settled.options),
+            families=settled.kernel_families,
+            final=final,
+            machine=machine,
+        )
+        survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
+        outcome = _apply_first_that_works(task, survey)
+        warnings = settled.warnings + task.plan.warnings + outcome.warnings
+        return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 
 
-def remove(options: Options, *, locked: bool = False) -> Outcome:
+def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -> Outcome:
     """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them.
 
     Errors and `locked` as in `apply`.
     """
-    held = _claim(options, locked=locked)
-    try:
-        settled = detect.settle(options)
+    with _claim(options, machine, locked=locked):
+        settled = machine.settle(options)
         plan = plan_for(settled.options)
-        survey = Survey(settled.options, settled.kernel_families)
+        survey = Survey(settled.options, settled.kernel_families, machine=machine)
         if survey.failures:  # rules may be where nobody could look
-            raise _nothing_works(survey.failures)
+            raise _nothing_works(survey.failures, machine)
         holders = survey.holders()
-        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan)
-        for backend, change in [(side.backend, side.backend.removal(plan, side.state)) for side in holders]:
-            backend.commit(change)
-        routes.make(steps)  # after the rules, whose marked packets would else go astray
+        steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+        removals = [(side.backend, side.backend.removal(plan, side.state)) for side in holders]
+        with Transaction() as run:
+            for backend, _ in removals:
+                run.hold(backend.lock())
+            for backend, change in removals:
+                _commit(run, backend, change)
+            _route(run, steps, machine)  # after the rules, whose marked packets would else go astray
         return Outcome(
             backend=", ".join([side.backend.name for side in holders]),
             changed=bool(steps or holders),
             rules={},
         )
-    finally:
-        if held >= 0:
-            posix.close(held)
 
 
-def _claim(options: Options, *, locked: bool) -> int:
-    """The lock of this namespace, which may be changed; -1 where the caller has it."""
+def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
+    """The lock of this namespace, which may be changed; none where the caller has it."""
     if not options.host_network and named(options) != MEMORY:
-        namespaces.refuse_machine()
-    return -1 if locked else namespaces.lock(options.lock_timeout)
+        machine.refuse_own_namespace()
+    return Lock() if locked else machine.lock(options.lock_timeout)
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:
@@ -168,52 +196,77 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     return tuple([text for text in found if text not in outcome.warnings])
 
 
-def _apply_first_that_works(options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool) -> Outcome:
+def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     """Tries the candidates in order; one that cannot work here makes room for the next."""
-    failures = []
+    failures = {}
     for side in survey.candidates():
         try:
-            return _apply_with(side, options, plan, survey, families, final=final)
+            return _apply_with(side, survey.others(side.backend), task)
         except BackendUnavailableError as error:
-            failures.append(f"{side.backend.name}: {error}")
-    raise _nothing_works((*survey.failures, *failures))
+            failures[side.backend.name] = str(error)
+    raise _nothing_works({**survey.failures, **failures}, task.machine)
 
 
-def _apply_with(
-    side: Side, options: Options, plan: Plan, survey: Survey, families: tuple[Family, ...], *, final: bool
-) -> Outcome:
-    backend, state = side.backend, side.state
-    others = survey.others(backend)
-    notices = state.notices
+def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
+    backend, state, plan = side.backend, side.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     found = leftovers + backend.compare(plan, state)
-    steps = routes.steps_towards(plan, families) if backend.in_kernel else ()
-    if not found and not steps and not options.force_apply:
-        rules = backend.describe(state) if final else {}
-        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=notices + _find_shadows(backend, plan, state))
-    if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
-        raise _refuse(found if state.ours else leftovers)
-    additions = tuple([step for step in steps if step.add])
-    warnings = notices + routes.make(additions)
+    steps = _routes_towards(plan, task) if backend.in_kernel else ()
+    if not found and not steps and not task.options.force_apply:
+        rules = backend.describe(state) if task.final else {}
+        warnings = state.notices + _find_shadows(backend, plan, state)
+        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
+    if found and not task.options.reconcile:
+        _refuse_to_replace(side, leftovers, found, plan)
+    with Transaction() as run:
+        warnings = _bring_about(run, side, others, task, steps, differs=bool(found or task.options.force_apply))
+    return _report(side, task, state.notices + warnings)
+
+
+def _refuse_to_replace(side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], plan: Plan) -> None:
+    """ApplyError where rules of ours are there that are no beginning of the plan's."""
+    if leftovers or (side.state.ours and not side.backend.resumable(plan, side.state)):
+        raise _refuse(found if side.state.ours else leftovers)
+
+
+def _bring_about(
+    run: Transaction, side: Side, others: tuple[Side, ...], task: Task, steps: tuple[Step, ...], *, differs: bool
+) -> tuple[str, ...]:
+    """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
+    backend, state, plan, leftovers = side.backend, side.state, task.plan, bool(others)
+    for one in (side, *others) if differs else ():
+        run.hold(one.backend.lock())
+    warnings = _route(run, [step for step in steps if step.add], task.machine)
+    if others and plan.ip_rules:
+        state = _hand_over(run, side, others, task)
+        others = ()
+    if differs:
+        _commit(run, backend, backend.change(plan, state, force=task.options.force_apply))
+    for other in others:
+        _commit(run, other.backend, other.backend.removal(plan, other.state))
+    if leftovers:  # the interim mark's, and what had to be kept for the other backends' rules
+        steps = _routes_towards(plan, task)
+    _route(run, [step for step in steps if not step.add], task.machine)
+    return warnings
+
+
+def _routes_towards(plan: Plan, task: Task) -> tuple[Step, ...]:
+    return routes.steps_towards(plan, task.families, link=task.machine.link)
+
+
+def _report(side: Side, task: Task, warnings: tuple[str, ...]) -> Outcome:
+    """The outcome of a run that has succeeded, whatever becomes of looking at it."""
+    backend = side.backend
+    rules: dict[str, str] = {}
     try:
-        if others and plan.ip_rules:
-            state = _meet(others, backend, state, options, families)
-        if found or options.force_apply:
-            backend.commit(backend.change(plan, state, force=options.force_apply))
-    except (NetinitError, OSError):  # the latter where descriptors or memory are short
-        routes.undo(additions)
-        raise
-    for other in () if plan.ip_rules else others:
-        other.backend.commit(other.backend.removal(plan, other.state))
-    steps = routes.steps_towards(plan, families) if others else steps
-    routes.make(tuple([step for step in steps if not step.add]))
-    rules = {}
-    if state.others:
-        after = backend.observe()
-        warnings += _find_shadows(backend, plan, after)
-        rules = backend.describe(after)
-    elif final:
-        rules = backend.list_rules()
+        if side.state.others:
+            after = backend.observe()
+            warnings += _find_shadows(backend, task.plan, after)
+            rules = backend.describe(after)
+        elif task.final:
+            rules = backend.list_rules()
+    except (NetinitError, OSError) as error:
+        warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
     return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
 
 
@@ -221,23 +274,33 @@ def _find_shadows(backend: Backend, plan: Plan, state: State) -> tuple[str, ...]
     return tuple([shadow.describe() for shadow in backend.shadows(plan, state)]) if state.others else ()
 
 
-def _meet(others: tuple[Side, ...], backend: Backend, state: State, options: Options, families: tuple[Family, ...]) -> State:
+def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Task) -> State:
     """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
 
     With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
     connection, whose answers would then be delivered to this pod.
     """
-    interim = plan_for(options.replace(tproxy_mark=options.tproxy_mark ^ INTERIM_BIT))
-    additions = tuple([step for step in routes.steps_towards(interim, families) if step.add])
-    routes.make(additions)
-    try:
-        backend.commit(backend.change(interim, state))
-    except (NetinitError, OSError):  # the latter where descriptors or memory are short
-        routes.undo(additions)
-        raise
+    interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
+    _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
+    _commit(run, side.backend, side.backend.change(interim, side.state))
     for other in others:
-        other.backend.commit(other.backend.removal(interim, other.state))
-    return backend.observe()
+        _commit(run, other.backend, other.backend.removal(interim, other.state))
+    return side.backend.observe()
+
+
+def _commit(run: Transaction, backend: Backend, change: Change) -> None:
+    run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
+
+
+def _route(run: Transaction, steps: Sequence[Step], machine: Machine) -> tuple[str, ...]:
+    made = [_make(run, step, machine) for step in steps]
+    return tuple([one.warning for one in made if one.warning])
+
+
+def _make(run: Transaction, step: Step, machine: Machine) -> Made:
+    return run.do(
+        step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
+    )
 
 
 def _refuse(found: tuple[Difference, ...]) -> ApplyError:
@@ -254,18 +317,20 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
     )
 
 
-def _nothing_works(failures: Sequence[str]) -> BackendUnavailableError:
+def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
+    """The error for backends of which each has failed for its own reason."""
     uid = posix.geteuid()
-    if not detect.has_capability(detect.CAP_NET_ADMIN):
+    if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
         )
-    if not detect.has_capability(detect.CAP_NET_RAW) and all(failure.startswith(_LEGACY) for failure in failures):
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (LEGACY, LIBIPTC) for name in failures):
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"
         )
-    return BackendUnavailableError("\n".join(["no backend works here:", *[f"  {failure}" for failure in failures]]))
+    lines = [f"  {name}: {reason}" for name, reason in failures.items()]
+    return BackendUnavailableError("\n".join(["no backend works here:", *lines]))

@@ -6,11 +6,10 @@ that there is something to list. The attempt to apply is the test; a backend tha
 
 from __future__ import annotations
 
-import posix
-
 from netinit import backends
 from netinit.backends import AUTO_ORDER, LEGACY, LIBIPTC
 from netinit.backends.base import Backend, State
+from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -32,24 +31,23 @@ class Side(Record):
 class Survey:
     """Who holds rules here, and whom to try. Backends are loaded and looked through when they are needed."""
 
-    def __init__(self, options: Options, families: tuple[Family, ...], *, thorough: bool = True) -> None:
+    def __init__(
+        self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE
+    ) -> None:
         self._options = options
         self._families = families
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
-        if posix.geteuid():
-            from netinit.kernel.capabilities import raise_permitted
-
-            raise_permitted()  # here, since nothing before wants them, and dry runs never come here
-        for name in backends.populated(thorough=thorough):
+        self._machine = machine
+        machine.raise_privileges()  # here, since nothing before wants them, and dry runs never come here
+        for name in machine.occupied(thorough=thorough):
             if not self._look(name) and name == LEGACY:
                 self._look(LIBIPTC)  # which sees the same without a program
 
     @property
-    def failures(self) -> tuple[str, ...]:
+    def failures(self) -> dict[str, str]:
         """The backends that could not even look, and why."""
-        blind = {name: reason for name, reason in self._failures.items() if name != LEGACY or LIBIPTC not in self._sides}
-        return tuple([f"{name}: {reason}" for name, reason in blind.items()])
+        return {name: reason for name, reason in self._failures.items() if name != LEGACY or LIBIPTC not in self._sides}
 
     def holders(self) -> tuple[Side, ...]:
         """The sides of the kernel that hold rules of ours."""
@@ -58,6 +56,8 @@ class Survey:
 
     def others(self, chosen: Backend) -> tuple[Side, ...]:
         """The sides that hold rules of ours beside the chosen backend's."""
+        if not chosen.in_kernel:
+            return ()
         own = (LEGACY, LIBIPTC) if chosen.name in (LEGACY, LIBIPTC) else (chosen.name,)  # the two see the same tables
         return tuple([side for side in self.holders() if side.backend.name not in own])
 
@@ -82,7 +82,7 @@ class Survey:
         if name in self._failures:
             return None
         try:
-            backend = backends.load(name, self._options, self._families)
+            backend = self._machine.load(name, self._options, self._families)
             self._sides[name] = Side(backend=backend, state=backend.observe())
         except BackendUnavailableError as error:
             self._failures[name] = str(error)

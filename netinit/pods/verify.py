@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from netinit import backends
+from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
-from netinit.kernel import detect, routes
-from netinit.kernel.pods import inside
+from netinit.kernel import routes
 from netinit.options import AUTO, Options
 from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.rules.difference import Difference
@@ -23,23 +23,23 @@ class Report(Record):
     warnings: tuple[str, ...] = ()
 
 
-def verify(options: Options) -> Report:
+def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
     Looks at rules in order, at jumps in built-in chains, at rules of others that stand before ours, at policy routes and
     at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
-    return inside(options, _verify_here)
+    return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
 
 
-def _verify_here(options: Options, warning: str) -> Report:
-    settled = detect.settle(options)
+def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
+    settled = machine.settle(options)
     plan = plan_for(settled.options)
-    survey = Survey(settled.options, settled.kernel_families)
+    survey = Survey(settled.options, settled.kernel_families, machine=machine)
     side = _side_to_compare(survey, options)
     differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
     differences += side.backend.compare(plan, side.state)
-    differences += routes.differences(routes.steps_towards(plan, settled.kernel_families))
+    differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += side.backend.shadows(plan, side.state)
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + side.state.notices
     return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=warnings)
@@ -52,5 +52,5 @@ def _side_to_compare(survey: Survey, options: Options) -> Side:
     for side in survey.candidates():
         return side
     raise BackendUnavailableError(
-        "\n".join(["the rules cannot be read:", *[f"  {failure}" for failure in survey.failures]])
+        "\n".join(["the rules cannot be read:", *[f"  {name}: {reason}" for name, reason in survey.failures.items()]])
     )

@@ -22,6 +22,7 @@ from programming import (
     apply_in,
     check_same,
     differences_in,
+    force_beside,
     forget_priority,
     listing,
     needs,
@@ -219,22 +220,12 @@ def test_remove_takes_the_rules_of_both_variants(pod):
     for backend in VARIANTS:
         with pod.entered():
             made = Options.from_argv([*SIDECAR, "--backend", backend])
-        apply_in(pod, made) if backend == VARIANTS[0] else force_second_variant(pod, made)
+        apply_in(pod, made) if backend == VARIANTS[0] else force_beside(pod, made)
     assert all("ISTIO_OUTPUT" in listing(pod, backend) for backend in VARIANTS)
 
     remove_in(pod)
 
     check_same(state(pod), before, "not as before")
-
-
-def force_second_variant(pod, options):
-    """What an older tool did that could not see the other variant."""
-    from netinit.rules.iptables.write import render_restore
-
-    made = plan(options.replace(ipv6="on"))
-    for family in made.families:
-        program = options.backend.replace("iptables", family.program)
-        pod.run([f"{program}-restore", "--noflush"], stdin=render_restore(write_plan(made, family)), check=True)
 
 
 def test_a_lone_rule_for_a_virtual_interface_is_removed_by_those_who_name_it(pod):

@@ -29,6 +29,7 @@ from legacy import (
     tables_of,
 )
 from netinit.backends import libiptc
+from netinit.backends import lock as locking
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
@@ -129,7 +130,7 @@ def test_without_privileges_the_error_names_them(readable):
 
 FEED_AND_TELL = r"""
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.rules.network import IPV4
+from netinit.base.net import IPV4
 for error in LibiptcBackend(own_files=False).feed({IPV4: "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n"}).values():
     print(f"{type(error).__name__}: {error}", end="")
 """
@@ -181,7 +182,7 @@ def lock(tmp_path, monkeypatch):
     """A lock file of this test's own in the place of /run/xtables.lock, which all the machine shares."""
     path = tmp_path / "xtables.lock"
     path.touch()
-    monkeypatch.setattr(libiptc, "XTABLES_LOCK", str(path))
+    monkeypatch.setattr(locking, "XTABLES_LOCK", str(path))
     return path
 
 
@@ -208,11 +209,11 @@ def test_a_lock_that_becomes_free_is_taken(lock):
             fcntl.flock(file, fcntl.LOCK_EX)
             releasing = threading.Timer(0.2, fcntl.flock, (file, fcntl.LOCK_UN))
             releasing.start()
-            descriptor = LibiptcBackend()._lock()
-            releasing.join()
-            assert descriptor is not None
-        with held_already(lock):
-            posix.close(descriptor)
+            taken = LibiptcBackend().lock()
+            with taken:
+                releasing.join()
+                with held_already(lock):
+                    pass
         assert LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT}) == {}
 
 
@@ -262,6 +263,6 @@ def test_a_named_lock_that_cannot_be_opened_is_an_error(monkeypatch):
 def test_no_lock_is_needed_where_the_root_is_read_only_or_the_files_are_the_host_s(lock, monkeypatch):
     with fresh(), held(lock):
         assert LibiptcBackend(lock_timeout=0, own_files=False).feed({IPV4: SCRIPT}) == {}
-        monkeypatch.setattr(libiptc, "XTABLES_LOCK", "/proc/xtables.lock")
+        monkeypatch.setattr(locking, "XTABLES_LOCK", "/proc/xtables.lock")
         assert LibiptcBackend(lock_timeout=0).feed({IPV4: SCRIPT}) == {}
         assert listing(IPV4).count("-A OUTPUT -j RETURN") == 2

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
+from netinit.backends import lock
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError
@@ -55,11 +56,9 @@ def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod,
 
 
 def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypatch):
-    from netinit.backends import libiptc, restore
-
     os.mkfifo(tmp_path / "xtables.lock")
-    for module, backend in ((restore, LegacyVariant()), (libiptc, LibiptcBackend())):
-        monkeypatch.setattr(module, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
+    monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
+    for backend in (LegacyVariant(), LibiptcBackend()):
         with pytest.raises(BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"):
             backend.feed({IPV4: "*nat\nCOMMIT\n"})
 

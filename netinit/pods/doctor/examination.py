@@ -162,7 +162,7 @@ def _explain_lack(
                 Finding(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
             )
     if not trials:
-        found += [Finding(ERROR, "backend", failure) for failure in survey.failures]
+        found += [Finding(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
     return found or [Finding(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit.backends.restore import XTABLES_LOCK
+from netinit.backends.lock import XTABLES_LOCK
 from netinit.base.net import parse_address
 from netinit.kernel import detect
 from netinit.kernel.files import UnsuitableFileError, open_lock_file

@@ -152,24 +152,35 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
     fills, swaps = [], []
     for made in wanted:
         if made.name not in live:
-            fills.append(_render_filled(made, made.name))
+            fills.append(_render_filled(made.name, made.elements))
         elif force or live[made.name] != made.elements:
             spare = made.name + SPARE
             if spare in live:  # an earlier run was killed
                 fills.append(f"destroy {spare}\n")
-            fills.append(_render_filled(made, spare))
+            fills.append(_render_filled(spare, made.elements))
             swaps.append(f"swap {made.name} {spare}\n")
     return "".join(fills + swaps)
 
 
-def render_return(before: Contents, now: Contents) -> tuple[str, tuple[str, ...]]:
-    """What brings the sets back after a failure: input for `ipset restore`, and the sets to be destroyed then."""
-    swaps = [
-        f"swap {name} {name}{SPARE}\n"
-        for name, elements in before.items()
-        if now.get(name) != elements and now.get(name + SPARE) == elements
-    ]
-    return "".join(swaps), tuple([name for name in now if name not in before])
+def render_return(before: Contents, now: Contents) -> str:
+    """Input for `ipset restore` after which the sets of before are there again; what cannot be read is left as it is.
+
+    Sets that were made since stay, since rules may ask them still.
+    """
+    fills, swaps = [], []
+    for name, elements in before.items():
+        if now.get(name) == elements or any(element.startswith(UNREAD) for element in elements):
+            continue
+        spare = name + SPARE
+        if name not in now:
+            fills.append(_render_filled(name, elements))
+            continue
+        if now.get(spare) != elements:
+            if spare in now:
+                fills.append(f"destroy {spare}\n")
+            fills.append(_render_filled(spare, elements))
+        swaps.append(f"swap {name} {spare}\n")
+    return "".join(fills + swaps)
 
 
 def surplus(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[str, ...]:
@@ -198,9 +209,9 @@ def _difference(kind: str, made: AddressSet, text: str) -> Difference:
     )
 
 
-def _render_filled(made: AddressSet, name: str) -> str:
-    size = max(LEAST_SIZE, len(made.elements))
-    family = "inet6" if made.family.version == 6 else "inet"  # noqa: PLR2004 - the IP version
-    lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(made.elements))} maxelem {size}\n"]
-    lines += [f"add {name} {element}\n" for element in sorted(made.elements)]
+def _render_filled(name: str, elements: frozenset[str]) -> str:
+    size = max(LEAST_SIZE, len(elements))
+    family = "inet6" if name.removesuffix(SPARE).endswith("-6") else "inet"
+    lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(elements))} maxelem {size}\n"]
+    lines += [f"add {name} {element}\n" for element in sorted(elements)]
     return "".join(lines)

@@ -15,6 +15,7 @@ from netinit.rules.iptables.sets import (
     resolve,
     spell,
     surplus,
+    unread,
     use_sets,
 )
 from netinit.rules.iptables.write import write_plan
@@ -85,12 +86,20 @@ def test_a_set_that_is_not_there_is_filled_in_its_place_and_another_beside_it_an
     assert changed[-1] == f"swap {name} {name}-new"
 
 
-def test_the_way_back_swaps_only_what_was_swapped_and_names_what_is_new():
-    old, new = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"})
-    assert render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new}) == (
-        "swap a a-new\n",
-        ("a-new", "b-new", "c"),
-    )
+def test_the_way_back_swaps_what_is_still_there_and_fills_what_is_not():
+    old, new, other = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"}), frozenset({"fd00::/8"})
+    assert render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new}) == "swap a a-new\n"
+
+    filled = render_return({"x-4": old, "y-6": other}, {"y-6": new, "y-6-new": new}).splitlines()
+    assert filled == [
+        "create x-4 hash:net family inet hashsize 64 maxelem 65536",
+        "add x-4 10.0.0.0/8",
+        "destroy y-6-new",
+        "create y-6-new hash:net family inet6 hashsize 64 maxelem 65536",
+        "add y-6-new fd00::/8",
+        "swap y-6 y-6-new",
+    ]
+    assert render_return({"a": unread("it was made with other options")}, {"a": new}) == "", "what is not known is not made"
 
 
 CREATED = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\n"
