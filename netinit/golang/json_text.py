@@ -6,17 +6,14 @@ Annotations and environment variables that injectors write hold such JSON, and t
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
-from netinit.base.patterns import pattern
 from netinit.golang.tree import Tree
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["CONTAINER_FIELDS", "encode", "ordered_container", "ordered_handler"]
 
-_ESCAPED = pattern("[<>&\u2028\u2029]")
+_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 CONTAINER_FIELDS = (
     "name",

@@ -9,21 +9,18 @@ from __future__ import annotations
 import binascii
 import json
 import math
+import re
 from collections.abc import Iterable
 from json.encoder import encode_basestring
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
 __all__ = ["from_json", "json_float", "json_name", "to_json"]
 
-_SPECIAL: Final = pattern("[<>&\u2028\u2029\ud800-\udfff]")
+_SPECIAL: Final = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6

@@ -6,10 +6,7 @@ an object of a newer Kubernetes passes through unharmed.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
+from typing import Any, TypeAlias
 
 __all__ = ["Tree", "clone", "mapping", "sequence", "string", "strings"]
 

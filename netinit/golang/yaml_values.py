@@ -9,16 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.json_values import json_float, json_name
 from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, to_bytes, type_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["to_yaml"]
 
@@ -65,17 +61,17 @@ _WORDS: Final = frozenset(
         "<<",
     ]
 )
-_NUMBER: Final = pattern(
+_NUMBER: Final = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|[0-9][0-9_]*|(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)"
     r"(?:[eE][-+]?[0-9_]+)?|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)"
 )
-_TIMESTAMP: Final = pattern(
+_TIMESTAMP: Final = re.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?"
     r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
-_NEVER_PLAIN: Final = pattern(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
+_NEVER_PLAIN: Final = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
 _UNPRINTABLE: Final = r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]"
-_UNPRINTABLE_ASCII: Final = pattern(r"[^\n\x20-\x7e]")
+_UNPRINTABLE_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 _DOUBLE: Final = {
     "\0": "\\0",
     "\x07": "\\a",
@@ -94,13 +90,13 @@ _DOUBLE: Final = {
     "\u2029": "\\P",
 }
 _TO_ESCAPE: Final = r"[^\x20\x21\x23-\x5b\x5d-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]"
-_TO_ESCAPE_ASCII: Final = pattern(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+_TO_ESCAPE_ASCII: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 """Beside each class a narrow one for ASCII: the wide ones, compiled when they are needed, take 2 ms each."""
 _LONGEST_KEY: Final = 128
 """Bytes of a key that may stand on one line with its value."""
-_DIGITS: Final = pattern(r"[0-9]+")
-_BEGUN: Final = pattern(r"[1-9][0-9]*\Z")
-_REFUSED: Final = pattern("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+_DIGITS: Final = re.compile(r"[0-9]+")
+_BEGUN: Final = re.compile(r"[1-9][0-9]*\Z")
+_REFUSED: Final = re.compile("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 """Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
 
 

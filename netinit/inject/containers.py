@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.golang import json_text
 from netinit.golang.tree import Tree, clone, mapping, sequence, string
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "CORE_DUMP",

@@ -7,9 +7,10 @@ plain dicts with Kubernetes' names; both are understood everywhere.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang import sprig
 from netinit.golang.json_values import from_json, to_json
 from netinit.golang.sprig import text
@@ -27,10 +28,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 from netinit.golang.yaml_values import to_yaml
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["functions"]
 
@@ -240,7 +237,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
-_SECONDS: Final = pattern(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 

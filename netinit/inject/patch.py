@@ -7,12 +7,10 @@ labels last.
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.errors import ParseError
 from netinit.golang.tree import Tree, clone
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["apply_patch", "json_patch"]
 

@@ -8,15 +8,12 @@ the action itself goes into ISTIO_KUBE_APP_PROBERS, a JSON map from the agent's 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from netinit.golang import json_text
 from netinit.golang.tree import Tree, clone, mapping, sequence
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
 

@@ -7,8 +7,9 @@ spellings and all of them count.
 
 from __future__ import annotations
 
+import re
+
 from netinit.base.errors import InjectionError
-from netinit.base.patterns import pattern
 from netinit.golang import json_text
 from netinit.golang.tree import Tree, sequence, string
 from netinit.inject.annotations import MERGE_METRICS, go_bool
@@ -21,7 +22,7 @@ _RESERVED = frozenset(("15000", "15001", "15004", "15006", "15008", "15020", "15
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
-_OTHER = pattern("[^a-zA-Z0-9_]")
+_OTHER = re.compile("[^a-zA-Z0-9_]")
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:

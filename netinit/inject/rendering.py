@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Struct
@@ -25,10 +26,6 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -115,8 +112,8 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
 
 # --- break-outs --------------------------------------------------------------------------------------------------
 
-_UNSAFE = pattern(r"^[^A-Za-z0-9_./$(]|[^A-Za-z0-9_./@%+=$()~: -]|:(?=\s|$)|\s$")
-_WHOLE_MAP = pattern(r"\.(?:Annotations|Labels)\s*[^\s`\"\].A-Za-z]|range[^}\]]*\.(?:Annotations|Labels)")
+_UNSAFE = re.compile(r"^[^A-Za-z0-9_./$(]|[^A-Za-z0-9_./@%+=$()~: -]|:(?=\s|$)|\s$")
+_WHOLE_MAP = re.compile(r"\.(?:Annotations|Labels)\s*[^\s`\"\].A-Za-z]|range[^}\]]*\.(?:Annotations|Labels)")
 _TELEMETRY = "resource.opentelemetry.io/"
 _NAMES = ("name", "image")
 _PORT_NAMES = ("name", "protocol", "hostIP")

@@ -13,12 +13,10 @@ who reads.
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml.writer import dump
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["dump", "load", "load_all", "load_reporting", "shape"]
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from typing import Any
 
 import yaml
 
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.tree import clone
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "shape"]
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-
-from netinit.base.patterns import pattern
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+import re
+from typing import Any
 
 __all__ = ["MERGE", "TIMESTAMP", "WORDS", "Merge", "resolve"]
 
@@ -29,9 +25,9 @@ WORDS: dict[str, Any] = {
     "<<": MERGE,
 }
 _FIRST_OF_NUMBER = frozenset("0123456789+-.")
-_INTEGER = pattern(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
-_FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-TIMESTAMP = pattern(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
 _MAX_DIGITS = 400
 
 

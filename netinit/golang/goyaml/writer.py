@@ -5,25 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import re
+from typing import Any
 
-from netinit.base.patterns import pattern
 from netinit.golang.goyaml.scalars import TIMESTAMP, WORDS, Merge, resolve
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["dump"]
 
-_PLAIN = pattern(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
-_COLON = pattern(r":(?=[^\s:])")
+_COLON = re.compile(r":(?=[^\s:])")
 _NOT_PRINTABLE = "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
-_NOT_PRINTABLE_ASCII = pattern("[^\t\n\x20-\x7e]")
-_SEXAGESIMAL = pattern(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
-_LITERAL = pattern(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
-_NUMERIC_START = pattern(r"[-+.0-9]")
-_NUMBERISH = pattern(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
+_NOT_PRINTABLE_ASCII = re.compile("[^\t\n\x20-\x7e]")
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
+_LITERAL = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
+_NUMERIC_START = re.compile(r"[-+.0-9]")
+_NUMBERISH = re.compile(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
 
 
 @functools.lru_cache(maxsize=16384)

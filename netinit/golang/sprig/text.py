@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import binascii
+from typing import Any, Final
 
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import quote as quote_text
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import SLICE, FunctionError, StringMap, TypedList, from_bytes, kind_of, to_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 
 def text_of(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any, Final
 
 from netinit.golang.template import access
 from netinit.golang.template.limits import check_size
@@ -29,10 +30,6 @@ from netinit.golang.template.values import (
     to_bytes,
     type_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["BUILTINS", "call", "equal", "equal_pair"]
 

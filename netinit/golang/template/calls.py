@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import LARGE, Run
 from netinit.golang.template.values import NO_VALUE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["CONSTANT_KINDS", "PYTHON_TYPES", "Argument", "Checked", "make_call"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import Expr, compile_pipe
@@ -25,10 +26,6 @@ from netinit.golang.template.values import (
     kind_of,
     type_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
 
 __all__ = ["Body", "compile_trees"]
 

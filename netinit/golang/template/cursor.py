@@ -7,15 +7,12 @@ hostile text gets an error, not a crash.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final, NoReturn
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final, NoReturn
 
 __all__ = ["MAX_NESTING", "Cursor", "Source"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
@@ -30,10 +31,6 @@ from netinit.golang.template.nodes import (
 )
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final, NoReturn, TypeAlias
 
 __all__ = ["Expr", "compile_pipe"]
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
+from typing import Final
 
 __all__ = ["float_text", "format_float"]
 

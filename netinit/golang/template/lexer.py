@@ -7,14 +7,10 @@ the text. Lines count from one; positions are indexes into the text.
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.literals import is_identifier_character, quote
 from netinit.golang.template.values import to_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
 
 __all__ = ["SPACES", "Token", "tokenize"]
 
@@ -50,7 +46,7 @@ KEYWORDS: Final = frozenset(
 
 _LONG: Final = 10
 
-_INSIDE: Final = pattern(
+_INSIDE: Final = re.compile(
     r"""(?P<space>[ \t\r\n]+)
     |(?P<word>\w+)
     |(?P<field>\.(?=[^0-9])\w*)
@@ -62,7 +58,7 @@ _INSIDE: Final = pattern(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_QUICK: Final = pattern(
+_QUICK: Final = re.compile(
     r"""(?P<space>[ \t\r\n]+)(?![ \t\r\n-])
     |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
     |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
@@ -73,14 +69,14 @@ _QUICK: Final = pattern(
     re.VERBOSE,
 )
 """The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
-_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"`()|]")
+_QUICK_START: Final = re.compile(r"[\w \t\r\n.$\"`()|]")
 """How a delimiter begins that could be taken for a token."""
 _OF_LINES: Final = frozenset((SPACE, RAW_STRING))
 """What may hold line feeds."""
 _GOES_ON: Final = frozenset((".", "+", "-"))
 """What makes more of a number than the digits before."""
-_BLANKS: Final = pattern(r"[ \t\r\n]*")
-_NUMBER: Final = pattern(
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_NUMBER: Final = re.compile(
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )

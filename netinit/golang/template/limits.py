@@ -7,13 +7,10 @@ in steps, the output and every single value in characters, templates that call t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.values import NO_VALUE, FunctionError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure"]
 

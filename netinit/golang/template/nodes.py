@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from netinit.golang.template.lexer import SPACES
 from netinit.golang.template.literals import Number, quote
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 __all__ = [
     "Action",

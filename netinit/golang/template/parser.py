@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from netinit.golang.template import lexer
 from netinit.golang.template.cursor import Cursor, Source
@@ -34,10 +35,6 @@ from netinit.golang.template.nodes import (
     With,
     is_empty,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
 
 __all__ = ["parse"]
 

@@ -6,6 +6,7 @@ Everything is built in a `_Paper`, which refuses to grow past the size that one 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from netinit.golang.template.floats import float_text, format_float
 from netinit.golang.template.limits import check_size
@@ -30,10 +31,6 @@ from netinit.golang.template.values import (
     to_bytes,
     type_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["Flags", "format_value", "own_text", "print_value", "sort_keys", "sprint", "sprintln", "to_text"]
 

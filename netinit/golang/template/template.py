@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
@@ -12,10 +13,6 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Tree
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["Template"]
 

@@ -22,19 +22,11 @@ Python's truth of every one of these values is Go's truth of its counterpart.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
-
-from netinit.base.patterns import pattern
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import CodeType
-    from typing import Any, Final, Self, TypeAlias
-
-    _Dict: TypeAlias = dict[Any, Any]
-    _List: TypeAlias = list[Any]
-else:
-    _Dict, _List = dict, list
+from types import CodeType
+from typing import Any, Final, Self
 
 __all__ = [
     "ANY",
@@ -144,7 +136,7 @@ class Enum(int):
         return self
 
 
-class TypedMap(_Dict):
+class TypedMap(dict[Any, Any]):
     """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
 
     __slots__ = ("go_type", "zero")
@@ -170,7 +162,7 @@ class StringMap(TypedMap):
         super().__init__(data, go_type="map[string]string", zero="")
 
 
-class TypedList(_List):
+class TypedList(list[Any]):
     """A slice whose elements have one type, such as the containers of a pod."""
 
     __slots__ = ("go_type",)
@@ -271,8 +263,6 @@ class Function:
         code = getattr(call, "__code__", None)
         if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
             return cls._of_plain(call, code)
-        import inspect  # takes 4 ms, and only unusual callables need it
-
         params: list[str] = []
         variadic: str | None = None
         for parameter in inspect.signature(call).parameters.values():
@@ -301,7 +291,7 @@ class Function:
         return cls(call, types[: len(names)], types[-1] if rest else None)
 
 
-_NO_TEXT: Final = pattern("[\ud800-\udc7f\udd00-\udfff]")
+_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 _KINDS: Final[dict[type, str]] = {
     bool: BOOL,
