@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from typing import Final
 
 from netinit.golang.template.values import from_bytes, to_bytes
@@ -138,13 +139,14 @@ def unquote_char(literal: str) -> int:
     return code
 
 
+@dataclass(frozen=True, slots=True)
 class Number:
     """A numeric constant under every type that can hold it: Go's ideal constants, as templates have them."""
 
-    __slots__ = ("as_float", "as_int", "as_uint", "text")
-
-    def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
-        self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
+    text: str
+    as_int: int | None
+    as_uint: int | None
+    as_float: float | None
 
     @property
     def ideal(self) -> int | float | None:

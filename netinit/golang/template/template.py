@@ -26,8 +26,6 @@ class Template:
     waits for the first rendering: a configuration has many templates of which few are used.
     """
 
-    __slots__ = ("_compiled", "_functions", "_own", "_trees", "name")
-
     def __init__(
         self, name: str, trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]
     ) -> None:

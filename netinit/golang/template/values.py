@@ -77,7 +77,6 @@ class FunctionError(Exception):
 class _NoValue:
     """The type of `NO_VALUE`."""
 
-    __slots__ = ()
     go_kind = NIL
 
     def __bool__(self) -> bool:
@@ -139,7 +138,6 @@ class Enum(int):
 class TypedMap(dict[Any, Any]):
     """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
 
-    __slots__ = ("go_type", "zero")
     go_kind = MAP
 
     def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any) -> None:
@@ -156,8 +154,6 @@ class TypedMap(dict[Any, Any]):
 class StringMap(TypedMap):
     """A map[string]string, such as labels and annotations."""
 
-    __slots__ = ()
-
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
         super().__init__(data, go_type="map[string]string", zero="")
 
@@ -165,7 +161,6 @@ class StringMap(TypedMap):
 class TypedList(list[Any]):
     """A slice whose elements have one type, such as the containers of a pod."""
 
-    __slots__ = ("go_type",)
     go_kind = SLICE
 
     def __init__(self, items: Iterable[Any] = (), *, go_type: str) -> None:
@@ -181,8 +176,6 @@ class Struct:
     its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
     that an unknown field is told from a nil one.
     """
-
-    __slots__ = ("fields", "go_methods", "go_type", "nil")
 
     def __init__(
         self,
@@ -236,7 +229,6 @@ class Function:
     else. `variadic` is the type of the arguments after the fixed ones.
     """
 
-    __slots__ = ("call", "go_type", "params", "variadic")
     go_kind = FUNC
 
     def __init__(self, call: Callable[..., Any], params: Iterable[str] = (), variadic: str | None = None) -> None:
