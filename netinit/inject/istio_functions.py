@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from netinit.golang import sprig
-from netinit.golang.json_values import from_json, to_json
+from netinit.golang.gojson import from_json, to_json
+from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig import text
 from netinit.golang.template.limits import check_size, measure
 from netinit.golang.template.printing import sprint
@@ -27,7 +28,6 @@ from netinit.golang.template.values import (
     kind_of,
     type_name,
 )
-from netinit.golang.yaml_values import to_yaml
 
 __all__ = ["functions"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from netinit.base.errors import InjectionError
-from netinit.golang import json_text
 from netinit.golang.tree import Tree, sequence, string
+from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 
@@ -68,7 +68,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
         )
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
-        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": json_text.encode(before)}]
+        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": field_order.encode(before)}]
     for key in (key for group in keys.values() for key in group):
         del annotations[key]
     annotations["prometheus.io/port"] = str(status_port)

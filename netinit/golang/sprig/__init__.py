@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.json_values import to_json
+from netinit.golang.gojson import to_json
 from netinit.golang.sprig import collections, numbers, text
 from netinit.golang.template.values import Function, FunctionError
 

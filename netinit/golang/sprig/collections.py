@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.golang.json_values import from_json, to_json
+from netinit.golang.gojson import from_json, to_json
 from netinit.golang.sprig.text import text_of, texts_of
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.values import FLOAT, MAP, NO_VALUE, SLICE, FunctionError, TypedList, kind_of, type_name
