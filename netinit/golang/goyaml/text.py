@@ -14,14 +14,14 @@ from netinit.golang.goyaml.scalars import WORDS, is_ambiguous
 
 __all__ = ["careful_text", "go_text"]
 
-_PRINTED = r"\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd"
+_UNPRINTED = r"\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _BEYOND = r"\U00010000-\U0010ffff"
 _QUOTED = r'"\\\n\xa0'
 """What is escaped between double quotes although it can be printed."""
-_GO_SPECIAL = re.compile(rf"[^\n{_PRINTED}]")
-_GO_ESCAPED = re.compile(rf"[{_QUOTED}]|[^{_PRINTED}]")
-_SPECIAL = re.compile(rf"[^\n{_PRINTED}{_BEYOND}]")
-_ESCAPED = re.compile(rf"[{_QUOTED}]|[^{_PRINTED}{_BEYOND}]")
+_SPECIAL = re.compile(f"[{_UNPRINTED}]")
+_ESCAPED = re.compile(f"[{_UNPRINTED}{_QUOTED}]")
+_GO_SPECIAL = re.compile(f"[{_UNPRINTED}{_BEYOND}]")
+_GO_ESCAPED = re.compile(f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]")
 _GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Text:
     """Text to be copied."""
 
@@ -49,7 +49,7 @@ class Text:
     text: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Bool:
     """true or false."""
 
@@ -60,7 +60,7 @@ class Bool:
         return "true" if self.value else "false"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Nil:
     """The constant nil."""
 
@@ -70,7 +70,7 @@ class Nil:
         return "nil"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Dot:
     """The cursor."""
 
@@ -80,7 +80,7 @@ class Dot:
         return "."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class NumberLiteral:
     """A number or a character."""
 
@@ -91,7 +91,7 @@ class NumberLiteral:
         return self.number.text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StringLiteral:
     """A string: as written, and what it means."""
 
@@ -103,7 +103,7 @@ class StringLiteral:
         return self.literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Identifier:
     """The name of a function."""
 
@@ -114,7 +114,7 @@ class Identifier:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Field:
     """A chain of fields of the cursor: .A.B."""
 
@@ -125,7 +125,7 @@ class Field:
         return "".join(f".{name}" for name in self.names)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Variable:
     """A variable, and fields of it: $a.B."""
 
@@ -137,7 +137,7 @@ class Variable:
         return ".".join((self.name, *self.names))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Chain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
@@ -150,7 +150,7 @@ class Chain:
         return base + "".join(f".{name}" for name in self.names)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Command:
     """A function or operand with its arguments."""
 
@@ -182,7 +182,7 @@ Expression: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Action:
     """{{pipe}}, with the delimiters it prints with."""
 
@@ -194,21 +194,21 @@ class Action:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Break:
     """{{break}}."""
 
     pos: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Continue:
     """{{continue}}."""
 
     pos: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Branch:
     """A condition and what follows when it holds."""
 
@@ -216,7 +216,7 @@ class Branch:
     body: list[Node]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class If:
     """{{if}} with any number of {{else if}}, and an {{else}}."""
 
@@ -224,7 +224,7 @@ class If:
     otherwise: list[Node]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class With:
     """{{with}} with any number of {{else with}}, and an {{else}}."""
 
@@ -232,7 +232,7 @@ class With:
     otherwise: list[Node]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Range:
     """{{range}} and its {{else}}."""
 
@@ -241,7 +241,7 @@ class Range:
     otherwise: list[Node]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Invoke:
     """{{template "name" pipe}}."""
 
