@@ -39,7 +39,7 @@ class Checked:
     """The type of no value: stands for parameters whose every argument has to be checked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Argument:
     """How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
 

@@ -33,7 +33,7 @@ __all__ = ["Body", "compile_trees"]
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Body:
     """A compiled template: its steps, and how many variables it has."""
 

@@ -42,6 +42,13 @@ __all__ = [
 
 
 @dataclass(slots=True, eq=False)
+class _Word:
+    """What is nothing but a word of the language."""
+
+    pos: int
+
+
+@dataclass(slots=True, eq=False)
 class Text:
     """Text to be copied."""
 
@@ -60,21 +67,15 @@ class Bool:
         return "true" if self.value else "false"
 
 
-@dataclass(slots=True, eq=False)
-class Nil:
+class Nil(_Word):
     """The constant nil."""
-
-    pos: int
 
     def __str__(self) -> str:
         return "nil"
 
 
-@dataclass(slots=True, eq=False)
-class Dot:
+class Dot(_Word):
     """The cursor."""
-
-    pos: int
 
     def __str__(self) -> str:
         return "."
@@ -194,18 +195,12 @@ class Action:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-@dataclass(slots=True, eq=False)
-class Break:
+class Break(_Word):
     """{{break}}."""
 
-    pos: int
 
-
-@dataclass(slots=True, eq=False)
-class Continue:
+class Continue(_Word):
     """{{continue}}."""
-
-    pos: int
 
 
 @dataclass(slots=True, eq=False)
@@ -217,19 +212,19 @@ class Branch:
 
 
 @dataclass(slots=True, eq=False)
-class If:
+class _Choice:
+    """Branches of which the first that holds is taken, and what is taken where none does."""
+
+    branches: list[Branch]
+    otherwise: list[Node]
+
+
+class If(_Choice):
     """{{if}} with any number of {{else if}}, and an {{else}}."""
 
-    branches: list[Branch]
-    otherwise: list[Node]
 
-
-@dataclass(slots=True, eq=False)
-class With:
+class With(_Choice):
     """{{with}} with any number of {{else with}}, and an {{else}}."""
-
-    branches: list[Branch]
-    otherwise: list[Node]
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from netinit.golang.template.values import Function, to_bytes
 __all__ = ["Frame", "Slot", "last_visited"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
 
