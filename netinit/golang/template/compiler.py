@@ -10,7 +10,7 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import Expr, compile_pipe
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
-from netinit.golang.template.printing import sort_keys, sprint, to_text
+from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import (
     FUNC,
@@ -259,7 +259,7 @@ def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
     if kind == SLICE:
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == MAP:
-        return [(key, value[key]) for key in sort_keys(value)]
+        return [(key, value[key]) for key in sorted(value)]
     if value is NO_VALUE:
         return ()
     if kind in (INT, UINT):

@@ -33,7 +33,7 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["Flags", "format_value", "own_text", "print_value", "sort_keys", "sprint", "sprintln", "to_text"]
+__all__ = ["Flags", "format_value", "own_text", "print_value", "sprint", "sprintln", "to_text"]
 
 _VERBS: Final = {
     BOOL: "tv",
@@ -181,7 +181,7 @@ def _print_nil(paper: _Paper, verb: str, flags: Flags, depth: int) -> None:
 
 def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
     paper.add(type_name(value) + "{" if flags.go else "map[")
-    for index, key in enumerate(sort_keys(value)):
+    for index, key in enumerate(sorted(value)):
         if index:
             paper.add(", " if flags.go else " ")
         print_value(paper, key, verb, flags, depth + 1)
@@ -238,11 +238,6 @@ def _print_address(paper: _Paper, value: Struct, verb: str, flags: Flags) -> Non
     print_value(paper, value, "v", flags, 0)
     paper.add(")")
     flags.erring = False
-
-
-def sort_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in Go's order of a map's keys: by value, false before true."""
-    return sorted(mapping)
 
 
 def format_value(value: Any, verb: str, flags: Flags) -> str:

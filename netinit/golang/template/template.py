@@ -61,7 +61,7 @@ class Template:
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
         """The text that the template, or the one of that name which it defines, makes of the data.
 
-        The shapes of the data are those of `gotemplate.values`. Raises TemplateError, in Go's words, when the
+        The shapes of the data are those of `values`. Raises TemplateError, in Go's words, when the
         rendering fails or goes over the limits.
         """
         name = self.name if template is None else template
