@@ -31,7 +31,7 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-__all__ = ["BUILTINS", "call", "equal", "equal_pair"]
+__all__ = ["BUILTINS", "call", "equal"]
 
 _BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
 _WHOLE: Final = frozenset((INT, UINT))
@@ -47,14 +47,7 @@ def equal(first: Any, *others: Any) -> bool:
     """Whether the first value equals any of the others."""
     if not others:
         raise FunctionError("missing argument for comparison")
-    return any(equal_pair(first, other) for other in others)
-
-
-def equal_pair(left: Any, right: Any) -> bool:
-    """Whether the values are equal; texts, which nearly all are, take a short way."""
-    if type(left) is str and type(right) is str:
-        return left == right
-    return _equal(left, right)
+    return any(_equal(first, other) for other in others)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -89,7 +82,7 @@ def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
 
 def unequal(left: Any, right: Any) -> bool:
     """Whether the values differ."""
-    return not equal_pair(left, right)
+    return not _equal(left, right)
 
 
 def less(left: Any, right: Any) -> bool:
@@ -106,7 +99,7 @@ def less(left: Any, right: Any) -> bool:
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """Whether the first value is less than the second or equal to it."""
-    return less(left, right) or equal_pair(left, right)
+    return less(left, right) or _equal(left, right)
 
 
 def greater(left: Any, right: Any) -> bool:

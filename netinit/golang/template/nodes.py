@@ -12,34 +12,6 @@ from typing import TypeAlias
 from netinit.golang.template.lexer import SPACES
 from netinit.golang.template.literals import Number, quote
 
-__all__ = [
-    "Action",
-    "Block",
-    "Bool",
-    "Branch",
-    "Break",
-    "Chain",
-    "Command",
-    "Continue",
-    "Dot",
-    "Expression",
-    "Field",
-    "Identifier",
-    "If",
-    "Invoke",
-    "Nil",
-    "Node",
-    "NumberLiteral",
-    "Pipe",
-    "Range",
-    "StringLiteral",
-    "Text",
-    "Tree",
-    "Variable",
-    "With",
-    "is_empty",
-]
-
 
 @dataclass(slots=True, eq=False)
 class _Word:
@@ -250,7 +222,6 @@ class Invoke:
         return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
 
 
-Block: TypeAlias = "If | With | Range"
 Node: TypeAlias = "Text | Action | Break | Continue | If | With | Range | Invoke"
 
 

@@ -28,29 +28,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any, Final, Self
 
-__all__ = [
-    "ANY",
-    "NO_VALUE",
-    "VALUE",
-    "Enum",
-    "Function",
-    "FunctionError",
-    "Int32",
-    "Int64",
-    "StringMap",
-    "Struct",
-    "TypedList",
-    "TypedMap",
-    "Uint8",
-    "Uint32",
-    "Uint64",
-    "from_bytes",
-    "holds_interfaces",
-    "kind_of",
-    "to_bytes",
-    "type_name",
-]
-
 ANY: Final = "interface {}"
 VALUE: Final = "reflect.Value"
 """The parameter type of functions that tell a missing value from a null one."""
