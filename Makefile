@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove fuzz image sbom image-test clean
+.PHONY: help system install demo test lint bench prove fuzz image lock sbom image-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -72,6 +72,10 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 	@$(ENGINE) build $(if $(filter podman,$(notdir $(ENGINE))),--timestamp $(SOURCE_DATE_EPOCH)) $(IMAGE_FLAGS) --tag $(IMAGE) \
 	  --build-arg VERSION=$(VERSION) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	  --label org.opencontainers.image.revision=$(COMMIT) .
+
+lock: $(E2E) ## choose the newest Python packages for the image anew, with their hashes: requirements-image.txt
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
+	  --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \

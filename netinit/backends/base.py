@@ -24,6 +24,7 @@ class State(Record):
     seen: Any
     ours: bool  # rules of this project (or of Istio) are there
     others: bool  # rules of somebody else are there
+    notices: tuple[str, ...] = ()  # what the operator should know of what was seen
 
 
 class Change(Record):

@@ -12,9 +12,11 @@ from netinit.backends.base import Change, State
 from netinit.backends.iptables import Seen, Side
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
+from netinit.base.shown import escape
 from netinit.kernel import detect, run
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.sets import (
+    MOST_ELEMENTS,
     AddressSet,
     Contents,
     compare_sets,
@@ -22,6 +24,7 @@ from netinit.rules.iptables.sets import (
     render_preparation,
     render_return,
     surplus,
+    unread,
     use_sets,
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
@@ -35,8 +38,11 @@ IN_USE = "in use"
 def read_contents() -> Contents:
     """All sets of ours with their elements. ApplyError where ipset is missing though there are sets, or fails."""
     found: Contents = {}
-    for name in detect.owned_sets():
-        found |= parse_save(_run(("save", name)))
+    for name, size in detect.owned_sets().items():
+        if size > MOST_ELEMENTS:
+            found[name] = unread(f"it has {size:,}, and more than {MOST_ELEMENTS:,} are not read")
+        else:
+            found[name] = parse_save(_run(("save", name)), name, size)
     return found
 
 
@@ -172,8 +178,12 @@ def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
             for chain, texts in listed.rules.items():
                 for text in texts if chain not in OWNED_CHAINS else ():
                     if any(f"--match-set {name} " in text for name in names):
-                        place = f"{family.name} {table} {chain}"
-                        raise ApplyError(f"{place}: a rule of somebody else asks an address set of netinit ({text}); remove it first")
+                        from netinit.rules.iptables.parse.quotation import quote_rule
+
+                        place = f"{family.name} {table} {escape(chain)}"
+                        raise ApplyError(
+                            f"{place}: a rule of somebody else asks an address set of netinit ({quote_rule(text)}); remove it first"
+                        )
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from netinit.backends.base import Backend, Change, State
-from netinit.base.errors import ApplyError, NetinitError
+from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
+from netinit.base.shown import escape
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
 from netinit.rules.iptables.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
@@ -18,8 +19,21 @@ from netinit.rules.iptables.transition import (
     unchanged_tables,
     write_transition,
 )
-from netinit.rules.iptables.write import Listing, Written, parse_listing, write_plan
+from netinit.rules.iptables.write import UNSAFE, Listing, Written, logical_lines, parse_listing, write_plan
 from netinit.rules.model import EMPTY_PLAN, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from netinit.rules.census import Census
+
+MANY_RULES = 20_000
+ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
+WAY_OUT = (
+    "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
+    " (`nft -a list ruleset`, `nft delete rule ... handle N`), or start anew with an empty network namespace"
+)
 
 
 class Seen(Record):
@@ -56,15 +70,19 @@ class XtablesBackend(Backend):
         self._last: tuple[Plan, State, list[Side]] | None = None
 
     @abstractmethod
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        """The listings of these families, as iptables-save prints them; empty text where there are no tables."""
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        """The listings of these families, as iptables-save prints them (-c with `counted`); empty without tables."""
+
+    @abstractmethod
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        """What the kernel itself counts in these families' tables. BackendUnavailableError, ParseError."""
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
     def observe(self) -> State:
-        return self._state(self.read(self._families))
+        return self._state(*self.look(self._families))
 
     def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
         found: tuple[Difference, ...] = ()
@@ -96,9 +114,11 @@ class XtablesBackend(Backend):
         scripts = {}
         for side in self._sides(plan, state):
             for table, chain, rule in find_foreign_jumps(side.listing):
-                place = f"{side.family.name} {table} {chain}"
+                from netinit.rules.iptables.parse.quotation import quote_rule
+
+                place = f"{side.family.name} {table} {escape(chain)}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({rule}); remove it first"
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
                 )
             scripts[side.family.name] = write_transition({}, side.listing, side.owned)
         return Change(scripts=_filled(scripts), before=state, plan=plan)
@@ -110,24 +130,49 @@ class XtablesBackend(Backend):
             return
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         try:
-            self._return_to(change, tuple(scripts))
+            lost = self._return_to(change, tuple(scripts))
         except NetinitError as error:
             message += f"; putting back what was before failed too: {error}"
+        else:
+            message += f"; put back but for rules with control characters ({', '.join(lost)})" if lost else ""
         raise type(next(iter(errors.values())))(message)
 
     def describe(self, state: State) -> dict[str, str]:
-        return {family.name: text for family, text in state.seen.texts.items() if text}
+        return {family.name: _show(text) for family, text in state.seen.texts.items() if text}
 
     def list_rules(self) -> dict[str, str]:
-        return {family.name: text for family, text in self.read(self._families).items() if text}
+        return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
-    def _state(self, texts: dict[Family, str]) -> State:
-        listings = {family: parse_listing(text) for family, text in texts.items()}
+    def look(
+        self, families: tuple[Family, ...], *, counted: bool = False
+    ) -> tuple[dict[Family, str], dict[Family, Listing]]:
+        """The listings as text and taken apart, once the kernel's own count says the same. ParseError otherwise."""
+        problem = ""
+        for _ in range(ATTEMPTS):
+            texts, censuses = self.read_and_count(families, counted=counted)
+            try:
+                listings = {family: parse_listing(text, counted=counted) for family, text in texts.items()}
+            except ParseError as error:
+                raise ParseError(f"{self.name}: {error}; {WAY_OUT}") from None
+            problem = _contradiction(listings, censuses) if any(texts.values()) or any(censuses.values()) else ""
+            if not problem:
+                return texts, listings
+        raise ParseError(f"{self.name}: {UNSAFE}{problem}; {WAY_OUT}")
+
+    def read_and_count(
+        self, families: tuple[Family, ...], *, counted: bool
+    ) -> tuple[dict[Family, str], dict[Family, Census]]:
+        """The listings and what the kernel counts."""
+        censuses = self.count(families)
+        return self.read(families, counted=counted), censuses
+
+    def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> State:
         sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)
         return State(
             seen=Seen(texts=texts, listings=listings),
             ours=any(side.owned or any(holds_ours(table) for table in side.listing.values()) for side in sides),
             others=any(holds_others(side.listing, side.owned) for side in sides),
+            notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
         )
 
     def _sides(self, plan: Plan, state: State) -> list[Side]:
@@ -136,20 +181,53 @@ class XtablesBackend(Backend):
             self._last = (plan, state, _pair(plan, state.seen.listings, self._families, comments=self._comments))
         return self._last[2]
 
-    def _return_to(self, change: Change, families: tuple[Family, ...]) -> None:
-        """Brings the families back to what they were before the change, from whatever they are now."""
-        now = self._state(self.read(families))
+    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
+        """Brings the families back to what they were before the change, from whatever they are now.
+
+        Returns the places of rules that could not be put back.
+        """
+        now = self._state(*self.look(families))
         before = {side.family: side for side in self._sides(change.plan, change.before)}
         scripts = {}
+        lost: list[str] = []
         for side in self._sides(change.plan, now):
             if side.family in families:
                 old = before[side.family]
                 owned = spare_others(side.owned, side.listing, old.listing, old.owned)
-                script = write_transition(target_from_listing(old.listing, old.owned), side.listing, owned)
+                target, missed = target_from_listing(old.listing, old.owned)
+                lost += [f"{side.family.name} {place}" for place in missed]
+                script = write_transition(target, side.listing, owned)
                 if script:
                     scripts[side.family] = script
         for error in self.feed(scripts).values():
             raise error
+        return lost
+
+
+def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:
+    from netinit.rules.census import find_contradiction  # only where there are rules
+
+    for family, listing in listings.items():
+        if listing and family not in censuses:
+            return f"{family.name}: the kernel does not tell how many rules it has"
+        problem = find_contradiction(listing, censuses.get(family, {}), family.name)
+        if problem:
+            return problem
+    return ""
+
+
+def notice_size(listing: Listing, family: Family) -> Iterator[str]:
+    """What the operator should know of a listing's length."""
+    rules = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
+    if rules > MANY_RULES:
+        yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
+
+
+def _show(text: str) -> str:
+    """A listing for people, a rule a line: whatever stands between a rule's quotes is no line of its own."""
+    if '"' not in text:
+        return text
+    return "".join([escape(line) + "\n" for line in logical_lines(text)])
 
 
 def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[Side]:

@@ -135,7 +135,7 @@ class Tables:
         chains = []
         name = self._api.iptc_first_chain(handle)
         while name:
-            chains.append(name.decode())
+            chains.append(name.decode("utf-8", "surrogateescape"))
             name = self._api.iptc_next_chain(handle)
         return chains
 
@@ -202,7 +202,7 @@ class Tables:
             return str(shown)
         self._extensions.save(module, packet, ctypes.pointer(found))
         end = posix.fstat(self._output).st_size
-        printed = posix.pread(self._output, end - self._printed, self._printed).decode("utf-8", "replace")
+        printed = posix.pread(self._output, end - self._printed, self._printed).decode("utf-8", "surrogateescape")
         self._printed = end
         return f"{shown} {printed.strip()}".rstrip()
 

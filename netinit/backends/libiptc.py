@@ -9,26 +9,30 @@ rule by the size that this host's extension has instead of the rule's own.
 
 from __future__ import annotations
 
-import fcntl
 import posix
+import time
 
 from netinit.backends.iptables import XtablesBackend
 from netinit.base import errors
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import detect
-from netinit.kernel.namespaces import attempts, describe_holders
+from netinit.kernel import detect, run
+from netinit.kernel.files import UnsuitableFileError, open_lock_file
+from netinit.kernel.namespaces import describe_holders, read_text, take
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from netinit.rules.census import Census
+
 XTABLES_LOCK = "/run/xtables.lock"
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
+_SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "libip6tc.so.2", "c": "libc.so.6"}
 
 
 class LibiptcBackend(XtablesBackend):
@@ -36,8 +40,13 @@ class LibiptcBackend(XtablesBackend):
 
     name = "libiptc"
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        """The listings, as iptables-legacy-save prints them without its comments."""
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        from netinit.kernel.tally import count_legacy_families
+
+        return count_legacy_families(families)
+
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:  # noqa: ARG002
+        """The listings, as iptables-legacy-save prints them without its comments; it has no counters."""
         existing = {family: detect.legacy_tables(family) for family in families}
         known = {family: TABLES if tables is None else tables for family, tables in existing.items()}
         answers = _ask({family: _reading(tables) for family, tables in known.items() if tables})
@@ -68,18 +77,16 @@ class LibiptcBackend(XtablesBackend):
             return None
         path = named or XTABLES_LOCK
         try:
-            descriptor = posix.open(path, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
+            descriptor = open_lock_file(path)
         except OSError as error:
-            if not named:
+            if not named and not isinstance(error, UnsuitableFileError):
                 return None
+            label = "XTABLES_LOCKFILE: " if named else ""
             raise BackendUnavailableError(
-                f"XTABLES_LOCKFILE: {path!r} cannot be opened: {error.strerror}; name a file in a writable folder"
+                f"{label}{path!r} cannot be opened: {error.strerror};"
+                " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
-        for _ in attempts(self._lock_timeout):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
+        if take(descriptor, self._lock_timeout):
             return descriptor
         holders = describe_holders(descriptor)
         posix.close(descriptor)
@@ -116,7 +123,7 @@ def _serve(family: Family, job: Job, answer: int) -> None:
     """The child's life: does the job, writes what came of it, ends without running anything of the parent's."""
 
     def end(kind: str, text: str) -> None:
-        data = memoryview(f"{kind}\n{text}".encode())
+        data = memoryview(f"{kind}\n{text}".encode("utf-8", "surrogateescape"))
         while data:
             data = data[posix.write(answer, data) :]
         posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
@@ -124,6 +131,9 @@ def _serve(family: Family, job: Job, answer: int) -> None:
     try:
         import warnings
 
+        from netinit.kernel.capabilities import die_with_parent
+
+        die_with_parent()
         warnings.simplefilter("ignore")  # those of python-iptables are nothing a user of netinit can act on
         end("", job(_load(family, end)))
     except NetinitError as error:
@@ -169,21 +179,43 @@ def _shorten_import() -> None:
     import sys
     from os import environ
 
+    for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
+        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+    if run.is_sealed():
+        environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
-        environ.setdefault("IPTABLES_LIBDIR", found.origin.rpartition("/")[0])  # else it asks gcc and ld
+        environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
+
+
+def _find_without_programs() -> str:
+    """Spares python-iptables asking ldconfig, which strangers could trace (netinit.kernel.run); the folder of extensions.
+
+    The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
+    """
+    import ctypes.util
+
+    def find(name: str) -> str | None:
+        return _SONAMES.get(name)
+
+    ctypes.util.find_library = find
+    ctypes.CDLL(_SONAMES["xtables"], mode=ctypes.RTLD_GLOBAL)
+    paths = [line.split()[-1] for line in read_text("/proc/self/maps").splitlines() if "/libxtables.so" in line]
+    return f"{paths[0].rpartition('/')[0]}/xtables" if paths else ""
 
 
 def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:
-    _, status = posix.waitpid(pid, 0)
+    status = run.wait(pid, time.monotonic_ns() + int(run.SECONDS * 10**9))
+    if status is None:
+        status = run.end(pid)
     parts = []
     offset = 0
     while part := posix.pread(answer, 1 << 20, offset):
         parts.append(part)
         offset += len(part)
     posix.close(answer)
-    kind, found, text = b"".join(parts).decode("utf-8", "replace").partition("\n")
+    kind, found, text = b"".join(parts).decode("utf-8", "surrogateescape").partition("\n")
     code = posix.waitstatus_to_exitcode(status)
     if code or not found:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"

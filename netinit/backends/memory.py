@@ -11,6 +11,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family, Network
 from netinit.base.records import Record
+from netinit.rules.census import Census, TableCount
 from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 
@@ -161,8 +162,17 @@ class MemoryBackend(XtablesBackend):
         super().__init__(comments=comments, families=families, lock_timeout=lock_timeout, own_files=own_files)
         self.kernel = kernel
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
-        """The listings, as iptables-nft-save prints them without its comments."""
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        return {
+            family: {
+                name: TableCount(chains={chain: len(rules) for chain, rules in table.rules.items()})
+                for name, table in self.kernel.tables[family].items()
+            }
+            for family in families
+        }
+
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:  # noqa: ARG002
+        """The listings, as iptables-nft-save prints them without its comments; it has no counters."""
         return {family: self.kernel.list_tables(family) for family in families}
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:

@@ -1,8 +1,12 @@
 """The backend that feeds nft: tables of its own, replaced in one transaction for both families.
 
 The kernel is asked over netlink which of our tables are there, so a first run starts one program, `nft -f -`. A second
-run starts one as well, and compares what nft prints with what the plan reads in the same words; only where the two
-texts differ is nft's JSON taken apart, since another version of nft may spell the same rules differently.
+run starts one for each of our tables, and compares what nft prints with what the plan reads in the same words; only
+where the two texts differ is nft's JSON taken apart, since another version of nft may spell the same rules differently.
+
+nft prints names and comments as they are, quotes and newlines included. So the text is believed only where each chain
+has as many rules by netlink as the plan, and where no line could hold another list of names. Its JSON escapes what it
+prints, but nft ends by a failed assertion where a name is no UTF-8: a table that cannot be listed is replaced whole.
 """
 
 from __future__ import annotations
@@ -10,17 +14,23 @@ from __future__ import annotations
 import posix
 
 from netinit.backends.base import Backend, Change, State
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.difference import MISSING, Difference
+from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import Plan
 from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel import netlink
+    from netinit.rules.census import Census
+
 DIALECT = "nft"
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
+_ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 MAX_MESSAGE = 400
@@ -37,10 +47,11 @@ WITHOUT_SUPPORT = (
 
 
 class Seen(Record):
-    """The owned tables that exist, in the kernel's order, and how nft lists them, counters left out."""
+    """The owned tables that exist, in the kernel's order, how nft lists them, counters left out, and what the kernel counts."""
 
     tables: tuple[str, ...]
     text: str
+    counts: Census
 
 
 class NftablesBackend(Backend):
@@ -71,7 +82,11 @@ class NftablesBackend(Backend):
             raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
         foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
         return State(
-            seen=Seen(tables=tables, text=_pick_ours(self._list("--stateless")) if tables else ""),
+            seen=Seen(
+                tables=tables,
+                text=_spell_priority("".join(self._list("--stateless", tables))),
+                counts=_count(chains) if tables else {},
+            ),
             ours=bool(tables),
             others=len(inet) > len(tables) or bool(foreign),
         )
@@ -124,17 +139,35 @@ class NftablesBackend(Backend):
     def _find_differences(self, written: Written, seen: Seen) -> tuple[Difference, ...]:
         if not seen.tables:
             return _miss_everything(written)
-        if seen.text == render_tables({name: written[name] for name in seen.tables if name in written}) and (
-            set(seen.tables) == set(written)
+        counted = {name: table.chains for name, table in seen.counts.items()}
+        planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
+        if (
+            planned == counted
+            and _has_one_meaning(seen.text)
+            and seen.text == render_tables({name: written[name] for name in seen.tables})
         ):
             return ()
         from netinit.rules.nft.listing import compare_listing, parse_listing  # json and re: only where texts differ
 
-        return compare_listing(written, parse_listing(self._list("--json")))
+        try:
+            texts = self._list("--json", seen.tables)
+            listing = {name: table for text in texts for name, table in parse_listing(text).items()}
+        except (ApplyError, ParseError) as error:
+            return _distrust(written, seen, str(error))
+        listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
+        if listed != counted:
+            return _distrust(written, seen, "the kernel counts other rules than nft lists")
+        return compare_listing(written, listing)
 
-    def _list(self, option: str) -> str:
-        """All inet tables: nft 1.0.6 does not list two chosen ones in one run."""
-        return self._run((option, "list", "ruleset", "inet"))
+    def _list(self, option: str, tables: tuple[str, ...]) -> list[str]:
+        """Our tables as nft lists them; it lists one in a run, and the sets of others may be as long as they like."""
+        path = run.find("nft") if tables else ""
+        running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
+        finished = [run.finish(started) for started in running]
+        for result in finished:
+            if result.status:
+                raise _explain(result, path)
+        return [result.output for result in finished]
 
     def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
         path = run.find("nft")
@@ -146,16 +179,30 @@ class NftablesBackend(Backend):
         return result.output
 
 
-def _pick_ours(text: str) -> str:
-    """The owned tables of a listing, as nft 1.0.6 prints them."""
-    kept = []
-    ours = False
-    for line in text.splitlines(keepends=True):
-        if line.startswith("table "):
-            ours = line.split()[2] in TABLE_NAMES
-        if ours:
-            kept.append(line)
-    return "".join(kept).replace(" hook output priority dstnat;", " hook output priority -100;")  # nft 1.1
+def _spell_priority(text: str) -> str:
+    """The listing as nft 1.0.6 prints it."""
+    return text.replace(" hook output priority dstnat;", " hook output priority -100;")  # nft 1.1
+
+
+def _has_one_meaning(text: str) -> bool:
+    """Whether no rule of a listing names two interfaces: one name with quotes in it would read the same."""
+    return '"' not in text or all(line.partition(' comment "')[0].count('"') <= _ONE_NAME for line in text.split("\n"))
+
+
+def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
+    from netinit.kernel.tally import count_nft  # only where there are tables of ours
+
+    try:
+        return count_nft(INET, chains, frozenset(TABLE_NAMES))
+    except OSError as error:
+        raise BackendUnavailableError(f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}") from None
+
+
+def _distrust(written: Written, seen: Seen, why: str) -> tuple[Difference, ...]:
+    """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
+    rule = f"the whole table, which cannot be read safely: {why}"
+    found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in seen.tables]
+    return (*found, *_miss_everything({name: chains for name, chains in written.items() if name not in seen.tables}))
 
 
 def _make_change(script: str, plan: Plan, state: State) -> Change:

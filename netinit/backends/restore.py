@@ -5,12 +5,18 @@ from __future__ import annotations
 import posix
 
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
 from netinit.kernel.namespaces import describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.kernel.netlink import NftChain
+    from netinit.kernel.run import Begun
+    from netinit.rules.census import Census
 
 XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
@@ -42,12 +48,36 @@ class RestoreBackend(XtablesBackend):
         """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
         raise NotImplementedError
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
+        return self._finish(families, self._start(families, counted=counted))
+
+    def read_and_count(
+        self, families: tuple[Family, ...], *, counted: bool
+    ) -> tuple[dict[Family, str], dict[Family, Census]]:
+        """Both at the same time: a long table takes the kernel as long to count as to list."""
+        started = self._start(families, counted=counted)
+        try:
+            censuses = self.count(families)
+        except ParseError:  # larger than what is read
+            for _, begun in started:
+                if not isinstance(begun, BackendUnavailableError):
+                    run.kill(begun)
+            raise
+        return self._finish(families, started), censuses
+
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
         wanted = [(family, arguments) for family in families for arguments in self.listings(family)]
-        running = [(family, run.start(self._program(family, "save"), arguments)) for family, arguments in wanted]
-        finished = [(family, run.finish(started)) for family, started in running]
+        programs = {family: self._program(family, "save") for family, _ in wanted}
+        option = ("-c",) if counted else ()
+        begun = run.start_all([(programs[family], (*option, *arguments), "") for family, arguments in wanted])
+        return [(family, one) for (family, _), one in zip(wanted, begun, strict=True)]
+
+    def _finish(self, families: tuple[Family, ...], started: list[tuple[Family, Begun]]) -> dict[Family, str]:
         texts = dict.fromkeys(families, "")
-        for family, result in finished:
+        results = run.finish_all([begun for _, begun in started])
+        for (family, _), result in zip(started, results, strict=True):
+            if isinstance(result, BackendUnavailableError):
+                raise result
             if result.status:
                 raise self._explain(result, family)
             texts[family] += result.output
@@ -57,12 +87,13 @@ class RestoreBackend(XtablesBackend):
         programs = {family: self._program(family, "restore") for family in scripts}  # all there before any is started
         environment = self._environment()
         arguments = ["--noflush", *self._lock_arguments()]
-        running = [
-            (family, run.start(programs[family], arguments, stdin=script, environment=environment))
-            for family, script in scripts.items()
-        ]
-        finished = [(family, run.finish(started)) for family, started in running]
-        return {family: self._explain(result, family) for family, result in finished if result.status}
+        jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
+        results = run.finish_all(run.start_all(jobs, environment=environment, waits=self._lock_timeout))
+        return {
+            family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
+            for family, result in zip(scripts, results, strict=True)
+            if isinstance(result, BackendUnavailableError) or result.status
+        }
 
     def _program(self, family: Family, action: str) -> str:
         programs = detect.programs(self.variant, family)
@@ -102,10 +133,13 @@ class RestoreBackend(XtablesBackend):
         return ApplyError(cause)
 
     def _explain_lock(self, cause: str) -> NetinitError:
+        from netinit.kernel.files import open_lock_file
+
         try:
-            descriptor = posix.open(self._lock_path(), posix.O_RDONLY | posix.O_CLOEXEC)
-        except OSError:
-            return BackendUnavailableError(f"{cause}; mount a writable folder at /run, or set XTABLES_LOCKFILE")
+            descriptor = open_lock_file(self._lock_path(), make=False)
+        except OSError as error:
+            remedy = "mount a writable folder at /run, or set XTABLES_LOCKFILE"
+            return BackendUnavailableError(f"{cause}; {self._lock_path()} cannot be opened ({error.strerror}): {remedy}")
         holders = describe_holders(descriptor)
         posix.close(descriptor)
         return LockedError(f"{cause}; {self._lock_path()} is held by {holders}: wait for it, or raise --lock-timeout")
@@ -123,12 +157,24 @@ class NftVariant(RestoreBackend):
 
     _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
 
-    def read(self, families: tuple[Family, ...]) -> dict[Family, str]:
+    def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
+        self._find_chains()
+        return super()._start(families, counted=counted)
+
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        chains = self._find_chains()
+        if not self._chains:
+            return {}
+        from netinit.kernel.tally import count_nft_families
+
+        return count_nft_families(families, chains)
+
+    def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()
         self._chains = (
             None if chains is None else frozenset([NFT_FAMILIES[c.family] for c in chains if c.family in NFT_FAMILIES])
         )
-        return super().read(families)
+        return chains or ()
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
@@ -146,17 +192,34 @@ class LegacyVariant(RestoreBackend):
             return tuple([("-t", table) for table in TABLES])
         return ((),) if tables else ()
 
+    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
+        if not any(detect.legacy_tables(family) != () for family in families):
+            return {}
+        from netinit.kernel.tally import count_legacy_families
+
+        return count_legacy_families(families)
+
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
     def _environment(self) -> dict[str, str]:
-        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already."""
-        if b"XTABLES_LOCKFILE" in posix.environ:
-            return {}
-        if self._own_files:
-            try:
-                posix.close(posix.open(XTABLES_LOCK, posix.O_RDONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600))
-            except OSError:
+        """A lock file that can be had: a read-only root has none, and this namespace's lock is held already.
+
+        BackendUnavailableError for one that would block whoever opens it, or is not what its name says.
+        """
+        from netinit.kernel.files import UnsuitableFileError, open_lock_file
+
+        named = b"XTABLES_LOCKFILE" in posix.environ
+        if not named and not self._own_files:
+            return {"XTABLES_LOCKFILE": NO_LOCK}
+        try:
+            posix.close(open_lock_file(self._lock_path()))
+        except OSError as error:
+            if not named and not isinstance(error, UnsuitableFileError):
                 return {"XTABLES_LOCKFILE": NO_LOCK}
-            return {}
-        return {"XTABLES_LOCKFILE": NO_LOCK}
+            label = "XTABLES_LOCKFILE: " if named else ""
+            raise BackendUnavailableError(
+                f"{self.name}: {label}{self._lock_path()!r} cannot be opened: {error.strerror};"
+                " name a regular file in a writable folder with XTABLES_LOCKFILE"
+            ) from None
+        return {}

@@ -10,6 +10,8 @@ import posix
 import sys
 import time
 
+from netinit.base.shown import escape, split_message
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +41,7 @@ class Log:
 
     def error(self, message: str) -> None:
         """Why something failed. A message of several lines becomes an event for each line."""
-        for line in message.splitlines():
+        for line in split_message(message):
             self._write("error", line)
 
     def warn(self, message: str) -> None:
@@ -51,7 +53,7 @@ class Log:
         if self._as_json or not text:
             self._write("info", f"{message}\n{text}" if text else message)
         elif self.wants("info"):
-            lines = [escape(line, keep="\t") for line in text.splitlines()]
+            lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
 
     def debug(self, message: str) -> None:
@@ -73,6 +75,19 @@ class Log:
             stream.flush()
 
 
+def flush() -> None:
+    """Hands to the system what this process has printed. OSError where it does not take it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None when the process was started with it closed
+            stream.flush()
+
+
+def _indented(line: str) -> str:
+    """The line with its indentation; a tab inside would let a comment of several lines pass for an event."""
+    rest = line.lstrip("\t")
+    return line[: len(line) - len(rest)] + escape(rest)
+
+
 def format_event(level: str, message: str, nanoseconds: int) -> str:
     """One line: RFC 3339 time in UTC, tab, level, tab, message."""
     return f"{format_time(nanoseconds)}\t{level}\t{escape(message)}"
@@ -92,19 +107,12 @@ def format_time(nanoseconds: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds % 10**9 // 1000:06}Z"
 
 
-def escape(text: str, keep: str = "") -> str:
-    """The text on one line: what is not printable is spelled as in a Python string, unless it is in `keep`."""
-    if text.isprintable():
-        return text
-    return "".join([c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text])
-
-
 def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
     """Puts the message where `kubectl describe pod` shows it; False where there is no such file or it can't be written.
 
     Never raises: it reports an error that is about to end the process and must not replace it.
     """
-    lines = "\n".join([escape(line) for line in message.splitlines()])
+    lines = "\n".join([escape(line) for line in split_message(message)])
     data = lines.encode("utf-8", "backslashreplace")[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
     try:
         descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK)

@@ -6,13 +6,12 @@ errors of command lines that the lean path cannot read.
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from netinit.base.errors import OptionError
 from netinit.base.logs import Log
-from netinit.cli import start
+from netinit.base.output import show_artefact
+from netinit.cli import job
 from netinit.cli.flags import FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
@@ -32,7 +31,7 @@ def command(options: Options, form: str | None, family: str | None) -> int:
     if (form or family) and not options.dry_run:
         raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
     if not options.dry_run:
-        return start.apply(options)
+        return job.do(options)
     log = Log(options.log_level, as_json=options.log_as_json)
-    sys.stdout.write(preview(options, log, form or FORMATS[0], family or "both"))
+    show_artefact(preview(options, log, form or FORMATS[0], family or "both"))
     return 0

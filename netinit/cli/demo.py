@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import TextIO
 
 import click
 
+from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.flags import HELP_NAMES
 from netinit.lab import demo
 
@@ -34,14 +33,13 @@ def command(backend: str) -> int:
 
     Exit code 1 if anything is not as it must be.
     """
-    colour = wants_colour(sys.stdout)
-    marks = choose_marks(sys.stdout)
+    colour = wants_colour()
+    marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
     kinds = []
     for line in demo.play(backend):
-        sys.stdout.write(render(line, colour=colour, marks=marks) + "\n")
-        sys.stdout.flush()
+        tell(line, colour=colour, marks=marks)
         kinds.append(line.kind)
-    sys.stdout.write(render(summarise(kinds), colour=colour, marks=marks) + "\n")
+    tell(summarise(kinds), colour=colour, marks=marks)
     return FAILED if demo.BAD in kinds else 0
 
 
@@ -53,30 +51,18 @@ def summarise(kinds: list[str]) -> demo.Line:
     return demo.Line(demo.TITLE, f"All {right} things are as they must be")
 
 
-def render(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> str:
-    """The line as the terminal gets it."""
+def tell(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> None:
+    """Prints the line, a title with a blank line before it."""
     style = STYLES[line.kind] if colour else ""
     if line.kind == demo.TITLE:
-        return "\n" + paint(line.text, style)
-    if line.kind in marks:
-        return f"  {paint(marks[line.kind], style)} {line.text}"
-    return "  " + paint(line.text, style)
+        show_painted([])
+        show_painted([(line.text, style)])
+    elif line.kind in marks:
+        show_painted([("  ", ""), (marks[line.kind], style), (f" {line.text}", "")])
+    else:
+        show_painted([("  ", ""), (line.text, style)])
 
 
-def paint(text: str, style: str) -> str:
-    """The text in a style of the terminal (SGR parameters), or as it is."""
-    return f"\x1b[{style}m{text}\x1b[0m" if style else text
-
-
-def wants_colour(stream: TextIO) -> bool:
+def wants_colour() -> bool:
     """Whether colours are welcome: on a terminal, unless NO_COLOR is set or the terminal is a dumb one."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def choose_marks(stream: TextIO) -> dict[str, str]:
-    """Marks that the stream's encoding has."""
-    try:
-        "".join(MARKS.values()).encode(stream.encoding)
-    except UnicodeEncodeError:
-        return PLAIN_MARKS
-    return MARKS
+    return answers_a_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

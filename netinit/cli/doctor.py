@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from netinit.base.net import FAMILIES
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, lines, split_message
 from netinit.cli.flags import FlagCommand, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
@@ -37,23 +36,27 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
     found = examine(options, users, groups)
-    sys.stdout.write(render_json(found) if as_json else render_text(found))
+    if as_json:
+        show_artefact(render_json(found))
+    else:
+        show(render_text(found))
     return GOOD if found.good else BAD
 
 
-def render_text(found: Examination) -> str:
+def render_text(found: Examination) -> Lines:
     """The table of what was tried, what was found with its remedies, and the answer."""
-    lines = _render_table(found) if found.trials else [f"not tried: {found.obstacle}"]
+    told = _render_table(found) if found.trials else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
-        lines.append(f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {finding.message}")
+        first, *more = split_message(finding.message)
+        told += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
         if finding.remedy:
-            lines.append(f"    remedy: {finding.remedy}")
+            told.append(f"    remedy: {finding.remedy}")
     if found.good:
         how = "will work" if found.trials else "should work, as far as can be seen without trying"
-        lines.append(f"pods {how}: {found.backend} is taken")
+        told.append(f"pods {how}: {found.backend} is taken")
     else:
-        lines.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
-    return "".join([line + "\n" for line in lines])
+        told.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
+    return lines(told)
 
 
 def _render_table(found: Examination) -> list[str]:
@@ -72,8 +75,8 @@ def _render_table(found: Examination) -> list[str]:
         ]
         rows.append([f"{name}{' *' if name in needed else ''}", *signs])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
-    return [*lines, f"({'/'.join(families)}; * these options need it)"]
+    told = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    return [*told, f"({'/'.join(families)}; * these options need it)"]
 
 
 def _sign(outcome: str | None) -> str:
@@ -82,31 +85,26 @@ def _sign(outcome: str | None) -> str:
 
 def render_json(found: Examination) -> str:
     """`ok`, `backend`, `obstacle`; `trials` by backend, family and feature (null: works, else why not); `findings`."""
-    return (
-        json.dumps(
-            {
-                "ok": found.good,
-                "backend": found.backend or None,
-                "obstacle": found.obstacle or None,
-                "needed": {family: sorted(names) for family, names in found.needed.items()},
-                "trials": {
-                    trial.backend: {
-                        "works": trial.works(found.needed),
-                        "failure": trial.failure or None,
-                        "features": {
-                            family: {name: cause or None for name, cause in outcomes.items()}
-                            for family, outcomes in trial.outcomes.items()
-                        },
-                    }
-                    for trial in found.trials
-                },
-                "findings": [
-                    {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}
-                    for one in found.findings
-                ],
+    return to_json(
+        {
+            "ok": found.good,
+            "backend": found.backend or None,
+            "obstacle": found.obstacle or None,
+            "needed": {family: sorted(names) for family, names in found.needed.items()},
+            "trials": {
+                trial.backend: {
+                    "works": trial.works(found.needed),
+                    "failure": trial.failure or None,
+                    "features": {
+                        family: {name: cause or None for name, cause in outcomes.items()}
+                        for family, outcomes in trial.outcomes.items()
+                    },
+                }
+                for trial in found.trials
             },
-            indent=2,
-            ensure_ascii=False,
-        )
-        + "\n"
+            "findings": [
+                {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}
+                for one in found.findings
+            ],
+        }
     )

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import NetinitError, OptionError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6
+from netinit.base.output import show, show_artefact
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
-from netinit.draw import FORMATS, make_picture
+from netinit.draw import Picture, make_picture, render_dot, render_mermaid, render_text
+from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
 
+FORMATS = ("text", "mermaid", "dot", "svg")
 FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 @click.command("draw", cls=FlagCommand)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option(
-    "--format", "form", type=click.Choice(tuple(FORMATS)), default="text", show_default=True, help="In which form."
-)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="In which form.")
 @click.option(
     "--family", type=click.Choice(tuple(FAMILIES)), help="Which family (default: that of --to or --from, else ipv4)."
 )
@@ -37,7 +37,8 @@ def command(  # noqa: PLR0917
 ) -> int:  # fmt: skip
     """Draw the way of packets through the chains: of the options' plan, of --pod, or live (--pid, --netns, --live).
 
-    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it.
+    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it. svg is made by
+    Graphviz (`dot`), which must be installed; GitHub shows mermaid as a picture.
 
       netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
     """
@@ -60,7 +61,23 @@ def command(  # noqa: PLR0917
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     title = f"{chosen.name} rules, {'as planned' if side == 'plan' else f'live ({side})'}"
-    sys.stdout.write(
-        FORMATS[form](make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables))
-    )
+    picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
+    if form == "text":
+        show(render_text(picture))
+    else:
+        show_artefact({"mermaid": render_mermaid, "dot": render_dot, "svg": render_svg}[form](picture))
     return 0
+
+
+def render_svg(picture: Picture) -> str:
+    """The picture as Graphviz lays it out. NetinitError where it is not installed, or fails."""
+    dot = run.find("dot")
+    if not dot:
+        raise NetinitError(
+            "--format svg: Graphviz is not installed: there is no program 'dot'; install it (the package graphviz), or"
+            " print the text for it with --format dot and draw that elsewhere (dot -Tsvg), or use --format mermaid"
+        )
+    drawn = run.finish(run.start(dot, ["-Tsvg"], stdin=render_dot(picture)))
+    if drawn.status:
+        raise NetinitError(f"--format svg: {dot} -Tsvg failed: {drawn.errors or f'status {drawn.status}'}")
+    return drawn.output

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
 
 from netinit.base.logs import Log
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import (
     DIRECTIONS,
@@ -60,11 +60,11 @@ def command(  # noqa: PLR0917
     log = Log(options.log_level, as_json=options.log_as_json)
     warnings = ground.warnings + doubts
     if as_json:
-        sys.stdout.write(render_json(answer, side, warnings, everything=everything))
+        show_artefact(render_json(answer, side, warnings, everything=everything))
         return 0
     for warning in warnings:
         log.warn(warning)
-    sys.stdout.write(render_text(answer, everything=everything))
+    show(render_text(answer, everything=everything))
     return 0
 
 
@@ -94,24 +94,24 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     return side, answer, ()
 
 
-def render_text(answer: Explanation, *, everything: bool) -> str:
+def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """The sentence, the packet, the path, and what would change it."""
-    lines = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
+    told = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
     for step in shown:
         if (step.hook, step.table) != place and step.table and step.rule:
             place = (step.hook, step.table)
-            lines.append(f"  {step.hook}, table {step.table}")
-        lines.append(_line(answer, step, width))
+            told.append(f"  {step.hook}, table {step.table}")
+        told.append(_line(answer, step, width))
     if answer.changes:
-        lines += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
-    return "".join([line.rstrip() + "\n" for line in lines])
+        told += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
+    return lines([line.rstrip() for line in told])
 
 
 def _head(step: Step) -> str:
-    return f"{step.chain} {step.rule.number if step.rule else '-'}"
+    return escape(f"{step.chain} {step.rule.number if step.rule else '-'}")
 
 
 def _line(answer: Explanation, step: Step, width: int) -> str:
@@ -121,7 +121,8 @@ def _line(answer: Explanation, step: Step, width: int) -> str:
     count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
     origin = answer.origin_of(step)
     why = step.rule.purpose + (f" ({origin})" if origin and origin != "always" else "")
-    return f"    {mark} {_head(step):<{width}}  {step.rule.text}{f'  # {why}' if why else ''}{count}"
+    said = f"  with comment {quote(step.rule.comment)}" if step.rule.comment else ""
+    return f"    {mark} {_head(step):<{width}}  {step.rule.bare_text}{said}{f'  # {why}' if why else ''}{count}"
 
 
 def describe_packet(packet: Packet) -> str:
@@ -170,7 +171,7 @@ def render_json(answer: Explanation, side: str, warnings: tuple[str, ...], *, ev
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": list(warnings),
     }
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return to_json(found)
 
 
 def _step_object(answer: Explanation, step: Step) -> dict[str, Any]:
@@ -181,6 +182,7 @@ def _step_object(answer: Explanation, step: Step) -> dict[str, Any]:
         "number": step.rule.number if step.rule else None,
         "rule": step.rule.text if step.rule else "",
         "purpose": step.rule.purpose if step.rule else "",
+        "comment": step.rule.comment if step.rule else "",
         "origin": answer.origin_of(step),
         "outcome": step.outcome,
         "holds": step.holds,

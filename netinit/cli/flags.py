@@ -7,12 +7,13 @@ that the two cannot differ; click gets what is left, which is the command's own 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from netinit.base.errors import OptionError
+from netinit.base.shown import MOST, shorten, split_message
 from netinit.options import FLAGS, Flag, Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
 from netinit.options.kinds import SWITCH, quote_value
@@ -44,7 +45,7 @@ class FlagCommand(click.Command):
         try:
             problems += describe_strays(super().parse_args(ctx, rest))
         except click.UsageError as error:
-            problems.append(error.format_message())
+            problems += describe_error(error, args)
         environ = os.environ if ctx.obj is None else ctx.obj
         ctx.params["options"] = Options.from_texts(taken.texts, environ, problems)
         return []
@@ -87,6 +88,16 @@ class FlagCommand(click.Command):
                     kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
+
+
+def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
+    """The lines of click's message, which repeats words of the command line in full: long ones are cut."""
+    message = error.format_message()
+    given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
+    for part in sorted(given, key=len, reverse=True):
+        spelled = repr(part)[1:-1]
+        message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))
+    return split_message(message)
 
 
 class _FlagOption(click.Option):

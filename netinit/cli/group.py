@@ -10,7 +10,8 @@ import click
 
 from netinit import __version__
 from netinit.base.errors import OptionError
-from netinit.cli.flags import HELP_NAMES
+from netinit.cli.flags import HELP_NAMES, describe_error
+from netinit.options.kinds import quote_value
 
 COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
     "apply": ("apply", "Program the rules into this network namespace, or the one that is named."),
@@ -54,7 +55,7 @@ class LazyGroup(click.Group):
 
             close = get_close_matches(args[0], known)
             hint = f"did you mean {' or '.join(close)}?" if close else f"commands: {', '.join(known)}"
-            raise OptionError(f"{args[0]!r} is not a command; {hint}")
+            raise OptionError(f"{quote_value(args[0])} is not a command; {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,5 +89,5 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
     except click.Abort:
         raise KeyboardInterrupt from None
     except click.ClickException as error:
-        raise OptionError(*error.format_message().splitlines()) from None
+        raise OptionError(*describe_error(error, words)) from None
     return result if isinstance(result, int) else 0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, lines
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import read_file
 from netinit.options import Options
@@ -35,15 +34,18 @@ def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
     if options.ipv6 == "auto":
         options = options.replace(ipv6="on")  # whether a pod has IPv6 is not known here: what it would do counts
     found = lint(options)
-    sys.stdout.write(render_json(found) if as_json else render_text(found))
+    if as_json:
+        show_artefact(render_json(found))
+    else:
+        show(render_text(found))
     return FOUND if any(strict or finding.severity == ERROR for finding in found) else CLEAN
 
 
-def render_text(found: tuple[Finding, ...]) -> str:
+def render_text(found: tuple[Finding, ...]) -> Lines:
     """A line for each finding, and one that sums up."""
     errors = sum(finding.severity == ERROR for finding in found)
     summary = f"{_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}" if found else "nothing found"
-    return "".join([f"{line}\n" for line in (*found, summary)])
+    return lines([*map(str, found), summary])
 
 
 def _count(number: int, word: str) -> str:
@@ -55,4 +57,4 @@ def render_json(found: tuple[Finding, ...]) -> str:
     objects = [
         {"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message} for one in found
     ]
-    return json.dumps(objects, indent=2, ensure_ascii=False) + "\n"
+    return to_json(objects)

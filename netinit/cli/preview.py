@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netinit.base.errors import NamespaceError, OptionError
 from netinit.base.logs import Log
-from netinit.kernel.detect import settle
-from netinit.kernel.namespaces import enter, joined_user_namespace, leave, path_of
+from netinit.kernel.detect import Settled, settle, wants_servers
+from netinit.kernel.pods import Pod, inside
 from netinit.options import AUTO, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -34,21 +34,20 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
 
 def decide(options: Options, log: Log) -> Plan:
     """The plan of the options in the namespace that they name; NamespaceError when that cannot be looked into."""
-    path = path_of(options.netns, options.pid)
-    left = _look_into(path) if path and options.ipv6 == AUTO else None
-    try:
-        settled = settle(options)
-    finally:
-        if left is not None and not joined_user_namespace():
-            leave(left)
+    settled = _look_into(options) if options.pid or options.netns else settle(options)
     made = plan(settled.options)
     for warning in settled.warnings + made.warnings:
         log.warn(warning)
     return made
 
 
-def _look_into(path: str) -> int:
+def _look_into(options: Options) -> Settled:
+    if options.ipv6 != AUTO:
+        if not options.pid or not wants_servers(options):
+            return settle(options)
+        with Pod(options) as pod:
+            return settle(pod.complete(options))
     try:
-        return enter(path)
+        return inside(options, lambda meant, _: settle(meant))
     except NamespaceError as error:
         raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None

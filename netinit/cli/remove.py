@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.cli import start
+from netinit.cli import job
 from netinit.cli.flags import FlagCommand
 from netinit.options import Options
 
@@ -15,4 +15,4 @@ def command(options: Options) -> int:
 
     The options that they were made with need not be given. Others' rules stay as they are.
     """
-    return start.apply(options.replace(cleanup_only=True))
+    return job.do(options.replace(cleanup_only=True))

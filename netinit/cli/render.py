@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from netinit.base.errors import OptionError
 from netinit.base.logs import Log
+from netinit.base.output import show_artefact
 from netinit.cli.flags import FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
@@ -34,5 +33,5 @@ def command(options: Options, form: str, family: str, check: bool) -> int:
         from netinit.backends.nftables import NftablesBackend
 
         NftablesBackend().check(text)
-    sys.stdout.write(text)
+    show_artefact(text)
     return 0

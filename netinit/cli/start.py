@@ -11,26 +11,20 @@ import gc
 import posix
 import sys
 
-from netinit.base.errors import BackendUnavailableError, NetinitError, OptionError
-from netinit.base.logs import Log, write_termination_log
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.logs import flush
 from netinit.base.records import Record
-from netinit.options.kinds import TRUE_WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from importlib.machinery import ModuleSpec
     from typing import Any, NoReturn
-
-    from netinit.options import Options
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
 APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
-PACKAGES = ("click", "yaml")  # that this process may want; nothing else is worth looking for again
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
-_OBJECTS = 50_000  # more than a short command makes; Python's 700 looks for garbage a hundred times in vain
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
@@ -48,7 +42,7 @@ def main() -> NoReturn:
     """Runs this process's command line and ends the process with its exit code."""
     code = run(sys.argv, _environment())
     try:
-        _flush()
+        flush()
     except OSError:  # run has tried and told
         posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
     if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
@@ -61,19 +55,27 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     call = read_call(argv)
     try:
         code = _dispatch(call, environ)
-        _flush()
+        flush()
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
-        return _report(call, environ, str(error) + (_diagnose(error) if call.apply else ""), code)
+        return _fail(call, environ, str(error), code, error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
         return FAILED
     except OSError as error:  # a full disk behind stdout, for example
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-        return _report(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
+        return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
     except Exception as error:  # noqa: BLE001 - a fault of ours: told in one line, with --debug in full
-        return _report(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
+        return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
+    return code
+
+
+def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error: NetinitError | None = None) -> int:
+    from netinit.cli import errors  # only a run that fails pays for it
+
+    hint = errors.diagnose(error) if error and call.apply else ""
+    errors.report(call.program, call.words, environ, message + hint, as_event=call.apply)
     return code
 
 
@@ -92,19 +94,6 @@ def read_call(argv: Sequence[str]) -> Call:
     return Call(program=NAME, istio=False, apply=False, words=words)
 
 
-def apply(options: Options) -> int:
-    """Does what the options say and returns the exit code; NetinitError where that failed."""
-    log = Log(options.log_level, as_json=options.log_as_json)
-    if options.dry_run:
-        from netinit.cli.preview import preview
-
-        sys.stdout.write(preview(options, log))
-        return 0
-    from netinit.pods.apply import main as do
-
-    return do(options, log)
-
-
 def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if any(name in environ for name in COMPLETION_VARIABLES):
         return _ask_click(call, environ, None)
@@ -116,7 +105,9 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             texts = parse_flags(call.words)
         except OptionError as error:
             return _ask_click(call, environ, error)
-        return apply(Options.from_texts(texts, environ))
+        from netinit.cli import job
+
+        return job.do(Options.from_texts(texts, environ))
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
@@ -146,63 +137,12 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
 
 
 def _prepare_for_more() -> None:
-    """Gets ready for commands that allocate, and import packages."""
+    """Gets ready for commands that allocate, and that import packages."""
     gc.enable()
-    gc.set_threshold(_OBJECTS)
-    if sys.flags.no_site:
-        sys.meta_path.append(_InstalledPackages())
-
-
-class _InstalledPackages:
-    """A finder (PEP 451) that comes last: where -S left out the folder of installed packages, it is added in need."""
-
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """The package's specification, or None: for every other module, and where it is not installed."""
-        if name not in PACKAGES:
-            return None
-        sys.meta_path.remove(self)
+    if sys.flags.no_site:  # started without the folder of installed packages, which click and yaml may be in
         import site
 
         site.main()
-        found = (finder.find_spec(name, None) for finder in sys.meta_path)
-        return next((spec for spec in found if spec is not None), None)
-
-
-def _report(call: Call, environ: Mapping[str, str], message: str, code: int) -> int:
-    """Tells the error that is being handled: as an event in the init container, else as plain lines."""
-    from netinit.options.argv import take_flags
-
-    texts = take_flags(call.words).texts
-    if call.apply:
-        as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
-        Log(as_json=as_json in TRUE_WORDS).error(message)
-        write_termination_log(message)
-    else:
-        sys.stderr.write("".join([f"{call.program}: {line}\n" for line in message.splitlines()]))
-    if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
-        import traceback
-
-        traceback.print_exc()
-    return code
-
-
-def _diagnose(error: NetinitError) -> str:
-    """Lines of the doctor's on why nothing works, to stand below the error; empty where it has nothing to add."""
-    if not isinstance(error, BackendUnavailableError):
-        return ""
-    try:
-        from netinit.pods.doctor import summarise
-
-        said = summarise(error)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
-        return ""
-    return f"\n{said}" if said else ""
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # None when the process was started with it closed
-            stream.flush()
 
 
 def _environment() -> dict[str, str]:

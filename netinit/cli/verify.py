@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, ValidationFailedError
 from netinit.base.logs import Log
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, escape, lines
 from netinit.cli.flags import FlagCommand
 from netinit.options import Options
 from netinit.pods.probe import Report as Probes
@@ -51,15 +50,20 @@ def command(options: Options, as_json: bool, live: bool) -> int:
     for warning in dict.fromkeys([*(report.warnings if report else ()), *(probes.notes if probes else ())]):
         log.warn(warning)
     if as_json:
-        sys.stdout.write(json.dumps(_to_json(report, probes), indent=2, ensure_ascii=False) + "\n")
+        show_artefact(render_json(report, probes))
     else:
-        sys.stdout.write((render_probes(probes) if probes else "") + (render_text(report) if report else ""))
+        if probes:
+            show(render_probes(probes))
+        if report:
+            show(render_text(report))
+        if probes:
+            show(conclude(report, probes))
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
 
 
-def render_probes(probes: Probes) -> str:
+def render_probes(probes: Probes) -> Lines:
     """A line for each probe, what it should have come to where it came to something else, and one that sums up."""
     cells = []
     for row in probes.rows:
@@ -68,19 +72,34 @@ def render_probes(probes: Probes) -> str:
         outcome = row.expected if row.right else f"{row.expected}: {row.observed}" if row.expected else row.observed
         if row.right is False:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
-        cells.append((MARKS[row.right], ask.family.name, ask.protocol, f"{ask.who} to {ask.target}", end, outcome))
+        cells.append(
+            (MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome)
+        )
     widths = [max(len(line[column]) for line in cells) for column in range(5)] if cells else []
-    lines = [
+    told = [
         "  ".join([*[cell.ljust(width) for cell, width in zip(line, widths, strict=False)], line[5]]) for line in cells
     ]
     right = sum(row.right is True for row in probes.rows)
     untold = sum(row.right is None for row in probes.rows)
     more = f", {untold} not judged" if untold else ""
-    lines.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
-    return "".join([line + "\n" for line in lines])
+    told.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
+    return lines(told)
 
 
-def render_text(report: Report) -> str:
+def conclude(report: Report | None, probes: Probes) -> Lines:
+    """The verdict of `--live` in one line, the last: packets that go astray outweigh rules that look right."""
+    rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
+    judged = sum(row.right is not None for row in probes.rows)
+    if probes.wrong:
+        return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went astray; the rules {rules}"])
+    if report and report.differences:
+        return lines([f"NOT as planned: the rules {rules}; {judged} packets went as they must"])
+    if not judged:
+        return lines([f"not proven: no packet could be judged; the rules {rules}"])
+    return lines([f"as planned: {judged} packets went as they must; the rules {rules}"])
+
+
+def render_text(report: Report) -> Lines:
     """A line for each difference, and one that sums up."""
     count = sum(
         len(chain.rules)
@@ -88,22 +107,22 @@ def render_text(report: Report) -> str:
         for chains in write_plan(report.plan, family).values()
         for chain in chains.values()
     )
-    lines = [difference.describe() for difference in report.differences]
-    if lines:
-        differences = f"{len(lines)} difference{'s' if len(lines) > 1 else ''}"
-        lines.append(f"{differences} from the plan of {count} rules ({report.backend})")
+    told = [difference.describe() for difference in report.differences]
+    if told:
+        differences = f"{len(told)} difference{'s' if len(told) > 1 else ''}"
+        told.append(f"{differences} from the plan of {count} rules ({report.backend})")
     else:
         families = " and ".join([family.name for family in report.plan.families])
-        lines.append(f"as planned: {count} rules for {families} ({report.backend})")
-    return "".join([line + "\n" for line in lines])
+        told.append(f"as planned: {count} rules for {families} ({report.backend})")
+    return lines(told)
 
 
-def render_json(report: Report) -> str:
+def render_json(report: Report | None, probes: Probes | None = None) -> str:
     """`ok`, `backend`, the plan's `hash`, `warnings`, and `differences` with the fields of rules.diff.Difference."""
-    return json.dumps(_to_json(report, None), indent=2) + "\n"
+    return to_json(_to_plain(report, probes))
 
 
-def _to_json(report: Report | None, probes: Probes | None) -> dict[str, object]:
+def _to_plain(report: Report | None, probes: Probes | None) -> dict[str, object]:
     """The comparison's fields, null where it could not be made; with probes also `probes`, `wrong` and `notes`."""
     found: dict[str, object] = {
         "ok": not (report and report.differences) and not (probes and probes.wrong),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.base.shown import escape, quote
 from netinit.draw.picture import Box, Picture, Row
 
 
@@ -47,9 +48,9 @@ def _label(box: Box) -> str:
     lines = [box.name + (f" (policy {box.policy})" if box.policy else ""), ""]
     for row in box.rows:
         count = f" [{row.packets}]" if row.packets is not None else ""
-        lines.append(
-            f"{'> ' if row.hit else ''}{row.number if not row.more else '...'} {row.condition or 'all'} -> {row.target}{count}"
-        )
+        said = f" with comment {quote(row.comment)}" if row.comment else ""
+        number = row.number if not row.more else "..."
+        lines.append(f"{'> ' if row.hit else ''}{number} {row.condition or 'all'} -> {row.target}{said}{count}")
     return '"' + "".join([_escape(line) + "\\l" for line in lines]) + '"'
 
 
@@ -58,4 +59,5 @@ def _quote(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    """The text inside a DOT string: no quote, no escape that labels know and no HTML entity of its own."""
+    return escape(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from netinit.base.shown import escape, quote
 from netinit.draw.picture import Box, Picture, Row
 
+_PLAIN = frozenset(" !'()*+,-./=?_~→…")  # what neither Mermaid (icons, formulas, directives), HTML nor Markdown reads
 _CLASSES = (
     "classDef chain fill:#ffffff,stroke:#94a3b8,color:#0f172a,text-align:left",
     "classDef builtin fill:#e2e8f0,stroke:#475569,color:#0f172a,text-align:left",
@@ -14,10 +16,10 @@ _CLASSES = (
 
 def render_mermaid(picture: Picture) -> str:
     """A flowchart: a subgraph a table, a node a chain with its rules, an edge for each jump and redirection."""
-    lines = ["---", f'title: "{_escape(picture.caption or picture.title)}"', "---", "flowchart LR"]
+    lines = ["---", f"title: {_title(picture.caption or picture.title)}", "---", "flowchart LR"]
     edges: list[tuple[str, str, Row]] = []
     for panel in picture.panels:
-        lines.append(f'  subgraph table_{panel.table}["{panel.table}"]')
+        lines.append(f'  subgraph {_node("table", panel.table)}["{_escape(panel.table)}"]')
         known = {box.name for box in panel.boxes}
         for box in panel.boxes:
             lines.append(f'    {_node(panel.table, box.name)}["{_label(box)}"]:::{_style(box)}')
@@ -39,15 +41,16 @@ def render_mermaid(picture: Picture) -> str:
 
 def _node(table: str, chain: str) -> str:
     """An identifier of letters, digits and underscores; different for different chains."""
-    return "_".join(
-        [
-            table,
-            *[
-                "".join(c if c.isalnum() and c.isascii() else f"x{ord(c):x}x" for c in part)
-                for part in chain.split("_")
-            ],
-        ]
-    )
+    return "_".join([_identifier(part) for part in (table, *chain.split("_"))])
+
+
+def _identifier(text: str) -> str:
+    return "".join([c if c.isalnum() and c.isascii() and c != "x" else f"x{ord(c):x}x" for c in text])
+
+
+def _title(text: str) -> str:
+    """The text as a double-quoted scalar of YAML: Mermaid takes the head of the drawing for YAML and the title for text."""
+    return '"' + "".join([c if _is_plain(c) or c in "[]:`" else f"\\U{ord(c):08x}" for c in escape(text)]) + '"'
 
 
 def _style(box: Box) -> str:
@@ -58,14 +61,20 @@ def _label(box: Box) -> str:
     lines = [f"<b>{_escape(box.name)}</b>"]
     for row in box.rows:
         words = f"{row.number if not row.more else '…'} {row.condition or 'all'} → {row.target}"
-        count = f" [{row.packets}]" if row.packets is not None else ""
-        text = _escape(words + count)
+        said = f" with comment {quote(row.comment)}" if row.comment else ""
+        count = f" ({row.packets})" if row.packets is not None else ""
+        text = _escape(words + said + count)
         lines.append(f"<b>{text}</b>" if row.hit else text)
     return "<br/>".join(lines)
 
 
 def _escape(text: str) -> str:
-    """The text with what Mermaid or HTML reads as its own written as entities."""
-    for letter, entity in (("&", "#amp;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
-        text = text.replace(letter, entity)
-    return text
+    """The text inside a quoted label: what could mean something to Mermaid, HTML or Markdown is its entity code.
+
+    Mermaid finds directives (`%%{…}%%`) in quotes too, so it is said what may stand, not what may not.
+    """
+    return "".join([c if _is_plain(c) else f"#{ord(c)};" for c in escape(text)])
+
+
+def _is_plain(letter: str) -> bool:
+    return letter.isalnum() or letter in _PLAIN

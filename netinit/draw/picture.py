@@ -25,9 +25,6 @@ from netinit.simulate.trace import Trace
 
 MOST_ALIKE = 4  # rules of one purpose that are shown; the others are counted
 
-# What a target does to a packet, which is how pictures colour it.
-JUMP, CAPTURE, SPARE, END, CHANGE, OTHER = "jump", "capture", "spare", "end", "change", "other"
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -35,15 +32,14 @@ class Row:
 
     number: int
     condition: str  # in iptables' spelling; empty: always
-    purpose: str
+    purpose: str  # netinit's; empty for rules of others
     target: str  # in a word or two
-    kind: str
     to: str = ""  # the chain that a jump leads to
     port: int = 0  # the proxy's port that it sends packets to
-    transparent: bool = False
     hit: bool = False
     packets: int | None = None
     more: int = 0
+    comment: str = ""  # a foreign rule's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +67,11 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that is drawn. With `lit`, the path of a packet is highlighted; `caption` says what it is about."""
+    """Everything that is drawn; `caption` says what the highlighted path is about."""
 
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    lit: bool = False
 
 
 def make_picture(
@@ -94,7 +89,7 @@ def make_picture(
             continue
         boxes = [_box(table, chains[name], hits) for name in _in_order(chains)]
         panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))
-    return Picture(title, caption, tuple(panels), bool(hits))
+    return Picture(title, caption, tuple(panels))
 
 
 def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
@@ -138,43 +133,41 @@ def _shorten(rows: list[Row]) -> list[Row]:
     last = rows[-1]
     rest = len(rows) - len(shown)
     counted = [row.packets for row in rows if row not in shown and row.packets is not None]
-    more = Row(last.number, f"{rest} more like {'these' if len(shown) > 1 else 'this'}", last.purpose, last.target, last.kind,
-               last.to, last.port, last.transparent, packets=sum(counted) if counted else None, more=rest)  # fmt: skip
+    more = Row(last.number, f"{rest} more like {'these' if len(shown) > 1 else 'this'}", last.purpose, last.target,
+               last.to, last.port, packets=sum(counted) if counted else None, more=rest)  # fmt: skip
     return [*shown, more]
 
 
 def _row(loaded: LoadedRule, hit: bool) -> Row:
     target = loaded.rule.target
-    word, kind = _name_target(target)
-    condition = loaded.text
+    condition = loaded.bare_text
     for end in (" -j ", " -g "):
         condition = f" {condition}".rpartition(end)[0].strip() if end in f" {condition}" else condition
     return Row(
         number=loaded.number,
         condition=condition,
         purpose=loaded.purpose,
-        target=word,
-        kind=kind,
+        target=_name_target(target),
         to=target.chain if isinstance(target, Jump) else "",
         port=target.port if isinstance(target, Redirect | Tproxy) else 0,
-        transparent=isinstance(target, Tproxy),
         hit=hit,
         packets=loaded.packets,
+        comment=loaded.comment,
     )
 
 
-def _name_target(target: Target) -> tuple[str, str]:
+def _name_target(target: Target) -> str:
     if isinstance(target, Jump):
-        return target.chain, JUMP
+        return target.chain
     if isinstance(target, Redirect | Tproxy):
-        return f"{'TPROXY' if isinstance(target, Tproxy) else 'REDIRECT'} {target.port}", CAPTURE
+        return f"{'TPROXY' if isinstance(target, Tproxy) else 'REDIRECT'} {target.port}"
     if isinstance(target, Return | Accept):
-        return "RETURN" if isinstance(target, Return) else "ACCEPT", SPARE
+        return "RETURN" if isinstance(target, Return) else "ACCEPT"
     if isinstance(target, Drop | Reject):
-        return "DROP" if isinstance(target, Drop) else "REJECT", END
+        return "DROP" if isinstance(target, Drop) else "REJECT"
     if isinstance(target, DestinationNat | SourceNat):
-        return target.describe().rpartition("(")[0].strip() or target.describe(), OTHER
+        return target.describe().rpartition("(")[0].strip() or target.describe()
     if isinstance(target, Observe):
-        return target.text.partition(" ")[0] or "count", OTHER
+        return target.text.partition(" ")[0] or "count"
     words = target.describe()
-    return words[: words.find("(")].strip() if "(" in words else words, CHANGE
+    return words[: words.find("(")].strip() if "(" in words else words

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.draw.picture import JUMP, Box, Panel, Picture, Row
+from netinit.base.shown import Lines, lines, quote
+from netinit.draw.picture import Box, Panel, Picture, Row
 
 LIT = "▶"
 
 
-def render_text(picture: Picture) -> str:
+def render_text(picture: Picture) -> Lines:
     """A tree a table: chains with their number of rules, rules with their purpose and, where known, their counters.
 
     A chain that several rules lead to is unfolded at the first of them. The path of a packet is marked with ▶.
     """
-    lines = [picture.title, *([picture.caption] if picture.caption else [])]
+    told = [picture.title, *([picture.caption] if picture.caption else [])]
     for panel in picture.panels:
-        lines += ["", f"table {panel.table}"]
+        told += ["", f"table {panel.table}"]
         shown: set[str] = set()
         called = {row.to for box in panel.boxes for row in box.rows if row.to}
         roots = [box for box in panel.boxes if box.policy or box.name not in called]
         for box in roots:
             last = box is roots[-1]
-            lines += list(_chain(panel, box, "└─ " if last else "├─ ", "   " if last else "│  ", shown))
-    return "".join([line.rstrip() + "\n" for line in lines])
+            told += list(_chain(panel, box, "└─ " if last else "├─ ", "   " if last else "│  ", shown))
+    return lines([line.rstrip() for line in told])
 
 
 def _chain(panel: Panel, box: Box, head: str, below: str, shown: set[str]) -> Iterator[str]:
@@ -41,9 +42,10 @@ def _chain(panel: Panel, box: Box, head: str, below: str, shown: set[str]) -> It
 
 def _rule(row: Row, shown: set[str]) -> str:
     mark = f"{LIT} " if row.hit else ""
-    arrow = "→ " if row.kind == JUMP else ""
+    arrow = "→ " if row.to else ""
     again = " (see above)" if row.to in shown else ""
     count = f"  [{row.packets} packets]" if row.packets is not None else ""
+    said = f"  with comment {quote(row.comment)}" if row.comment else ""
     purpose = f"  # {row.purpose}" if row.purpose else ""
     number = f"{row.number} " if not row.more else "… "
-    return f"{mark}{number}{row.condition or 'all'} {arrow}{row.target}{again}{purpose}{count}"
+    return f"{mark}{number}{row.condition or 'all'} {arrow}{row.target}{again}{said}{purpose}{count}"

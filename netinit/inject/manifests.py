@@ -12,6 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ParseError
 from netinit.base.records import Record
+from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
@@ -100,7 +101,7 @@ class Workload(Record):
     def title(self) -> str:
         """How messages name it: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f'{self.kind} "{full}"'
+        return f"{self.kind} {quote(full)}"
 
     def pod(self) -> Tree:
         """A copy of the pod as manual injection sees it: for a CronJob with the metadata of the job, as in Istio."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
+from netinit.base.shown import split_message
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig
@@ -53,7 +54,7 @@ def inject_stream(
         try:
             body, count = _inject(document, config, settings or Settings(), namespace, notices)
         except (InjectionError, ParseError) as error:
-            problems += [f"document {document.number}: {line}" for line in str(error).splitlines()]
+            problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
         if parts[-1] and count and not parts[-1].endswith("\n"):
             parts[-1] += "\n"
@@ -77,7 +78,7 @@ def _inject(
         try:
             pod = _injected(workload, config, settings, namespace, notices)
         except (InjectionError, ConfigError) as error:  # ConfigError: a template that was not parsed before is broken
-            problems += [f"{workload.title}: {line}" for line in str(error).splitlines()]
+            problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
             continue
         if pod is not None:
             changes[workload.place] = workload.with_pod(pod)
@@ -117,7 +118,7 @@ def _cause(decision: Decision) -> str:
 def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
-        return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
     header = _HEADER.match(before)
     kept = header[0] if header and "#" in header[0] else ""
     return kept.replace("\r\n", "\n") + goyaml.dump(tree)

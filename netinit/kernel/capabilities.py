@@ -1,4 +1,4 @@
-"""Capabilities that a program's file gives to a user other than root, put into effect for this process and its programs.
+"""Capabilities: put into effect where a program's file gives them, and given up before foreign data is read.
 
 The image's interpreter has them as permitted, not as effective ones (capabilities(7)): then it starts everywhere, also
 where the container may not have them, and only netinit puts them into effect. Kubernetes gives a user other than root no
@@ -12,9 +12,17 @@ import posix
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.namespaces import read_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 WANTED = (CAP_NET_ADMIN, CAP_NET_RAW)
+CAP_SETPCAP = 8
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: 64 bits in two words
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+_SIGKILL = 9
 
 
 def raise_permitted() -> tuple[int, ...]:
@@ -51,15 +59,55 @@ def may_gain() -> bool:
     return "NoNewPrivs:\t1" not in read_text("/proc/self/status")
 
 
+def confine(keep: tuple[int, ...] = ()) -> None:
+    """From now on this process and its programs have NET_ADMIN, NET_RAW and what is to be kept, as far as they had it.
+
+    For good: also a program that root starts or that is set-user-ID gets no more. Root without CAP_SETPCAP cannot take
+    anything from the programs that it starts; what it has itself is given up all the same.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    wanted = sum(1 << number for number in (*WANTED, *keep))
+    number = 0
+    while (held := libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if held and not wanted >> number & 1:
+            libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # EPERM without CAP_SETPCAP: see above
+        number += 1
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    permitted = read_sets().get("CapPrm", 0) & wanted
+    _check(ctypes, _set(ctypes, libc, [permitted, permitted, 0]))
+    _check(ctypes, libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the one that forked it ends; a change of ids undoes it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def hide() -> None:
+    """Nobody without rights over the whole machine may trace this process or read what it has open (PR_SET_DUMPABLE)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _set(ctypes: Any, libc: Any, words: list[int]) -> int:
+    """capset(2) of effective, permitted and inheritable sets."""
+    halves = [word & 0xFFFFFFFF for word in words] + [word >> 32 for word in words]
+    header, data = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)(*halves)
+    return int(libc.capset(header, data))
+
+
 def _raise(sets: dict[str, int], numbers: tuple[int, ...]) -> None:
     import ctypes  # 4 ms, and only for users other than root
 
     libc = ctypes.CDLL(None, use_errno=True)
     bits = sum(1 << number for number in numbers)
     words = [sets.get("CapEff", 0) | bits, sets["CapPrm"], sets.get("CapInh", 0) | bits]
-    halves = [word & 0xFFFFFFFF for word in words] + [word >> 32 for word in words]
-    header, data = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)(*halves)
-    _check(ctypes, libc.capset(header, data))
+    _check(ctypes, _set(ctypes, libc, words))
     for number in numbers:
         _check(ctypes, libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0))
 

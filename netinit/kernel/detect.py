@@ -15,7 +15,7 @@ from netinit.kernel import netlink, run
 from netinit.kernel.namespaces import read_text
 from netinit.options import AUTO, OFF, ON, Options
 
-CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW = 7, 12, 13
+CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
 OWNED_SETS = "netinit-"
 MODULES = "/sys/module"
@@ -42,6 +42,7 @@ class Programs(Record):
 def settle(options: Options) -> Settled:
     """Decides what `options` leave to the pod: IPv6 by its addresses, DNS servers by /etc/resolv.conf.
 
+    With --pid the pod's file is not this process's to open: netinit.kernel.pods has read it before it came here.
     IPv6 is on when the first address that is neither loopback nor link-local is an IPv6 one (with --dual-stack: when
     any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then.
     """
@@ -62,15 +63,19 @@ def settle(options: Options) -> Settled:
         ipv6 = OFF
         warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
     servers = options.dns_servers
-    if options.redirect_dns and not options.capture_all_dns and not servers:
-        root = f"/proc/{options.pid}/root" if options.pid else ""  # from outside, the pod's own file counts
-        servers = tuple(name_servers(read_text(root + RESOLV_CONF)))
+    if wants_servers(options) and not options.pid:
+        servers = tuple(name_servers(read_text(RESOLV_CONF)))
     settled = (
         options
         if (ipv6, servers) == (options.ipv6, options.dns_servers)
         else options.replace(ipv6=ipv6, dns_servers=servers)
     )
     return Settled(options=settled, kernel_families=kernel, warnings=tuple(warnings))
+
+
+def wants_servers(options: Options) -> bool:
+    """Whether DNS is captured server by server, and the options do not name them."""
+    return options.redirect_dns and not options.capture_all_dns and not options.dns_servers
 
 
 def name_servers(text: str) -> list[str]:
@@ -114,14 +119,22 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
         return () if error.errno in WITHOUT_NF_TABLES else None
 
 
-def owned_sets() -> tuple[str, ...]:
-    """The address sets of ours; none where the kernel has none loaded, since asking would load them."""
+def owned_sets() -> dict[str, int]:
+    """The address sets of ours with the number of their elements; none where the kernel has none loaded: asking loads them.
+
+    A name with other letters than we use is somebody else's.
+    """
     if posix.access(MODULES, posix.F_OK) and not posix.access(f"{MODULES}/ip_set", posix.F_OK):
-        return ()
+        return {}
     try:
-        return tuple([name for name in netlink.list_address_sets() if name.startswith(OWNED_SETS)])
+        sets = netlink.list_address_sets()
     except OSError:
-        return ()
+        return {}
+    return {name: size for name, size in sets.items() if name.startswith(OWNED_SETS) and _is_plain(name)}
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.replace("-", "").isalnum()
 
 
 def has_capability(number: int) -> bool:

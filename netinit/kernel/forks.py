@@ -12,7 +12,6 @@ import ctypes
 import gc
 import os
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -20,6 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from select import POLLIN, poll
 
 from netinit.base.errors import LabError
+from netinit.base.logs import flush
+from netinit.base.output import tell
+from netinit.base.shown import split_message
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
 _CLONE_NEWNET = 0x40000000  # sched.h
@@ -96,8 +98,7 @@ def fork(body: Callable[[], object]) -> int:
     Python 3.12 warns of forks in processes with threads, because a lock held by another thread stays locked in the
     child. The children here touch no foreign locks, so that a test runner's threads do no harm.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -107,10 +108,10 @@ def fork(body: Callable[[], object]) -> int:
     try:
         gc.freeze()  # objects of the parent are never finalised here: their descriptors may be reused
         body()
-        sys.stdout.flush()
+        flush()
         code = 0
     except BaseException:  # noqa: BLE001 - nothing may unwind into the parent's frames
-        traceback.print_exc()
+        tell(split_message(traceback.format_exc()))
     finally:
         os._exit(code)
 

@@ -1,7 +1,17 @@
-"""Entering network namespaces from outside, by process, path or name, as nsenter(1) does; and one lock for each.
+"""The network namespace of this process: whose it is, and its lock. Entering somebody else's is netinit.kernel.pods' business.
 
-A namespace that belongs to another user namespace (a pod with hostUsers: false) is entered through that one: the
-kernel lets only it write rules that name users (xt_owner) there.
+How the machine's own namespace is told from a pod's, without any privilege and where /proc is masked as in containers:
+
+- Since Linux 6.18 the first network namespace has a number of its own (NET_NS_INIT_INO of linux/nsfs.h), which no kernel
+  gives to another.
+- Before, by a setting that the kernel shows in the first namespace alone: net.core.netdev_max_backlog is registered for
+  init_net (net/core/sysctl_net_core.c, the same since namespaces exist), and /proc/sys/net shows what the namespace of
+  the reading process has.
+
+The limits: a node that is itself a container (kind) has a namespace that the kernel did not begin with, so a hostNetwork
+pod on it looks like any pod; from outside it is told by being the caller's own, or that of process 1. A pod that is a
+virtual machine (Kata Containers) runs in the first namespace of a kernel of its own: it wants --host-network. Without
+/proc/sys before 6.18 nothing is recognised.
 """
 
 from __future__ import annotations
@@ -11,64 +21,38 @@ import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.shown import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NS_GET_USERNS = 0xB701  # ioctl_ns(2): a descriptor of the user namespace that owns this namespace
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-NAMED = "/run/netns"
 OWN = "/proc/self/ns/net"
+FIRST = 0xEFFFFFF9
+OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
 LOCK_POLL = 0.01  # seconds
-_joined = False  # this process is in the user namespace of a pod
 
 
-def path_of(netns: str, pid: int) -> str:
-    """The path of the namespace that the options name: a process's, a path, or a name under /run/netns; or empty."""
-    if pid:
-        return f"/proc/{pid}/ns/net"
-    return netns if not netns or "/" in netns else f"{NAMED}/{netns}"
-
-
-def enter(path: str) -> int:
-    """Moves this process into the namespace at `path`; returns a descriptor of the one it left.
-
-    When the namespace belongs to another user namespace, this process joins that one for good, as its root.
-    NamespaceError names the path and the cause.
-    """
-    global _joined  # noqa: PLW0603 - a fact about the process, which has one user namespace
-    left = posix.open(OWN, posix.O_RDONLY | posix.O_CLOEXEC)
+def is_machine() -> bool:
+    """Whether this process is in the network namespace that the kernel began with."""
+    if posix.access(OF_THE_FIRST, posix.F_OK):
+        return True
     try:
-        target = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    except OSError as error:
-        posix.close(left)
+        return posix.stat(OWN).st_ino == FIRST
+    except OSError:  # no /proc: the lock will say so
+        return False
+
+
+def refuse_machine() -> None:
+    """NamespaceError where this process is in the machine's own namespace, which is changed only on demand."""
+    if is_machine():
         raise NamespaceError(
-            f"{path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
-        ) from None
-    try:
-        owner = _owner(target)
-        if owner is not None:
-            _set_namespace(owner, CLONE_NEWUSER, path)
-            posix.close(owner)
-            _joined = True
-            posix.setresgid(0, 0, 0)
-            posix.setresuid(0, 0, 0)
-        _set_namespace(target, CLONE_NEWNET, path)
-    finally:
-        posix.close(target)
-    return left
-
-
-def joined_user_namespace() -> bool:
-    """Whether `enter` had to join another user namespace, out of which there is no way back."""
-    return _joined
-
-
-def leave(left: int) -> None:
-    """Back to the namespace that `enter` left."""
-    _set_namespace(left, CLONE_NEWNET, OWN)
-    posix.close(left)
+            "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed.\n"
+            "  for a pod: name it with --pid or --netns, or run in its init container\n"
+            "  in a pod with hostNetwork: true (or of a virtual machine's kernel): leave the init container out\n"
+            "  to try it: netinit demo, or unshare -n netinit …\n"
+            "  if it is meant: --host-network"
+        )
 
 
 def lock(nanoseconds: int) -> int:
@@ -79,22 +63,29 @@ def lock(nanoseconds: int) -> int:
     the next run looks. LockedError after `nanoseconds`.
     """
     descriptor = posix.open(OWN, posix.O_RDONLY)
+    if not take(descriptor, nanoseconds):
+        holders = describe_holders(descriptor)
+        posix.close(descriptor)
+        raise LockedError(
+            f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
+        )
+    posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
+    return descriptor
+
+
+def take(descriptor: int, nanoseconds: int) -> bool:
+    """Waits for the flock(2) lock of an open file; whether it was had."""
     for _ in attempts(nanoseconds):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
-        posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
-        return descriptor
-    holders = describe_holders(descriptor)
-    posix.close(descriptor)
-    raise LockedError(
-        f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-    )
+        return True
+    return False
 
 
 def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yields at once and then every 10 ms until the time is over."""
+    """Yields at once and then every 10 ms until the time is over, whatever becomes of the wall clock."""
     deadline = time.monotonic_ns() + nanoseconds
     yield
     while time.monotonic_ns() < deadline:
@@ -103,16 +94,40 @@ def attempts(nanoseconds: int) -> Iterator[None]:
 
 
 def describe_holders(descriptor: int) -> str:
-    """Who holds the flock(2) lock of an open file, as far as /proc/locks tells: process ids and their commands."""
+    """Who holds the flock(2) lock of an open file, as far as /proc tells: process ids and their commands.
+
+    /proc/locks names the process that took the lock; where that has ended, those that have the file open and locked are
+    looked for among all processes that this one may look into.
+    """
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
     names = []
     for line in read_text("/proc/locks").splitlines():
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:  # noqa: PLR2004
-            command = read_text(f"/proc/{fields[4]}/comm").strip()
-            names.append(f"process {fields[4]} ({command})" if command else "a process of another container")
+            pids = [fields[4]] if _command(fields[4]) else _find_holders(descriptor, wanted)
+            names += [f"process {pid} ({_command(pid)})" for pid in pids] or ["a process of another container"]
     return ", ".join(names) or "another process"
+
+
+def _find_holders(descriptor: int, wanted: str) -> list[str]:
+    """The processes that have the file open with the lock on it, by the notes of the kernel on each descriptor."""
+    name = posix.readlink(f"/proc/self/fd/{descriptor}")
+    found = []
+    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
+        try:
+            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
+        except OSError:
+            continue  # gone meanwhile, or not ours to look into
+        notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
+        if any("FLOCK" in note and wanted in note for note in notes):
+            found.append(pid)
+    return found
+
+
+def _command(pid: str) -> str:
+    """The command's name of a process, as it calls itself; empty where there is none."""
+    return escape(read_text(f"/proc/{pid}/comm").strip())
 
 
 def read_text(path: str) -> str:
@@ -130,27 +145,3 @@ def read_text(path: str) -> str:
     finally:
         posix.close(descriptor)
     return b"".join(parts).decode("utf-8", "replace")
-
-
-def _owner(target: int) -> int | None:
-    """A descriptor of the user namespace that owns `target`, unless it is this process's."""
-    try:
-        owner = fcntl.ioctl(target, NS_GET_USERNS)
-    except OSError:
-        return None  # not ours to see (EPERM), or a kernel before 4.9: entering it tells the rest
-    theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
-    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
-        posix.close(owner)
-        return None
-    return owner
-
-
-def _set_namespace(descriptor: int, kind: int, path: str) -> None:
-    import ctypes  # Python 3.12 has os.setns; this is 2 ms, paid only where a namespace is entered
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.setns(descriptor, kind):
-        code = ctypes.get_errno()
-        raise NamespaceError(
-            f"{path} cannot be entered: {posix.strerror(code)}; entering wants root with SYS_ADMIN (nsenter wants the same)"
-        )

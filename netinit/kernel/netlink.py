@@ -21,13 +21,17 @@ AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 REQUEST, ACK, DUMP, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
 ERROR, DONE = 2, 3
+DUMP_INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: something changed while the kernel told, so that parts may be missing
+DUMP_ATTEMPTS = 20
+INTERRUPTED, TOO_LARGE = 4, 27  # EINTR, EFBIG
 NEW_ADDRESS, DELETE_ADDRESS, GET_ADDRESS = 20, 21, 22
 NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
 NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
-GET_NFT_CHAIN = 10 << 8 | 4
+GET_NFT_CHAIN, GET_NFT_RULE = 10 << 8 | 4, 10 << 8 | 7
+CHAIN_HOOK = 4
 LIST_SETS = 6 << 8 | 7
 SET_PROTOCOL = 6  # the oldest still spoken by kernels
-NAMES_ONLY = 2  # IPSET_FLAG_LIST_SETNAME
+HEADERS_ONLY = 4  # IPSET_FLAG_LIST_HEADER
 NETWORK_ORDER = 0x4000  # of a number in an attribute
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 LOCAL = 2  # RTN_LOCAL
@@ -35,6 +39,7 @@ SCOPE_HOST = 254
 TO_TABLE = 1  # FR_ACT_TO_TBL
 ROUTE_TABLE_UNSPEC = 0
 RECEIVE_SIZE = 1 << 17
+MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
 class InterfaceAddress(Record):
@@ -72,6 +77,7 @@ class NftChain(Record):
     family: int
     table: str
     name: str
+    hooked: bool  # a base chain
 
 
 class Netlink:
@@ -80,6 +86,7 @@ class Netlink:
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
         self._sequence = 0
+        self._interrupted = False
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +94,23 @@ class Netlink:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def dump(self, kind: int, body: bytes) -> Iterator[tuple[int, bytes]]:
-        """Every object of a kind, as (message type, payload)."""
-        self._send(kind, REQUEST | DUMP, body)
-        return self._receive()
+    def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
+        """Every object of a kind, as (message type, payload); asked again where something changed meanwhile.
+
+        OSError: EINTR where it never stands still, EFBIG where it is more than `most` bytes.
+        """
+        for _ in range(DUMP_ATTEMPTS):
+            self._interrupted = False
+            self._send(kind, REQUEST | DUMP, body)
+            found, size = [], 0
+            for message in self._receive():
+                found.append(message)
+                size += len(message[1])
+                if size > most:
+                    raise OSError(TOO_LARGE, posix.strerror(TOO_LARGE))
+            if not self._interrupted:
+                return found
+        raise OSError(INTERRUPTED, posix.strerror(INTERRUPTED))
 
     def request(self, kind: int, flags: int, body: bytes) -> None:
         """A change, acknowledged by the kernel."""
@@ -107,11 +127,12 @@ class Netlink:
             data = self._socket.recv(RECEIVE_SIZE)
             offset = 0
             while offset + 16 <= len(data):
-                length, kind, _, sequence, _ = unpack_from("=IHHII", data, offset)
+                length, kind, flags, sequence, _ = unpack_from("=IHHII", data, offset)
                 body = data[offset + 16 : offset + length]
                 offset += length + 3 & ~3
                 if sequence != self._sequence:
                     continue
+                self._interrupted |= bool(flags & DUMP_INTERRUPTED)
                 if kind in (ERROR, DONE):
                     code = -unpack_from("=i", body)[0] if len(body) >= 4 else 0  # noqa: PLR2004
                     if code:
@@ -126,7 +147,7 @@ def list_addresses() -> tuple[InterfaceAddress, ...]:
     with Netlink(NETLINK_ROUTE) as link:
         for kind, body in link.dump(GET_ADDRESS, pack("=BBBBI", AF_UNSPEC, 0, 0, 0, 0)):
             family, length, _, _, index = unpack_from("=BBBBI", body)
-            attributes = _attributes(body, 8)
+            attributes = read_attributes(body, 8)
             packed = attributes.get(2) or attributes.get(1)  # IFA_LOCAL, else IFA_ADDRESS
             if kind == NEW_ADDRESS and packed:
                 found.append(
@@ -150,7 +171,7 @@ def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
         for kind, body in link.dump(GET_RULE, pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)):
             # struct fib_rule_hdr; FRA_PRIORITY 6, FWMARK 10, TABLE 15, FWMASK 16, PROTOCOL 21
             got, to, source, tos, table, _, _, action, _ = unpack_from("=BBBBBBBBI", body)
-            attributes = _attributes(body, 12)
+            attributes = read_attributes(body, 12)
             if kind != NEW_RULE or got != family or action != TO_TABLE or 10 not in attributes:  # noqa: PLR2004 - see above
                 continue
             known = {6, 10, 14, 15, 16, 21}  # 14: SUPPRESS_PREFIXLEN, -1 when unused
@@ -193,7 +214,7 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
         for kind, body in link.dump(GET_ROUTE, pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)):
             # struct rtmsg; RTA_OIF 4, RTA_TABLE 15
             got, length, _, _, table, protocol, _, route_type, _ = unpack_from("=BBBBBBBBI", body)
-            attributes = _attributes(body, 12)
+            attributes = read_attributes(body, 12)
             if (
                 kind == NEW_ROUTE
                 and got == family
@@ -219,24 +240,40 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     found = []
     with Netlink(NETLINK_NETFILTER) as link:
         for _, body in link.dump(GET_NFT_CHAIN, pack("=BBH", AF_UNSPEC, 0, 0)):
-            attributes = _attributes(body, 4)
-            found.append(NftChain(family=body[0], table=_text(attributes[1]), name=_text(attributes[3])))
+            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3
+            table, name = read_name(attributes[1]), read_name(attributes[3])
+            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes))
     return tuple(found)
 
 
-def list_address_sets() -> tuple[str, ...]:
-    """The names of all address sets (ipset(8)) in the namespace. OSError without NET_ADMIN or without kernel support."""
+def list_address_sets() -> dict[str, int]:
+    """All address sets (ipset(8)) in the namespace, by name with the number of their elements, which are not read.
+
+    OSError without NET_ADMIN or without kernel support.
+    """
     body = pack("=BBH", AF_UNSPEC, 0, 0) + _attribute(1, bytes((SET_PROTOCOL,)))
-    body += _attribute(6 | NETWORK_ORDER, pack(">I", NAMES_ONLY))  # IPSET_ATTR_FLAGS
+    body += _attribute(6 | NETWORK_ORDER, pack(">I", HEADERS_ONLY))  # IPSET_ATTR_FLAGS
     with Netlink(NETLINK_NETFILTER) as link:
-        return tuple([_text(_attributes(found, 4)[2]) for _, found in link.dump(LIST_SETS, body)])
+        found = [read_attributes(message, 4) for _, message in link.dump(LIST_SETS, body)]
+    sizes = {}
+    for attributes in found:  # IPSET_ATTR_SETNAME 2, IPSET_ATTR_DATA 7, therein IPSET_ATTR_ELEMENTS 24
+        size = read_attributes(attributes.get(7, b""), 0).get(24, b"")
+        sizes[read_name(attributes[2])] = int.from_bytes(size, "big")
+    return sizes
+
+
+def list_nft_rules(family: int) -> list[bytes]:
+    """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        return [body for _, body in link.dump(GET_NFT_RULE, pack("=BBH", family, 0, 0))]
 
 
 def _attribute(kind: int, value: bytes) -> bytes:
     return pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
-def _attributes(body: bytes, offset: int) -> dict[int, bytes]:
+def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
+    """The attributes in a message from an offset on, by their kind; of several of one kind the last."""
     found = {}
     while offset + 4 <= len(body):
         length, kind = unpack_from("=HH", body, offset)
@@ -251,5 +288,6 @@ def _number(value: bytes | None, default: int = 0) -> int:
     return unpack_from("=I", value)[0] if value else default
 
 
-def _text(value: bytes) -> str:
-    return value.rstrip(b"\0").decode("utf-8", "replace")
+def read_name(value: bytes) -> str:
+    """A name as the kernel holds it; bytes that are no UTF-8 become lone surrogates."""
+    return value.rstrip(b"\0").decode("utf-8", "surrogateescape")

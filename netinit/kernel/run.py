@@ -2,11 +2,20 @@
 
 posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no import beyond builtins.
 Programs are started by path with a list of arguments, never through a shell.
+
+Every program has a deadline, and a leash: the reading end of a pipe whose writing end this process alone holds. When this
+process ends, however it ends, the kernel signals the program with SIGKILL (F_SETOWN and F_SETSIG of fcntl(2), which
+posix_spawn leaves possible; PR_SET_PDEATHSIG would have to be set between fork and exec). So nothing survives a killed
+run to hold its lock, but for a run killed within the microseconds between starting a program and tying it. What a
+restore program had committed by then is whole tables, which the next run completes.
 """
 
 from __future__ import annotations
 
+import fcntl
 import posix
+import select
+import time
 
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
@@ -16,6 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+# Listing 100,000 rules takes a slow machine some seconds. What takes longer hangs: a stopped process, a broken program.
+SECONDS = 30.0
+INPUT_PER_SECOND = 100_000  # bytes of input that give a program another second
+# All that a program may know of this process's environment. The rest chooses what the loader and libxtables load
+# (LD_*, XTABLES_LIBDIR), or is the application's.
+PASSED_ON = (b"PATH", b"XTABLES_LOCKFILE")
+_F_SETSIG, _SIGKILL = 10, 9  # asm-generic/fcntl.h
+_DYING = 2.0  # seconds that a killed program may take to be gone; in the kernel's own hands it may take for ever
+_POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
+_MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
+
+# Filled once and for good by a child that is about to join another user namespace: see `seal`.
+_sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
 
 class Running(Record):
@@ -25,10 +47,20 @@ class Running(Record):
     pid: int
     output: int  # file descriptors of memory files
     errors: int
+    leash: int  # closing it kills the program
+    deadline: int  # nanoseconds of the monotonic clock
+    seconds: float  # that it was given
+
+
+if TYPE_CHECKING:
+    Begun = Running | BackendUnavailableError  # a program, or why it could not be started
 
 
 class Finished(Record):
-    """How a program ended: its exit status (negative: the signal that ended it) and what it printed."""
+    """How a program ended: its exit status (negative: the signal that ended it) and what it printed.
+
+    Bytes of the output that are no UTF-8 are kept as lone surrogates.
+    """
 
     program: str
     status: int
@@ -47,47 +79,180 @@ def find(program: str) -> str:
 
 
 def start(
-    path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None
+    path: str,
+    arguments: Sequence[str] = (),
+    *,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
+    waits: int = 0,
 ) -> Running:
-    """Starts the program at `path`; `stdin` is what it reads, `environment` is added to this process's."""
-    environ = dict(posix.environ)
+    """Starts the program at `path`; `stdin` is what it reads, `environment` is added to what is PASSED_ON.
+
+    `waits` are nanoseconds that it may spend on waiting for locks, beside its work.
+    """
+    environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
     environ[b"LC_ALL"] = b"C"  # messages are read by this project
     for name, value in (environment or {}).items():
         environ[name.encode()] = value.encode()
-    files = [posix.memfd_create(name, posix.MFD_CLOEXEC) for name in ("stdin", "stdout", "stderr")]
-    data = memoryview(stdin.encode())
-    while data:
-        data = data[posix.write(files[0], data) :]
-    posix.lseek(files[0], 0, 0)
+    seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
     program = path.rpartition("/")[2]
+    opened: list[int] = []  # standard input, output and errors, the leash's end for the program, and ours
     try:
+        for name in ("stdin", "stdout", "stderr"):
+            opened.append(posix.memfd_create(name, posix.MFD_CLOEXEC))  # noqa: PERF401 - what is open must be known
+        opened += posix.pipe2(posix.O_CLOEXEC)
+        data = memoryview(stdin.encode())
+        while data:
+            data = data[posix.write(opened[0], data) :]
+        posix.lseek(opened[0], 0, 0)
+        posix.set_inheritable(opened[3], True)  # noqa: FBT003 - its signature
         pid = posix.posix_spawn(
-            path,
+            _find_sealed(path) if _sealed else path,
             [program, *arguments],
             environ,
-            file_actions=[(posix.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(files)],
+            file_actions=[(posix.POSIX_SPAWN_DUP2, opened[number], number) for number in (0, 1, 2)],
         )
-    except OSError as error:
-        posix.close(files[1])
-        posix.close(files[2])
+    except (OSError, BackendUnavailableError) as error:
+        for descriptor in opened:
+            posix.close(descriptor)
+        if isinstance(error, BackendUnavailableError):
+            raise
         raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
-    finally:
-        posix.close(files[0])
-    return Running(program=program, pid=pid, output=files[1], errors=files[2])
-
-
-def finish(running: Running) -> Finished:
-    """Waits for the program to end."""
-    _, status = posix.waitpid(running.pid, 0)
-    return Finished(
-        program=running.program,
-        status=posix.waitstatus_to_exitcode(status),
-        output=_read(running.output),
-        errors=_read(running.errors).strip(),
+    fcntl.fcntl(opened[3], fcntl.F_SETOWN, pid)
+    fcntl.fcntl(opened[3], _F_SETSIG, _SIGKILL)
+    fcntl.fcntl(opened[3], fcntl.F_SETFL, posix.O_ASYNC)
+    posix.close(opened[0])
+    posix.close(opened[3])
+    return Running(
+        program=program,
+        pid=pid,
+        output=opened[1],
+        errors=opened[2],
+        leash=opened[4],
+        deadline=time.monotonic_ns() + int(seconds * 10**9),
+        seconds=seconds,
     )
 
 
-def _read(descriptor: int) -> str:
+def finish(running: Running) -> Finished:
+    """Waits for the program to end; one that has not by its deadline is killed, and its errors say so."""
+    status = wait(running.pid, running.deadline)
+    late = status is None
+    if status is None:
+        status = end(running.pid)
+    posix.close(running.leash)
+    output = _read(running.output, "surrogateescape")
+    errors = _read(running.errors, "replace").strip()
+    if late:
+        errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
+    return Finished(
+        program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
+    )
+
+
+def start_all(
+    jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
+) -> list[Begun]:
+    """Starts programs (path, arguments, input) at the same time; one that cannot be started has its error instead.
+
+    So none is left alone at its work because another could not be started.
+    """
+    begun: list[Begun] = []
+    for path, arguments, text in jobs:
+        try:
+            begun.append(start(path, arguments, stdin=text, environment=environment, waits=waits))
+        except BackendUnavailableError as error:
+            begun.append(error)
+    return begun
+
+
+def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableError]:
+    """Waits for all of them."""
+    return [finish(one) if isinstance(one, Running) else one for one in begun]
+
+
+def kill(running: Running) -> None:
+    """Ends a program whose answer nobody wants any more."""
+    end(running.pid)
+    for descriptor in (running.leash, running.output, running.errors):
+        posix.close(descriptor)
+
+
+def wait(pid: int, deadline: int) -> int | None:
+    """The wait status of a child, None when it still runs at the deadline (nanoseconds of the monotonic clock)."""
+    try:
+        descriptor = posix.pidfd_open(pid)
+    except OSError:  # an older kernel, or no descriptor is left
+        descriptor = -1
+    try:
+        if descriptor >= 0:
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            poller.poll(max(0.0, (deadline - time.monotonic_ns()) / 10**6))
+        while True:
+            done, status = posix.waitpid(pid, posix.WNOHANG)
+            if done:
+                return status
+            if descriptor >= 0 or time.monotonic_ns() >= deadline:
+                return None
+            time.sleep(_POLL)
+    finally:
+        if descriptor >= 0:
+            posix.close(descriptor)
+
+
+def end(pid: int) -> int:
+    """Kills a child; its wait status, or SIGKILL's where the kernel does not let it go."""
+    posix.kill(pid, _SIGKILL)
+    status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
+    return _SIGKILL if status is None else status
+
+
+def seal(paths: Sequence[str]) -> None:
+    """From now on these programs alone can be started, as copies in memory that can be executed and not be read.
+
+    For a process that is about to join another user namespace: whoever is root there could trace programs that run in it,
+    to make them open what this machine shows to everybody, or to take what they have open. The kernel lets nobody trace a
+    program who has no rights over the owner of a file that the program itself could not read (would_dump of fs/exec.c):
+    the copies belong to this side.
+    """
+    for path in paths:
+        status = posix.stat(path)
+        if (status.st_dev, status.st_ino) not in _sealed:  # the programs of a variant are one file
+            _sealed[status.st_dev, status.st_ino] = _copy(path)
+
+
+def is_sealed() -> bool:
+    """Whether `seal` was called: any other program that this process starts can be traced by strangers."""
+    return bool(_sealed)
+
+
+def _find_sealed(path: str) -> str:
+    status = posix.stat(path)
+    image = _sealed.get((status.st_dev, status.st_ino))
+    if image is None:
+        raise BackendUnavailableError(f"{path} cannot be started in the user namespace of a pod")
+    return f"/proc/self/fd/{image}"
+
+
+def _copy(path: str) -> int:
+    try:
+        image = posix.memfd_create("program", posix.MFD_CLOEXEC | _MFD_EXEC)
+    except OSError:
+        image = posix.memfd_create("program", posix.MFD_CLOEXEC)
+    source = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        while posix.sendfile(image, source, None, 1 << 24):
+            pass
+        posix.fchmod(image, 0o111)
+        # What is open for writing cannot be executed: only this descriptor stays.
+        return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)
+    finally:
+        posix.close(image)
+        posix.close(source)
+
+
+def _read(descriptor: int, undecodable: str) -> str:
     size = posix.fstat(descriptor).st_size
     parts = []
     offset = 0
@@ -98,4 +263,4 @@ def _read(descriptor: int) -> str:
         parts.append(part)
         offset += len(part)
     posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts).decode("utf-8", undecodable)

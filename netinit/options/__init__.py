@@ -72,6 +72,12 @@ class Options(Interception):
         default=0,
         help_text="The network namespace of this process is programmed.",
     )
+    host_network: bool = ours(
+        "--host-network",
+        kind=kinds.SWITCH,
+        default=False,
+        help_text="Change the machine's own network namespace too, which is refused otherwise.",
+    )
     cni_mode: bool = istio(
         "--cni-mode",
         kind=kinds.SWITCH,

@@ -98,7 +98,7 @@ def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
         if is_flag(word):
             problems.append(f"{quote_value(word.partition('=')[0])} is not an option; --help lists them")
         elif word.isalpha() and word in TRUE_WORDS + FALSE_WORDS:
-            problems.append(f"{word!r} is not an option; a switch and its value are one word, --switch={word}")
+            problems.append(f"{quote_value(word)} is not an option; a switch and its value are one word, --switch={word}")
         elif not is_flag(previous) or "=" in previous:
             problems.append(f"{quote_value(word)} is not an option; quote values that hold blanks or *")
         previous = word

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import MEMORY, named
 from netinit.backends.base import Backend, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
@@ -49,15 +50,42 @@ class Outcome(Record):
 
 
 def main(options: Options, log: Log) -> int:
-    """Does all that the options ask of the container: enter, program or remove, validate. 0; NetinitError otherwise."""
-    path = namespaces.path_of(options.netns, options.pid)
-    if path:
-        namespaces.enter(path)
+    """Does all that the options ask of the container: program or remove, validate. 0; NetinitError otherwise."""
+    if options.pid or options.netns:
+        return _reach_out(options, log)
+    _program(options, log, locked=False)
+    if options.run_validation and not options.cleanup_only:
+        from netinit.pods.validate import validate
+
+        validate(options, log)
+    return 0
+
+
+def _reach_out(options: Options, log: Log) -> int:
+    """The same in a pod, from outside: see netinit.kernel.pods."""
+    from netinit.kernel.pods import Pod
+
+    with Pod(options) as pod:
+        if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
+            pod.refuse_machine()
+        meant = pod.complete(options)
+        with pod.lock(options.lock_timeout, log.warn) as locks:
+            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=locks.descriptors)
+        if options.run_validation and not options.cleanup_only:
+            from netinit.pods.validate import validate
+
+            ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # it connects as the proxy and as the application
+            pod.visit(lambda: validate(meant, log), joins=True, keep=ids)
+    return 0
+
+
+def _program(options: Options, log: Log, *, locked: bool) -> None:
+    """Programs or removes, and tells what was done."""
     if options.cleanup_only:
-        outcome = remove(options)
+        outcome = remove(options, locked=locked)
         log.info("removed all rules" if outcome.changed else "there were no rules to remove")
     elif not options.skip_rule_apply:
-        outcome = apply(options, final=log.wants("info"))
+        outcome = apply(options, final=log.wants("info"), locked=locked)
         for warning in (*outcome.warnings, *_lint(outcome)):
             log.warn(warning)
         log.info(
@@ -67,20 +95,16 @@ def main(options: Options, log: Log) -> int:
         )
         for name, rules in outcome.rules.items():
             log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
-    if options.run_validation and not options.cleanup_only:
-        from netinit.pods.validate import validate
-
-        validate(options, log)
-    return 0
 
 
-def apply(options: Options, *, final: bool = True) -> Outcome:
+def apply(options: Options, *, final: bool = True, locked: bool = False) -> Outcome:
     """Brings this process's network namespace to what the options want; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards. ApplyError when other rules of Istio or netinit are there and
-    --reconcile is not set, when the kernel refuses a rule, or when no backend works; LockedError.
+    `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already.
+    ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
+    or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
-    held = namespaces.lock(options.lock_timeout)
+    held = _claim(options, locked=locked)
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
@@ -89,12 +113,16 @@ def apply(options: Options, *, final: bool = True) -> Outcome:
         warnings = settled.warnings + plan.warnings + outcome.warnings
         return outcome.replace(warnings=warnings, plan=plan, options=settled.options)
     finally:
-        posix.close(held)
+        if held >= 0:
+            posix.close(held)
 
 
-def remove(options: Options) -> Outcome:
-    """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them."""
-    held = namespaces.lock(options.lock_timeout)
+def remove(options: Options, *, locked: bool = False) -> Outcome:
+    """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them.
+
+    Errors and `locked` as in `apply`.
+    """
+    held = _claim(options, locked=locked)
     try:
         settled = detect.settle(options)
         plan = plan_for(settled.options)
@@ -112,7 +140,15 @@ def remove(options: Options) -> Outcome:
             rules={},
         )
     finally:
-        posix.close(held)
+        if held >= 0:
+            posix.close(held)
+
+
+def _claim(options: Options, *, locked: bool) -> int:
+    """The lock of this namespace, which may be changed; -1 where the caller has it."""
+    if not options.host_network and named(options) != MEMORY:
+        namespaces.refuse_machine()
+    return -1 if locked else namespaces.lock(options.lock_timeout)
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:
@@ -148,22 +184,23 @@ def _apply_with(
 ) -> Outcome:
     backend, state = side.backend, side.state
     others = survey.others(backend)
+    notices = state.notices
     leftovers = tuple([describe_leftover(other) for other in others])
     found = leftovers + backend.compare(plan, state)
     steps = routes.steps_towards(plan, families) if backend.in_kernel else ()
     if not found and not steps and not options.force_apply:
         rules = backend.describe(state) if final else {}
-        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=_find_shadows(backend, plan, state))
+        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=notices + _find_shadows(backend, plan, state))
     if found and not options.reconcile and (others or (state.ours and not backend.resumable(plan, state))):
         raise _refuse(found if state.ours else leftovers)
     additions = tuple([step for step in steps if step.add])
-    warnings = routes.make(additions)
+    warnings = notices + routes.make(additions)
     try:
         if others and plan.ip_rules:
             state = _meet(others, backend, state, options, families)
         if found or options.force_apply:
             backend.commit(backend.change(plan, state, force=options.force_apply))
-    except NetinitError:
+    except (NetinitError, OSError):  # the latter where descriptors or memory are short
         routes.undo(additions)
         raise
     for other in () if plan.ip_rules else others:
@@ -195,7 +232,7 @@ def _meet(others: tuple[Side, ...], backend: Backend, state: State, options: Opt
     routes.make(additions)
     try:
         backend.commit(backend.change(interim, state))
-    except NetinitError:
+    except (NetinitError, OSError):  # the latter where descriptors or memory are short
         routes.undo(additions)
         raise
     for other in others:

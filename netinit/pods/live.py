@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import ipset
+from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
-from netinit.kernel import detect, namespaces, netlink, run
+from netinit.kernel import detect, namespaces, netlink
 from netinit.kernel.capabilities import raise_permitted
+from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
 from netinit.rules.iptables.sets import use_sets
+from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing, resolve_sets
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
 
-Result = TypeVar("Result")
 _VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
@@ -43,34 +43,28 @@ def read_live(options: Options) -> LiveRules:
 
     Rules that the plan of these options has are known by their purpose. NamespaceError, BackendUnavailableError.
     """
-    return inside(options, lambda: _read_here(options))
+    return inside(options, _read_here)
 
 
-def inside(options: Options, action: Callable[[], Result]) -> Result:
-    """What `action` returns when it is done in the namespace that the options name."""
-    path = namespaces.path_of(options.netns, options.pid)
-    left = namespaces.enter(path) if path else None
-    try:
-        return action()
-    finally:
-        if left is not None and not namespaces.joined_user_namespace():
-            namespaces.leave(left)
-
-
-def _read_here(options: Options) -> LiveRules:
+def _read_here(options: Options, warning: str) -> LiveRules:
     raise_permitted()
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
     sides: dict[str, dict[Family, Ruleset]] = {}
-    warnings = [*settled.warnings, *plan.warnings]
+    warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
     for name in backends.populated():
         if name in _VARIANTS:
             contents = ipset.read_contents()
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
+            listings = _read_listings(name, settled)
+            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
             sides[name] = {
-                family: resolve_sets(_read_side(name, family, known, *marks[family]), contents)
+                family: resolve_sets(
+                    load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
+                    contents,
+                )
                 for family in settled.kernel_families
             }
         else:
@@ -87,17 +81,12 @@ def _read_here(options: Options) -> LiveRules:
     return LiveRules(sides, around, plan, tuple(warnings))
 
 
-def _read_side(name: str, family: Family, plan: Plan, marks: frozenset[int], table: int) -> Ruleset:
-    path = detect.programs(_VARIANTS[name], family).save
-    if not path:
-        raise BackendUnavailableError(
-            f"{family.program}-{_VARIANTS[name]}-save is not installed, so its rules cannot be read"
-        )
-    result = run.finish(run.start(path, ["-c"]))
-    if result.status:
-        raise BackendUnavailableError(f"{result.program} -c: {result.errors or f'ended with status {result.status}'}")
-    listing = parse_counted_listing(result.output)
-    return load_listing(listing, family, plan=plan, local_marks=marks, routing_table=table)
+def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
+    """The rules with their counters, read as every other command reads them."""
+    backend = backends.load(name, settled.options, settled.kernel_families)
+    if not isinstance(backend, XtablesBackend):
+        raise TypeError(f"{name} lists no rules in iptables' dialect")
+    return backend.look(settled.kernel_families, counted=True)[1]
 
 
 def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:

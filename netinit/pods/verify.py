@@ -5,7 +5,8 @@ from __future__ import annotations
 from netinit import backends
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
-from netinit.kernel import detect, namespaces, routes
+from netinit.kernel import detect, routes
+from netinit.kernel.pods import inside
 from netinit.options import AUTO, Options
 from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.rules.difference import Difference
@@ -26,19 +27,12 @@ def verify(options: Options) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
     Looks at rules in order, at jumps in built-in chains, at rules of others that stand before ours, at policy routes and
-    at leftovers in the other dialect. Enters the namespace for good when it belongs to another user namespace.
-    NamespaceError; BackendUnavailableError when the rules cannot be read.
+    at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
-    path = namespaces.path_of(options.netns, options.pid)
-    left = namespaces.enter(path) if path else None
-    try:
-        return _verify_here(options)
-    finally:
-        if left is not None and not namespaces.joined_user_namespace():
-            namespaces.leave(left)
+    return inside(options, _verify_here)
 
 
-def _verify_here(options: Options) -> Report:
+def _verify_here(options: Options, warning: str) -> Report:
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     survey = Survey(settled.options, settled.kernel_families)
@@ -47,9 +41,8 @@ def _verify_here(options: Options) -> Report:
     differences += side.backend.compare(plan, side.state)
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families))
     differences += side.backend.shadows(plan, side.state)
-    return Report(
-        backend=side.backend.name, plan=plan, differences=differences, warnings=settled.warnings + plan.warnings
-    )
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + side.state.notices
+    return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=warnings)
 
 
 def _side_to_compare(survey: Survey, options: Options) -> Side:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.records import Record
+from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
 
 MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
 
@@ -19,7 +20,8 @@ class Difference(Record):
     table: str = ""
     chain: str = ""
     number: int = 0
-    rule: str = ""  # as listed; empty for a whole chain
+    rule: str = ""  # as listed, without its comment; empty for a whole chain
+    comment: str = ""  # of a live rule: whoever made it wrote it
     purpose: str = ""
     origin: str = ""
 
@@ -33,4 +35,8 @@ class Difference(Record):
             ]
         )
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return f"{self.kind}: {place}: {self.rule or 'the chain itself'}{why}"
+        return escape(f"{self.kind}: {place}: {self._spell() if self.rule else 'the chain itself'}{why}")
+
+    def _spell(self) -> str:
+        rule = shorten(self.rule, MOST_OF_A_RULE)
+        return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netinit.base.net import Network, number_of
+from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
@@ -41,7 +42,7 @@ class _Place:
     above: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"rule {self.loaded.number} of {self.table} {self.chain.name}, `{self.loaded.text}`"
+        return f"rule {self.loaded.number} of {self.table} {self.chain.name}, {self.loaded.quotation}"
 
 
 class Host:
@@ -373,7 +374,7 @@ class _Journey:
     def _unknown_part(self, loaded: LoadedRule) -> str:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
-        return f"nobody can know here whether {' and '.join(parts)}"
+        return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
 
     def _end(self, fate: str, reason: str) -> Verdict:
         self._fate, self._reason = fate, reason

@@ -155,7 +155,7 @@ def _told_cause(made: Explanation) -> str:
     if step.rule.purpose:
         origin = made.origin_of(step)
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin and origin != "always" else "")
-    return f", because of a rule that is not netinit's: `{step.rule.text}` ({step.table} {step.chain}, rule {step.rule.number})"
+    return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
 def _told_purpose(made: Explanation) -> str:

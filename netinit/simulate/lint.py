@@ -338,8 +338,8 @@ def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Fi
         if before:
             yield Finding(
                 WARNING, "unreachable", loaded.origin or table,
-                f"rule {loaded.number} of {table} {chain.name} ({family.name}), `{loaded.text}`, is never reached: "
-                f"rule {before.number}, `{before.text}`, takes all that it would match",
+                f"rule {loaded.number} of {table} {chain.name} ({family.name}), {loaded.quotation}, is never reached: "
+                f"rule {before.number}, {before.quotation}, takes all that it would match",
             )  # fmt: skip
         elif isinstance(loaded.rule.target, _FINAL):
             if network:

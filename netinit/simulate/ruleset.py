@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from netinit.base.net import Family
+from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
+from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, parse_listing, write_plan
+from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 
 ACCEPT = "ACCEPT"
@@ -16,7 +18,10 @@ ACCEPT = "ACCEPT"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for others' rules."""
+    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for others' rules.
+
+    `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
+    """
 
     number: int
     text: str
@@ -24,6 +29,17 @@ class LoadedRule:
     purpose: str = ""
     origin: str = ""
     packets: int | None = None  # the live counter
+    comment: str = ""
+
+    @property
+    def bare_text(self) -> str:
+        """The rule without its comment on one line, cut where it is longer than rules are."""
+        return escape(shorten(part_comment(self.text)[0], MOST_OF_A_RULE))
+
+    @property
+    def quotation(self) -> str:
+        """The rule as sentences name it."""
+        return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +106,9 @@ def load_listing(
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
-    """The rules of a listing; one from `parse_counted_listing` has their counters too.
+    """The rules of a listing; one with counters has them too.
 
-    Rules that `plan` would make have its purpose and origin. ParseError for a rule that is none.
+    Rules that `plan` would make have its purpose and origin, whatever their comments say. ParseError for a rule that is none.
     """
     known = _purposes(plan, family) if plan else {}
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -103,8 +119,9 @@ def load_listing(
             for number, spec in enumerate(specs, 1):
                 packets, text = _split_counter(spec)
                 rule = parse_rule(text, family)
-                purpose, origin = known.get((table, name, normalise_rule(rule)), (rule.comment, ""))
-                rules.append(LoadedRule(number, text, rule, purpose, origin, packets))
+                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", ""))
+                comment = rule.comment if rule.comment != purpose else ""
+                rules.append(LoadedRule(number, text, rule, purpose, origin, packets, comment))
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
     return Ruleset(family, tables, local_marks, routing_table)
@@ -120,20 +137,6 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
         for table, chains in ruleset.tables.items()
     }
     return replace(ruleset, tables=tables) if contents else ruleset
-
-
-def parse_counted_listing(text: str) -> Listing:
-    """The tables of a listing with counters (iptables-save -c), which stand before `-A` there. ParseError."""
-    return parse_listing("\n".join([_counter_behind_chain(line) for line in text.splitlines()]))
-
-
-def _counter_behind_chain(line: str) -> str:
-    """`-A CHAIN [1:60] rule` for `[1:60] -A CHAIN rule`; the rule may be empty."""
-    if not line.startswith("["):
-        return line
-    counter, _, rest = line.partition(" -A ")
-    chain, _, rule = rest.partition(" ")
-    return f"-A {chain} {counter} {rule}"
 
 
 def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, str]]:

@@ -18,6 +18,7 @@ __all__ = ["find_half", "run_and_kill"]
 _SECONDS = 60.0
 _ATTEMPTS = 60
 _STEP, _SMALLEST_STEP = 0.008, 0.0004  # seconds
+_GROWTH = 1.25  # of the step while the moment is missed on the same side: a busy machine is many times slower
 Run = Callable[[], subprocess.CompletedProcess[str]]
 
 
@@ -34,8 +35,8 @@ def find_half(pod: Pod, run: Run, look: Callable[[], str], *, before: str, after
         seen = look()
         if seen not in (before, after):
             return delay
-        if late is not None and late != (seen == after):
-            step = max(step / 2, _SMALLEST_STEP)
+        if late is not None:
+            step = step * _GROWTH if late == (seen == after) else max(step / 2, _SMALLEST_STEP)
         late = seen == after
         delay = max(0.0, delay - step if late else delay + step)
         if late:

@@ -1,6 +1,6 @@
 """Builds the image with podman, in storage of its own: no registry, no running engine, nobody's images or settings.
 
-The base is made by mmdebstrap from Debian's packages and imported under the name that the Dockerfile asks for.
+The base is made by mmdebstrap from Debian's packages, in the place of the one that the Dockerfile names by its digest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from containers import TIMEOUT, Image
 from leftovers import FOLDER, end_cgroups, remove_folder, sweep, unmount
 
-__all__ = ["BUILDING", "COMMIT", "ROOT", "Engine", "find_obstacle"]
+__all__ = ["BASE", "BUILDING", "COMMIT", "ROOT", "Engine", "find_obstacle"]
 
 ROOT = Path(__file__).parents[2]
 BASE = "debian:bookworm-slim"
@@ -47,6 +47,12 @@ events_logger = "file"
 lock_type = "file"
 runtime = "runc"
 tmp_dir = "{folder}/libpod"
+"""
+# A base's list of archives as Debian's images have it: the address that shall be used is a comment above one that shall not.
+# $1 is the base's root.
+SOURCES = r"""
+sed --regexp-extended 's,^deb (\[.*\] )?(\S+) (\S+) (.*),Types: deb\n# \2\nURIs: http://elsewhere.invalid\nSuites: \3\nComponents: \4\n,' \
+  "$1/etc/apt/sources.list" >"$1/etc/apt/sources.list.d/debian.sources" && rm "$1/etc/apt/sources.list"
 """
 # What would lead podman elsewhere, or make to other variables than those given here.
 FOREIGN = ("BUILDAH_", "CONTAINER", "MAKE", "MFLAGS", "STORAGE_")
@@ -103,7 +109,7 @@ class Engine:
         self.do(
             [
                 "mmdebstrap", "--quiet", "--variant=minbase", "--include=usr-is-merged", *left_out,
-                "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "bookworm", str(archive),
+                "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", f"--customize-hook={SOURCES}", "bookworm", str(archive),
             ],
             timeout=BUILDING,
         )  # fmt: skip
@@ -117,7 +123,7 @@ class Engine:
 
     def variables(self, name: str, more: Iterable[str] = ()) -> list[str]:
         """What make must be told to build an image of this name here."""
-        flags = ["--pull=never", "--isolation=chroot", "--network=host", *more]
+        flags = [f"--build-arg=BASE={BASE}", "--pull=never", "--isolation=chroot", "--network=host", *more]
         if CERTIFICATES.is_dir():
             flags.append(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro")
         return ["ENGINE=podman", f"IMAGE={name}", f"IMAGE_FLAGS={' '.join(flags)}"]
@@ -172,6 +178,6 @@ class Engine:
         folder = self.folder / "sources"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "netinit", folder / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml"):
+        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml", "requirements-image.txt"):
             shutil.copy2(ROOT / name, folder / name)
         return folder

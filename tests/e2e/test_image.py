@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -9,16 +10,19 @@ import shutil
 import stat
 import struct
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import netinit
 from containers import Image
-from engine import COMMIT, ROOT, Engine
+from engine import BASE, COMMIT, ROOT, Engine
 from netinit.cli.group import ALIASES, COMMANDS
-from netinit.kernel.capabilities import WANTED
+from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
@@ -52,7 +56,35 @@ def test_the_dockerfile_names_no_host_and_no_architecture():
     text = "\n".join(line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#"))
     assert not re.search(r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", ""))
     assert not re.search(r"x86|amd64|arm64|aarch64", text)
-    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["debian:bookworm-slim", "system", "libraries", "scratch"]
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "system", "libraries", "scratch"]
+
+
+def test_the_base_is_one_of_debian_s_by_date_and_digest():
+    (base,) = re.findall(r"^ARG BASE=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"debian:[a-z]+-20\d{6}-slim@sha256:[0-9a-f]{64}", base)
+
+
+def read_lock() -> dict[str, tuple[str, list[str]]]:
+    """The names in the image's lock, each with its version and its hashes."""
+    entries = (ROOT / "requirements-image.txt").read_text().replace("\\\n", " ").splitlines()
+    found = {}
+    for words in (entry.split() for entry in entries if not entry.startswith("#")):
+        requirement = Requirement(words[0])
+        (pin,) = requirement.specifier
+        assert pin.operator == "==", words[0]
+        found[canonicalize_name(requirement.name)] = (pin.version, words[1:])
+    return found
+
+
+def test_the_lock_has_what_the_package_depends_on_with_versions_that_it_takes_and_hashes():
+    wanted = [Requirement(text) for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]]
+    locked = read_lock()
+    assert {canonicalize_name(one.name) for one in wanted} <= locked.keys()
+    for one in wanted:
+        assert one.specifier.contains(locked[canonicalize_name(one.name)][0]), f"{one}: run make lock"
+    for name, (_, hashes) in locked.items():
+        assert hashes, name
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", text) for text in hashes), name
 
 
 # What is in it
@@ -64,6 +96,35 @@ def test_the_labels_tell_version_licence_and_commit(image: Image):
     assert labels["licenses"] == "Apache-2.0"
     assert labels["revision"] == COMMIT
     assert labels["title"] == "netinit"
+
+
+def test_its_python_packages_are_those_of_the_lock_and_netinit(files: Path):
+    found = {canonicalize_name(one.name): one for one in importlib.metadata.distributions(path=[str(files / "usr/lib/netinit")])}
+    versions = {name: version for name, (version, _) in read_lock().items()}
+    assert {name: one.version for name, one in found.items()} == {**versions, "netinit": netinit.__version__}
+    for name, one in found.items():
+        asked = [Requirement(text) for text in one.requires or ()]
+        needed = [each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
+        missing = [str(each) for each in needed if canonicalize_name(each.name) not in found]
+        assert not missing, f"{name} wants {missing}"
+
+
+def test_a_package_that_is_not_the_one_of_the_lock_is_refused(engine: Engine, image: Image):
+    lock = engine.sources / "requirements-image.txt"
+    text = lock.read_text()
+    try:
+        lock.write_text(re.sub("[0-9a-f]{64}", "0" * 64, text))
+        with pytest.raises(RuntimeError, match="DO NOT MATCH THE HASHES"):
+            engine.build("localhost/netinit-forged")
+    finally:
+        lock.write_text(text)
+
+
+def test_a_base_that_names_no_archive_of_its_day_is_refused(engine: Engine, image: Image, tmp_path: Path):
+    (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nRUN sed -i '/^#/d' /etc/apt/sources.list.d/debian.sources\n")
+    engine.podman("build", "--pull=never", "--isolation=chroot", "--tag", "localhost/undated", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"debian\.sources"):
+        engine.build("localhost/netinit-undated", more=["--build-arg=BASE=localhost/undated"])
 
 
 def test_the_default_user_is_no_root(image: Image):
@@ -98,15 +159,21 @@ def test_no_file_is_setuid_or_setgid_or_writable_by_others(files: Path):
     assert not found, "\n".join(found)
 
 
-def test_only_the_interpreter_has_capabilities_and_only_permitted_ones(files: Path):
+def test_only_the_launcher_has_capabilities_and_only_permitted_ones(files: Path):
     found = {
         inside(path, files): os.getxattr(path, "security.capability")
         for path in walk(files)
         if not path.is_symlink() and "security.capability" in os.listxattr(path)
     }
-    magic, permitted, inheritable, *high = struct.unpack("<5I", found.pop("/usr/bin/python3.11"))
-    assert (magic, permitted, inheritable, high) == (PERMITTED_ONLY, sum(1 << number for number in WANTED), 0, [0, 0])
+    magic, permitted, inheritable, *high = struct.unpack("<5I", found.pop("/usr/bin/netinit"))
+    assert (magic, permitted, inheritable, high) == (PERMITTED_ONLY, 1 << CAP_NET_ADMIN | 1 << CAP_NET_RAW, 0, [0, 0])
     assert not found
+
+
+def test_the_launcher_asks_no_loader_for_libraries(files: Path):
+    said = subprocess.run(["readelf", "--wide", "--segments", files / "usr/bin/netinit"], capture_output=True, text=True, check=True).stdout
+    assert "LOAD" in said
+    assert not re.search(r"INTERP|DYNAMIC", said), said
 
 
 def test_it_has_no_shell_installer_compiler_certificate_or_cache(files: Path):
@@ -253,7 +320,7 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
     (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
     (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
-    (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "svg"), 0, "<svg"),
+    (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "mermaid"), 0, "flowchart LR"),
     (("verify", *SIDECAR), 3, "missing"),
     (("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
     (("apply", *SIDECAR), 0, "programmed by"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ BACKENDS = ("iptables-nft", "nftables", "iptables-legacy", "libiptc")
 USERS = ("0", "65532", "65532 under Docker")
 CAPABILITIES = ("none", "NET_ADMIN", "NET_ADMIN NET_RAW")
 ESCALATIONS = ("no", "yes")
+PYTHON = "/usr/bin/python3"
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ for path in ("/x", "/tmp/x", "/run/x"):
 
 
 def test_the_containers_are_confined_as_kubernetes_does_it(image: Image, pod: Pod):
-    done = image.run(pod.pid, ["-I", "-S", "-c", LOOK], entrypoint=["/usr/bin/python3.11"], capabilities=("NET_ADMIN",))
+    done = image.run(pod.pid, ["-I", "-S", "-c", LOOK], entrypoint=[PYTHON], capabilities=("NET_ADMIN",))
     assert done.stdout.splitlines() == [
         "seccomp 2 no new privileges 1 bounds 0000000000001000",
         "root ro writable []",
@@ -131,3 +133,209 @@ def test_a_dry_run_wants_no_privileges_at_all(image: Image, pod: Pod, arguments)
     done = image.run(pod.pid, arguments, user="65532:65532", capabilities=())
     assert done.returncode == 0, done.stderr
     assert "ISTIO_INBOUND" in done.stdout
+
+
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+@pytest.mark.parametrize("user", ["0:0", "1337:1337", "65532:65532", "4711:0"])
+def test_every_user_programs_the_rules_where_the_container_may(image: Image, pod: Pod, user, backend):
+    done = image.run(pod.pid, [*ARGUMENTS, "--backend", backend], user=user, capabilities=("NET_ADMIN",))
+    assert done.returncode == 0, done.stderr
+    assert "programmed by" in done.stderr
+
+
+# Code of somebody who may start programs in the container, not of netinit's: what it has, and whether it can have more.
+CODE = """
+import ctypes, socket
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(*(f"{name} {int(status[name], 16):x}" for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")))
+libc = ctypes.CDLL(None, use_errno=True)
+bits = 1 << 12 | 1 << 13
+refused = libc.capset((ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)(bits, bits, bits, 0, 0, 0))
+print("raised by itself:", not refused)
+try:
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    print("raw socket: yes")
+except PermissionError:
+    print("raw socket: no")
+"""
+NOTHING = ["CapInh 0 CapPrm 0 CapEff 0 CapAmb 0", "raised by itself: False", "raw socket: no"]
+everyone = pytest.mark.parametrize("user", ["65532:65532", "1337:1337", "4711:4711"])
+
+
+@everyone
+@pytest.mark.parametrize("escalation", [False, True], ids=["no escalation", "escalation"])
+@pytest.mark.parametrize("bounding_only", [False, True], ids=["permitted", "bounded"])
+def test_code_of_another_user_has_no_capability_though_the_container_may(image: Image, pod: Pod, user, escalation, bounding_only):
+    limits = {"user": user, "escalation": escalation, "bounding_only": bounding_only}
+    done = image.run(pod.pid, ["-I", "-S", "-c", CODE], entrypoint=[PYTHON], **limits)
+    assert done.stdout.splitlines() == NOTHING, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-c", CODE], ["-I", "-S", "-c", CODE], ["-"], ["/code/code.py"], ["-m", "code"], ["-X", "importtime"], ["--", "/code/code.py"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("entrypoint", ["/usr/bin/netinit", "/usr/bin/istio-iptables", "/usr/bin/../bin/netinit"])
+def test_the_launcher_takes_no_option_of_the_interpreter(image: Image, pod: Pod, tmp_path: Path, entrypoint, arguments):
+    (tmp_path / "code.py").write_text(CODE)
+    done = image.run(pod.pid, arguments, entrypoint=[entrypoint], user="65532:65532", escalation=True, mounts={"/code": tmp_path})
+    assert done.returncode in (1, 2), done.stdout + done.stderr
+    assert "CapPrm" not in done.stdout
+    assert "import time" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["python3", "nft", "-c", "", "/usr/bin/istio-iptables -c"])
+def test_the_launcher_starts_netinit_whatever_its_first_word_is(image: Image, pod: Pod, name):
+    code = f"import os; os.execv('/usr/bin/netinit', [{name!r} or ' ', 'version'])"
+    done = image.run(pod.pid, ["-c", code], entrypoint=[PYTHON], user="65532:65532", escalation=True)
+    assert done.stdout.startswith("netinit "), done.stdout + done.stderr
+
+
+def test_the_launcher_started_without_any_word_is_netinit_without_arguments(image: Image, pod: Pod):
+    code = """if True:
+        import ctypes
+        ctypes.CDLL(None).execve(b"/usr/bin/netinit", (ctypes.c_char_p * 1)(None), (ctypes.c_char_p * 1)(None))
+    """
+    done = image.run(pod.pid, ["-c", code], entrypoint=[PYTHON], user="65532:65532", escalation=True)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "a command or flags are missing" in done.stderr
+
+
+# A netinit that waits for its input, started by somebody else's code, and what that may do to it.
+WAITING = """
+import ctypes, subprocess, time
+child = subprocess.Popen(["/usr/bin/netinit", "inject", "-f", "-"], stdin=subprocess.PIPE)
+deadline = time.monotonic() + 20
+while b"__main__.py" not in open(f"/proc/{child.pid}/cmdline", "rb").read():  # it is still this code, or the launcher
+    assert time.monotonic() < deadline and child.poll() is None
+    time.sleep(0.01)
+status = dict(line.split(":", 1) for line in open(f"/proc/{child.pid}/status"))
+print(*(f"{name} {int(status[name], 16):x}" for name in ("CapPrm", "CapEff", "CapAmb")))
+libc = ctypes.CDLL(None, use_errno=True)
+print("traced:", libc.ptrace(16, child.pid, None, None) == 0)  # PTRACE_ATTACH
+try:
+    open(f"/proc/{child.pid}/mem", "r+b").close()
+    print("written to: True")
+except OSError:
+    print("written to: False")
+child.kill()
+"""
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "has"),
+    [
+        ((), "0"),
+        (("NET_RAW",), "0"),
+        (("NET_ADMIN",), "1000"),
+        (("NET_ADMIN", "NET_RAW"), "3000"),
+        (("NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE"), "1000"),
+    ],
+    ids=str,
+)
+def test_netinit_has_net_raw_only_beside_net_admin_and_nobody_takes_them_from_it(image: Image, pod: Pod, capabilities, has):
+    limits = {"user": "65532:65532", "escalation": True, "capabilities": capabilities}
+    done = image.run(pod.pid, ["-c", WAITING], entrypoint=[PYTHON], **limits)
+    reached = str(has == "0")  # a process without capabilities is like any other of the same user
+    expected = [f"CapPrm {has} CapEff {has} CapAmb {has}", f"traced: {reached}", f"written to: {reached}"]
+    assert done.stdout.splitlines() == expected, done.stdout + done.stderr
+
+
+TRACED = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+pid = os.fork()
+if not pid:
+    libc.ptrace(0, 0, None, None)  # PTRACE_TRACEME: the parent rules from the first instruction on
+    os.execv("/usr/bin/netinit", ["netinit", "version"])
+_, how = os.waitpid(pid, 0)
+lines = open(f"/proc/{pid}/status").read().splitlines()
+print("stopped:", os.WIFSTOPPED(how), *(line.replace("\\t", " ") for line in lines if line.startswith(("Name", "CapPrm"))))
+os.kill(pid, 9)
+"""
+
+
+def test_a_traced_launcher_gains_nothing(image: Image, pod: Pod):
+    done = image.run(pod.pid, ["-c", TRACED], entrypoint=[PYTHON], user="65532:65532", escalation=True)
+    assert done.stdout.strip() == "stopped: True Name: netinit CapPrm: 0000000000000000", done.stdout + done.stderr
+
+
+EVIL = """
+#include <fcntl.h>
+#include <unistd.h>
+__attribute__((constructor)) static void run(void) { close(open("/evil/loaded", O_CREAT | O_WRONLY, 0666)); }
+"""
+# What netinit starts, and what Python's ctypes (to find a library) and click (to complete a command line) would start.
+PROGRAMS = (
+    "nft", "ipset", "iptables-nft-save", "iptables-nft-restore", "ip6tables-nft-save", "ip6tables-nft-restore",
+    "iptables-legacy-save", "iptables-legacy-restore", "gcc", "cc", "ld", "ldconfig", "objdump", "bash",
+)  # fmt: skip
+EVIL_PROGRAM = "#!/usr/bin/python3\nopen('/evil/loaded', 'w').close()\n"
+VARIABLES = {
+    "LD_PRELOAD": "/evil/evil.so",
+    "LD_AUDIT": "/evil/evil.so",
+    "LD_LIBRARY_PATH": "/evil",
+    "XTABLES_LIBDIR": "/evil",
+    "IPTABLES_LIB_DIR": "/evil",
+    "IP6TABLES_LIB_DIR": "/evil",
+    "GCONV_PATH": "/evil",
+    "PYTHONPATH": "/evil",
+    "PYTHONHOME": "/evil",
+    "PYTHONINSPECT": "1",
+    "PATH": "/evil",
+}
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that everybody may write, with libraries and programs that leave a file there when they are used."""
+    folder = tmp_path_factory.mktemp("evil")
+    (folder / "evil.c").write_text(EVIL)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "evil.so", folder / "evil.c"], check=True)
+    for name in ("libxt_tcp.so", "libxt_owner.so", "libxt_REDIRECT.so", "libxtables.so.12", "libexpat.so.1", "libnftables.so.1"):
+        (folder / name).symlink_to("evil.so")
+    for name in PROGRAMS:
+        (folder / name).write_text(EVIL_PROGRAM)
+        (folder / name).chmod(0o755)
+    (folder / "sitecustomize.py").write_text(EVIL_PROGRAM)
+    folder.chmod(0o777)
+    return folder
+
+
+@pytest.mark.parametrize("user", ["65532:65532", "0:0"])
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables", "libiptc"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_the_environment_makes_netinit_and_its_programs_load_nothing(image: Image, pod: Pod, evil: Path, variable, backend, user):
+    (evil / "loaded").unlink(missing_ok=True)
+    limits = {"user": user, "mounts": {"/evil": evil}, "environment": {variable: VARIABLES[variable]}}
+    done = image.run(pod.pid, [*ARGUMENTS, "--backend", backend], **limits)
+    assert done.returncode == 0, done.stderr
+    assert "programmed by" in done.stderr
+    assert not (evil / "loaded").exists(), f"{variable} was followed"
+
+
+@pytest.mark.parametrize("name", ["_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE"])
+def test_a_question_for_completions_starts_no_shell_of_somebody_else_s(image: Image, pod: Pod, evil: Path, name):
+    (evil / "loaded").unlink(missing_ok=True)
+    asked = {name: "bash_source", "PATH": "/evil"}
+    done = image.run(pod.pid, [], user="65532:65532", mounts={"/evil": evil}, environment=asked)
+    assert "Traceback" not in done.stderr
+    assert not (evil / "loaded").exists(), done.stdout + done.stderr
+
+
+FOLLOWING = {  # programs of the image that the launcher does not start
+    "LD_PRELOAD": ["/usr/sbin/nft", "--version"],
+    "LD_AUDIT": ["/usr/sbin/nft", "--version"],
+    "XTABLES_LIBDIR": ["/usr/sbin/xtables-nft-multi", "iptables", "-p", "tcp", "-m", "tcp", "--help"],
+    "PATH": [PYTHON, "-I", "-S", "/usr/lib/netinit/netinit/__main__.py", *ARGUMENTS, "--backend", "nftables"],
+}
+
+
+@pytest.mark.parametrize("variable", FOLLOWING)
+def test_programs_that_the_launcher_does_not_start_follow_the_environment(image: Image, pod: Pod, evil: Path, variable):
+    """So that the test before this one can fail: the folder does its work."""
+    (evil / "loaded").unlink(missing_ok=True)
+    limits = {"mounts": {"/evil": evil}, "environment": {variable: VARIABLES[variable]}}
+    done = image.run(pod.pid, [], entrypoint=FOLLOWING[variable], **limits)
+    assert (evil / "loaded").exists(), done.stdout + done.stderr

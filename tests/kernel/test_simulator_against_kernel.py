@@ -27,7 +27,7 @@ from netinit.kernel import routes
 from netinit.lab import Arrival, Pod, Probe
 from netinit.lab import Listener as Opened
 from netinit.options import Options
-from netinit.rules.iptables.write import render_restore, write_plan
+from netinit.rules.iptables.write import parse_listing, render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.matches import ConnectionState, Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
@@ -36,7 +36,7 @@ from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
 from netinit.simulate.engine import Host
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, parse_counted_listing
+from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from programming import needs
 from strategies import PORTS, made_options
@@ -236,7 +236,7 @@ def program(pod: Pod, dialect: str, wanted: Plan) -> None:
 
 def read_counters(pod: Pod, dialect: str, family: Family) -> Ruleset:
     text = pod.run([f"{dialect.replace('iptables', family.program)}-save", "-c"], check=True).stdout
-    return load_listing(parse_counted_listing(text), family)
+    return load_listing(parse_listing(text, counted=True), family)
 
 
 def send(pod: Pod, attempts: list[Attempt]) -> list[Arrival]:

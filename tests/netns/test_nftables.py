@@ -321,13 +321,13 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
         pytest.skip(f"net.core.wmem_default is {buffer} here: the transaction fits")
     networks = ",".join(f"{first}.{second}.0.0/17" for first in range(1, 101) for second in range(200))
     code = (
-        "import sys; from netinit.kernel import namespaces; from netinit.backends.nftables import NftablesBackend as B;"
+        "import sys; from netinit.backends.nftables import NftablesBackend as B;"
         "from netinit.options import Options; from netinit.rules.layouts import plan;"
-        "namespaces.enter(sys.argv[1]); b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
+        "b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
         "b.commit(b.change(p, b.observe()))"
     )
     with Pod(user_namespace=True) as pod:
-        argv = [sys.executable, "-c", code, f"/proc/{pod.pid}/ns/net"]
+        argv = ["nsenter", "-t", str(pod.pid), "-U", "-n", sys.executable, "-c", code]
         done = subprocess.run(argv, input=networks, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         pytest.skip("this nft makes room for long transactions")

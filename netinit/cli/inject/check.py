@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from typing import Any
 
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.base.output import answers_a_terminal, show, show_artefact, to_json
+from netinit.base.shown import Lines, escape, lines, shorten, split_message
 from netinit.cli.inject import flags
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.inputs import Inputs
@@ -19,6 +19,7 @@ from netinit.inject.manifests import split, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.verdict import Verdict, judge
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.options.kinds import quote_value
 from netinit.simulate.lint import lint
 
 _MARKS = {True: "✔", False: "✘"}
@@ -65,8 +66,10 @@ def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) 
                 verdicts.append(_linted(verdict))
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
-    in_table = as_table or (sys.stdout.isatty() and not as_json)
-    sys.stdout.write(_table(verdicts) if in_table else _json(verdicts))
+    if as_table or (answers_a_terminal() and not as_json):
+        show(_table(verdicts))
+    else:
+        show_artefact(_json(verdicts))
     return 1 if any(verdict.error for verdict in verdicts) else 0
 
 
@@ -115,7 +118,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = item.partition("=")
         if not key or not equals:
-            raise OptionError(f"--namespace-labels: {item!r} is no label; write key=value, separated by commas")
+            raise OptionError(f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas")
         labels[key] = value
     return labels
 
@@ -147,39 +150,39 @@ def _json(verdicts: list[Verdict]) -> str:
     plain = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
     for item in plain:
         del item["options"]
-    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return to_json(plain)
 
 
-def _table(verdicts: list[Verdict]) -> str:
+def _table(verdicts: list[Verdict]) -> Lines:
     """The table of istioctl's columns, and below it for each object the chain and what follows from it."""
     head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
     rows = head + [_row(verdict) for verdict in verdicts]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] + [0]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for verdict in verdicts:
-        lines += ["", _title(verdict), *_details(verdict)]
-    return "\n".join(lines) + "\n"
+        told += ["", _title(verdict), *_details(verdict)]
+    return lines(told)
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
     reason = verdict.error.partition("\n")[0] or verdict.reason
     mark = _MARKS[verdict.injected and not verdict.error]
-    return _title(verdict), verdict.webhook or "-", verdict.revision or "-", mark, reason
+    return escape(_title(verdict)), escape(verdict.webhook or "-"), escape(verdict.revision or "-"), mark, reason
 
 
 def _title(verdict: Verdict) -> str:
-    return f"{verdict.kind} {verdict.namespace}/{verdict.name}"
+    return shorten(f"{verdict.kind} {verdict.namespace}/{verdict.name}")
 
 
 def _details(verdict: Verdict) -> list[str]:
     marks = {"passed": "·", "decided": "→", "not reached": " "}
-    lines = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
+    told = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings),
-        ("refused", verdict.error.splitlines()),
+        ("refused", split_message(verdict.error) if verdict.error else ()),
         ("to change it", verdict.remedies),
         ("interception", verdict.interception),
         ("note", verdict.findings),
     ):
-        lines += [f"  {title}: {item}" for item in items]
-    return lines
+        told += [f"  {title}: {item}" for item in items]
+    return told

@@ -6,11 +6,14 @@ import posix
 import sys
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
+from netinit.base.output import show_artefact, tell
 from netinit.base.records import Record
+from netinit.base.shown import shorten, split_message
 from netinit.cli.inject.flags import STDIN
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
+from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,8 +74,8 @@ def inputs_of(values: Mapping[str, Any]) -> Inputs:
 
 def in_file(name: str, error: NetinitError) -> str:
     """The lines of an error, each with the file's name before it."""
-    shown = "stdin" if name == STDIN else name
-    return "\n".join(f"{shown}: {line}" for line in str(error).splitlines())
+    shown = "stdin" if name == STDIN else shorten(name)
+    return "\n".join(f"{shown}: {line}" for line in split_message(str(error)))
 
 
 def read_text(name: str) -> str:
@@ -85,9 +88,9 @@ def read_text(name: str) -> str:
                 data = file.read()
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except OSError as error:
-        raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
+        raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ParseError(f"{name}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
 def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
@@ -100,9 +103,9 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
         try:
             is_folder = posix.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise OptionError(f"-f: {name!r} does not exist") from None
+            raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
-            raise ParseError(f"{name}: cannot be read: {error.strerror}") from error
+            raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         files = _files_of(name, recursive=inputs.recursive) if is_folder else [name]
         found += [(file, read_text(file)) for file in files]
     return found
@@ -114,7 +117,7 @@ def _files_of(folder: str, *, recursive: bool) -> list[str]:
     items = Path(folder).glob("**/*" if recursive else "*")
     files = sorted(item for item in items if item.suffix in _SUFFIXES and item.is_file())
     if not files:
-        raise OptionError(f"-f: {folder!r} has no file ending in {', '.join(_SUFFIXES)}")
+        raise OptionError(f"-f: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
     return [str(file) for file in files]
 
 
@@ -168,8 +171,7 @@ def write_result(name: str, streams: list[str]) -> None:
     """Write the streams as one, to stdout or in one piece to a file: it has the old content or all of the new."""
     text = join(streams)
     if name == STDIN:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        show_artefact(text)
         return
     try:
         mode = _mode_of(name)
@@ -225,5 +227,4 @@ def _umask() -> int:
 
 def warn(lines: Sequence[str]) -> None:
     """Tell the user something, on stderr."""
-    for line in lines:
-        sys.stderr.write(f"{line}\n")
+    tell(lines)

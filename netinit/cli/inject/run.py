@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from netinit.base.errors import InjectionError, NetinitError, OptionError
+from netinit.base.output import tell_progress, tells_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.inject.stream import inject_stream
 
@@ -45,7 +45,7 @@ def run(values: dict[str, Any]) -> int:
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
     """What shows on a terminal how far a long stream is."""
-    if not sys.stderr.isatty():
+    if not tells_a_terminal():
         return None
     shown = 0.0
 
@@ -54,7 +54,6 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
         now = time.monotonic()
         if total >= _LONG and (now - shown >= _EVERY or number == total):
             shown = now
-            sys.stderr.write(f"\r{name}: {number} of {total} documents" + ("\n" if number == total else ""))
-            sys.stderr.flush()
+            tell_progress(f"{name}: {number} of {total} documents", last=number == total)
 
     return show

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netinit import backends
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect
-from netinit.kernel.capabilities import raise_permitted
+from netinit.kernel.capabilities import CAP_SETPCAP, confine, raise_permitted
 from netinit.kernel.namespaces import read_text
+from netinit.kernel.pods import Pod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
-from netinit.pods.doctor.findings import ERROR, WARNING, Finding
+from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Finding
 from netinit.pods.inspect import Survey
-from netinit.pods.live import inside
 
 MOST_NAMED = 4
 MODULES = {feature.name: feature.modules for feature in FEATURES}
@@ -45,16 +45,44 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
     `uids` and `gids` are the application's. NamespaceError when the namespace cannot be entered.
     """
-    return inside(options, lambda: _examine_here(options, uids, gids))
+    text, trouble = _read_resolv_conf(options)
+    if trouble and not options.dns_servers:
+        options = options.replace(capture_all_dns=True)  # needs the same of kernel and programs, and no file
+    found = inside(
+        options,
+        lambda meant, warning: _examine_here(meant, uids, gids, warning, text),
+        keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
+    )
+    return replace(found, findings=(*found.findings, *trouble))
 
 
-def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Examination:
+def _read_resolv_conf(options: Options) -> tuple[str, tuple[Finding, ...]]:
+    """The resolv.conf that counts, where it does, or what is wrong with the file itself."""
+    if not options.redirect_dns:
+        return "", ()
+    if not options.pid:
+        return read_text(detect.RESOLV_CONF), ()
+    try:
+        with Pod(options) as pod:
+            return pod.read_resolv_conf(), ()
+    except NetinitError as error:
+        return "", (Finding(ERROR, "resolv.conf", str(error)),)
+
+
+def _examine_here(
+    options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
+) -> Examination:
     raise_permitted()
     settled = detect.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
     trials, obstacle = _try(settled.options, families)
-    found = [Finding(WARNING, "options", warning) for warning in settled.warnings]
+    found = [Finding(WARNING, "options", text) for text in settled.warnings]
+    if warning:
+        found.append(Finding(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
+    seen = tuple(find.find_privileges(lacking=not any(trial.works(needed) for trial in trials)))
+    if options.pid or options.netns:
+        confine()  # the trials wanted more; from here on it is the pod's data that is read
     backend = ""
     survey = None
     if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be seen, which is a finding of its own
@@ -65,16 +93,14 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
             found.append(Finding(ERROR, "backend", str(error)))
         if survey and not backend:
             found += _explain_lack(settled.options, survey, trials, needed)
-    works = {trial.backend for trial in trials if trial.works(needed)}
-    found += find.find_privileges(lacking=not works)
+    found += seen
     found += find.find_locks()
     if survey:
         found += find.find_leftovers(survey, backend)
     found += find.find_settings(settled.options)
     found += find.find_full_tracking()
     found += find.find_collisions(settled.options, uids, gids)
-    root = f"/proc/{options.pid}/root" if options.pid else ""
-    found += find.find_name_servers(settled.options, read_text(root + detect.RESOLV_CONF))
+    found += find.find_name_servers(settled.options, resolv_conf)
     return Examination(backend, trials, needed, tuple(dict.fromkeys(found)), obstacle)
 
 
@@ -85,7 +111,7 @@ def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, .
         if wanted in (AUTO, backends.MEMORY)
         else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     )
-    for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", find.CAP_SYS_ADMIN)):
+    for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
             return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
     try:

@@ -11,12 +11,12 @@ from pathlib import Path
 from netinit.backends.restore import XTABLES_LOCK
 from netinit.base.net import parse_address
 from netinit.kernel import detect
+from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, describe_holders, read_text
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-CAP_SYS_ADMIN = 21
 PRIVILEGE_REMEDY = (
     "run as user 0 with securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security baseline and restricted forbid"
     " it (label the namespace pod-security.kubernetes.io/enforce=privileged, or use the CNI plugin), OpenShift wants an SCC"
@@ -67,15 +67,12 @@ def find_locks() -> Iterator[Finding]:
         (OWN, "this network namespace", WARNING),
     ):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
         except OSError as error:
-            if named and path == named:
-                yield Finding(
-                    ERROR,
-                    "locks",
-                    f"XTABLES_LOCKFILE: {path} cannot be opened: {error.strerror}",
-                    "name a file in a writable folder",
-                )
+            if (named and path == named) or isinstance(error, UnsuitableFileError):
+                label = "XTABLES_LOCKFILE: " if named else ""
+                message = f"{label}{path} cannot be opened: {error.strerror}"
+                yield Finding(ERROR, "locks", message, "name a regular file in a writable folder with XTABLES_LOCKFILE")
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posix
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -12,8 +11,9 @@ from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, namespaces
 from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.kernel.pods import inside
 from netinit.options import CLASSIC, OFF, TPROXY, Options
-from netinit.pods.live import inside, read_surroundings
+from netinit.pods.live import read_surroundings
 from netinit.pods.probe.knocking import Knock
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
@@ -85,33 +85,30 @@ def probe(options: Options) -> Report:
 
     BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
     """
-    return inside(options, lambda: _probe_here(options))
+    notes: list[str] = []
+    keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
+    report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
+    return Report(report.rows, (*notes, *report.notes))
 
 
-def _probe_here(options: Options) -> Report:
+def _probe_here(options: Options, warning: str) -> Report:
     _check_privileges()
-    held = namespaces.lock(options.lock_timeout)
-    try:
-        settled = detect.settle(options)
-        families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
-        notes = list(settled.warnings)
-        rows: list[Row] = []
-        with ExitStack() as stack:
-            if settled.options.inbound_mode == TPROXY:
-                port = (
-                    settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
-                )
-                for family in families:
-                    stack.enter_context(open_transparent(family, port))
-            rows += _probe_outbound(settled.options, families)
-            obstacle = can_make_peers()
-            if obstacle:
-                notes.append(f"nothing was probed from outside: {obstacle}")
-            else:
-                rows += _probe_inbound(settled.options, families, notes)
-        return Report(tuple(rows), tuple(notes))
-    finally:
-        posix.close(held)
+    settled = detect.settle(options)
+    families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
+    notes = [*([warning] if warning else []), *settled.warnings]
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        if settled.options.inbound_mode == TPROXY:
+            port = settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
+            for family in families:
+                stack.enter_context(open_transparent(family, port))
+        rows += _probe_outbound(settled.options, families)
+        obstacle = can_make_peers()
+        if obstacle:
+            notes.append(f"nothing was probed from outside: {obstacle}")
+        else:
+            rows += _probe_inbound(settled.options, families, notes)
+    return Report(tuple(rows), tuple(notes))
 
 
 def _check_privileges() -> None:

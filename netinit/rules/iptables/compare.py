@@ -59,8 +59,9 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
             if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS:
+                rule, comment = _part_comment(texts[index])
                 yield Difference(
-                    kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=texts[index],
+                    kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
                     purpose="stands before netinit's rules and may decide first", origin="a rule of somebody else",
                 )  # fmt: skip
 
@@ -120,7 +121,7 @@ def _extra_chain(
     if chain not in BUILTIN_CHAINS:
         yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain)
     for index, text in zip(numbers, texts, strict=True):
-        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=text)
+        yield _extra_rule(table, chain, index, text, family)
 
 
 def _compare_chain(  # noqa: PLR0917 - what its caller has found out
@@ -155,6 +156,19 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
             purpose=written.rule.comment, origin=written.rule.origin,
         )  # fmt: skip
     for index in extra:
-        yield Difference(
-            kind=EXTRA, where=family.name, table=table, chain=chain, number=numbers[index] + 1, rule=live[index]
-        )
+        yield _extra_rule(table, chain, numbers[index], live[index], family)
+
+
+def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -> Difference:
+    rule, comment = _part_comment(text)
+    return Difference(
+        kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=rule, comment=comment
+    )
+
+
+def _part_comment(text: str) -> tuple[str, str]:
+    if "--comment" not in text:
+        return text, ""
+    from netinit.rules.iptables.parse.quotation import part_comment  # seldom
+
+    return part_comment(text)

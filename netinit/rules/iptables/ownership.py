@@ -8,7 +8,7 @@ it and the values in it (interface, mark) are confirmed by other rules of ours. 
 from __future__ import annotations
 
 from netinit.base.records import Record
-from netinit.rules.iptables.write import ListedTable, Listing, Written
+from netinit.rules.iptables.write import ListedTable, Listing, Written, unquoted
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
 
 TYPE_CHECKING = False
@@ -117,6 +117,8 @@ def holds_others(listing: Listing, owned: Owned) -> bool:
 
 def target_of(text: str) -> str:
     """The chain or target that a listed rule jumps or goes to; empty when it has none."""
+    if '"' in text:  # what stands in quotes is no option
+        text = unquoted(text)
     for option in (" -j ", " -g "):
         _, found, rest = f" {text}".rpartition(option)
         if found:
@@ -125,10 +127,10 @@ def target_of(text: str) -> str:
 
 
 def _plain_rules(table: ListedTable, chain: str) -> list[str]:
-    return [_plain(text) for text in table.rules.get(chain, ())]
+    return [without_comment(text) for text in table.rules.get(chain, ())]
 
 
-def _plain(text: str) -> str:
+def without_comment(text: str) -> str:
     """The rule without its comment: comments change nothing that a rule does."""
     before, found, rest = text.partition("-m comment --comment ")
     if not found:
@@ -188,7 +190,7 @@ def _wanted(texts: list[str], written: Written, table: str, chain: str, found: s
     more: set[int] = set()
     if wanted:
         for number, text in enumerate(wanted.texts):
-            places = [i for i, listed in enumerate(texts) if listed == _plain(text) and i not in more]
+            places = [i for i, listed in enumerate(texts) if listed == without_comment(text) and i not in more]
             if places and not any(place in found for place in places):
                 more.add(places[0] if number < wanted.inserted else places[-1])
     return more

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 USES = {"--istio-service-exclude-cidr": "exclude", "--istio-service-cidr": "capture"}  # a rule's origin -> in the name
 SPARE = "-new"  # the set that is filled before it is swapped in
+OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # with a value each
+MOST_ELEMENTS = 200_000  # of a set that is read
+UNREAD = "unknown elements: "
 LEAST_SIZE = 65536  # ipset's own limit of elements, raised for longer lists
 # The kernel's least; the size is given, since growing while 10,000 elements are added takes longer than adding them.
 LEAST_HASH = 64
@@ -54,6 +57,8 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
+            if any(element.startswith(UNREAD) for element in elements):
+                continue  # what a packet meets there stays unknown
             if match.xt().alternatives == (_spell_question(name),):
                 matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
     return rule.replace(matches=tuple(matches))
@@ -116,16 +121,27 @@ def spell(network: Network) -> tuple[str, ...]:
     return (text.partition("/")[0] if network.length == network.family.bits else text,)
 
 
-def parse_save(text: str) -> Contents:
-    """The sets of an `ipset save` listing. Their order in it is that of a hash table: it means nothing."""
-    found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        if line.startswith("add "):
-            _, name, element = line.split(" ", 2)
-            found[name].append(element)
-        elif line.startswith("create "):
-            found[line.split(" ", 2)[1]] = []
-    return {name: frozenset(elements) for name, elements in found.items()}
+def parse_save(text: str, name: str, size: int) -> frozenset[str]:
+    """The elements of a set of ours in what `ipset save NAME` printed. Their order is that of a hash table.
+
+    A set of another type or with other options (comments, which ipset prints as they are, timeouts, counters), and one
+    that lists other elements than the kernel counts (`size`), is none that this project made: one element says so,
+    which no plan has, so that the set is replaced.
+    """
+    first, *lines = text.split("\n")
+    words = first.split(" ")
+    if words[:4] != ["create", name, "hash:net", "family"] or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS:
+        return unread("it was made with other options")
+    beginning = f"add {name} "
+    found = [line[len(beginning) :] for line in lines if line.startswith(beginning) and line.isprintable()]
+    if lines[-1:] != [""] or len(found) != len(lines) - 1 or len(found) != size or words[4] not in ("inet", "inet6"):
+        return unread(f"it does not list the {size:,} elements that it has")
+    return frozenset(found)
+
+
+def unread(why: str) -> frozenset[str]:
+    """The content of a set that cannot be read: an element that no plan has."""
+    return frozenset((f"{UNREAD}{why}",))
 
 
 def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:

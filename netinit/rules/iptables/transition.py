@@ -1,14 +1,15 @@
 """From what is listed to what is wanted: input for iptables-restore --noflush, one commit a table.
 
 Within a commit our chains are flushed, our jumps leave the built-in chains and the wanted ones come in, so there is no
-moment without rules and none in which traffic is dropped. Rules of others are not named by anything in here.
+moment without rules and none in which traffic is dropped. Rules of others are not named by anything in here, and what
+somebody else put into a rule of ours is not written back: a rule is a line, and a comment may have several.
 """
 
 from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
-from netinit.rules.iptables.ownership import Owned
+from netinit.rules.iptables.ownership import Owned, without_comment
 from netinit.rules.iptables.write import ListedTable, Listing, Written
 from netinit.rules.model import BUILTIN_CHAINS, ISTIO_TPROXY, OWNED_CHAINS
 
@@ -31,19 +32,29 @@ def target_from_plan(written: Written) -> Target:
     }
 
 
-def target_from_listing(listing: Listing, owned: Owned) -> Target:
-    """What a listing held of ours, every rule at its place among those of others: the way back."""
+def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
+    """What a listing held of ours, every rule at its place among those of others: the way back.
+
+    And the places (table, chain, number) of rules that cannot be written: more of them than a comment is not printable.
+    """
     target: Target = {}
+    lost: list[str] = []
     for name, table in listing.items():
         chains: dict[str, Placed] = {}
         for chain, texts in live_chains(name, table, owned).items():
             places = owned.get((name, chain))
-            chains[chain] = (
-                [(index + 1, texts[n]) for n, index in enumerate(places)] if places else [(0, text) for text in texts]
-            )
+            chains[chain] = []
+            missed = 0
+            for index, text in zip(places or range(len(texts)), texts, strict=True):
+                written = text if text.isprintable() else without_comment(text)
+                if written.isprintable():
+                    chains[chain].append((index + 1 - missed if places else 0, written))
+                else:
+                    missed += 1
+                    lost.append(f"{name} {chain} rule {index + 1}")
         if chains:
             target[name] = chains
-    return target
+    return target, tuple(lost)
 
 
 def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = ()) -> str:
@@ -96,8 +107,12 @@ def _write_table(name: str, target: dict[str, Placed], table: ListedTable | None
 
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int]) -> list[str]:
-    """Deletes by number, from the end, where an equal rule of others stands first; by text everywhere else."""
-    by_number = [index for index in indexes if any(texts[i] == texts[index] for i in range(index) if i not in indexes)]
+    """Deletes by text, but by number, from the end, where an equal rule of others stands first or the text is no line."""
+    by_number = [
+        index
+        for index in indexes
+        if not texts[index].isprintable() or any(texts[i] == texts[index] for i in range(index) if i not in indexes)
+    ]
     by_text = [index for index in indexes if index not in by_number]
     return [f"-D {chain} {index + 1}" for index in reversed(by_number)] + [
         f"-D {chain} {texts[index]}" for index in by_text

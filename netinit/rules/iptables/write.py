@@ -10,12 +10,18 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.rules.matches import PROTOCOL, XtMatch
-from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, TABLES, Plan, Rule
 from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+KNOWN_TABLES = frozenset((*TABLES, "security"))
+UNSAFE = "the listing cannot be read safely: "
+_ESCAPED = ('"', "\\", "'")
+MOST_SHOWN = 80  # letters of foreign text in an error
 
 
 class WrittenRule(Record):
@@ -109,27 +115,147 @@ def _place(word: XtMatch) -> int:
     return word.place
 
 
-def parse_listing(text: str) -> Listing:
-    """The tables of an iptables-save listing. ParseError where it is not one."""
+def parse_listing(text: str, *, counted: bool = False) -> Listing:
+    """The tables of an iptables-save listing; with `counted`, of one with counters (-c), which then begin each rule.
+
+    ParseError for whatever is not of the grammar that iptables-save writes: comments between tables alone, a table once,
+    chains before rules and once, rules of declared chains, COMMIT at every end; quotes that close, and nothing that is
+    not printable outside of them.
+    """
     listing: Listing = {}
-    table: ListedTable | None = None
-    for line in text.splitlines():
-        if line.startswith("-A ") and table is not None:
-            chain, _, spec = line[3:].partition(" ")
-            if chain not in table.rules:
-                raise ParseError(f"listing of rules: {line!r} belongs to no declared chain")
-            table.rules[chain].append(spec)
-        elif line.startswith(":") and table is not None:
-            chain, _, rest = line[1:].partition(" ")
-            table.policies[chain] = rest.partition(" ")[0]
-            table.rules[chain] = []
-        elif line.startswith("*"):
-            table = listing[line[1:]] = ListedTable(policies={}, rules={})
-        elif line == "COMMIT":
-            table = None
-        elif line and not line.startswith("#"):
-            raise ParseError(f"listing of rules: {line!r} is not understood")
+    rules: dict[str, list[str]] = {}
+    policies: dict[str, str] | None = None  # of the table at hand
+    declaring = False
+    for line in logical_lines(text):
+        if line.startswith("-A " if not counted else "[") and policies is not None:
+            declaring = False
+            chain, spec = _read_rule(line, counted)
+            if chain not in rules:
+                raise _unsafe("a rule of a chain that is not declared", line)
+            rules[chain].append(spec)
+        elif line.startswith(":") and declaring and policies is not None:
+            chain, policy = _read_chain(line)
+            if chain in policies:
+                raise _unsafe("a chain stands twice", line)
+            policies[chain] = policy
+            rules[chain] = []
+        elif line.startswith("*") and policies is None:
+            name = line[1:]
+            if name not in KNOWN_TABLES or name in listing:
+                raise _unsafe("a table stands twice" if name in listing else "no table of iptables", line)
+            policies, rules, declaring = {}, {}, True
+            listing[name] = ListedTable(policies=policies, rules=rules)
+        elif line == "COMMIT" and policies is not None:
+            policies = None
+        elif policies is not None or (line and not line.startswith("#")):
+            raise _unsafe("this line has no place there", line)
+    if policies is not None:
+        raise _unsafe("a table does not end", f"*{[*listing][-1]}")
     return listing
+
+
+def logical_lines(text: str) -> list[str]:
+    """The lines of a listing. What stands between double quotes belongs to its line, whatever characters it has.
+
+    A quote opens where a word begins and closes where one ends; in between a backslash stands before quotes and
+    backslashes (xtables_save_string of iptables).
+    """
+    lines = text.split("\n")
+    if lines.pop():
+        raise _unsafe("the last line does not end", text.rpartition("\n")[2])
+    if '"' in text:
+        lines = list(_join_quoted(lines))
+    for line in lines:
+        if not line.isprintable() and ('"' not in line or not unquoted(line).isprintable()):
+            raise _unsafe("characters outside of quotes that cannot be printed", line)
+    return lines
+
+
+def _join_quoted(lines: list[str]) -> Iterator[str]:
+    rest = iter(lines)
+    for line in rest:
+        if '"' not in line or line.startswith("#"):
+            yield line
+            continue
+        parts, closed = [line], _closes(line, quoted=False)
+        while not closed:
+            more = next(rest, None)
+            if more is None:
+                raise _unsafe("a quote does not close", parts[0])
+            parts.append(more)
+            closed = _closes(more, quoted=True)
+        yield "\n".join(parts)
+
+
+def _closes(line: str, *, quoted: bool) -> bool:
+    """Whether no quote is open at the end of a line that began inside of one, or outside."""
+    at = 0
+    while quoted or (at := line.find('"', at)) >= 0:
+        if not quoted:
+            if line[at - 1 : at] != " ":
+                raise _unsafe("a quote inside of a word", line)
+            at += 1
+        at, quoted = _end_of_quoted(line, at), False
+        if at < 0:
+            return False
+        if line[at : at + 1] not in ("", " "):
+            raise _unsafe("letters behind a quote", line)
+    return True
+
+
+def _end_of_quoted(line: str, at: int) -> int:
+    """The place behind the quote that closes what is open at `at`; -1 where none does."""
+    while True:
+        end = line.find('"', at)
+        slash = line.find("\\", at, end if end >= 0 else None)
+        if slash < 0:
+            return end + 1 if end >= 0 else -1
+        if line[slash + 1 : slash + 2] not in _ESCAPED:
+            raise _unsafe("a backslash that stands before nothing to be escaped", line[slash:])
+        at = slash + 2
+
+
+def unquoted(text: str) -> str:
+    """A line of a listing, quotes closed, without what stands between them."""
+    kept, at = [], 0
+    while (start := text.find(' "', at)) >= 0:
+        kept.append(text[at : start + 2])
+        at = _end_of_quoted(text, start + 2) - 1
+    return "".join(kept) + text[at:]
+
+
+def _read_rule(line: str, counted: bool) -> tuple[str, str]:
+    counters = ""
+    if counted:
+        counters, _, line = line.partition(" ")
+        if not _are_counters(counters) or not line.startswith("-A "):
+            raise _unsafe("no rule with counters", line)
+        counters += " "
+    chain, _, spec = line[3:].partition(" ")
+    if spec[:1] not in ("", "-", "!"):
+        raise _unsafe("a rule that begins with no option", line)
+    return chain, counters + spec
+
+
+def _read_chain(line: str) -> tuple[str, str]:
+    words = line[1:].split(" ")
+    if len(words) != 3 or not words[0] or not _are_counters(words[2]):  # noqa: PLR2004 - name, policy, counters
+        raise _unsafe("no chain with its policy and counters", line)
+    return words[0], words[1]
+
+
+def _are_counters(word: str) -> bool:
+    packets, colon, octets = word[1:-1].partition(":")
+    return word[:1] + colon + word[-1:] == "[:]" and packets.isdecimal() and octets.isdecimal()
+
+
+def _unsafe(what: str, text: str) -> ParseError:
+    return ParseError(f"{UNSAFE}{what}: {cut(text)}")
+
+
+def cut(text: str) -> str:
+    """Foreign text for an error: on one line, in ASCII, and short."""
+    return text[:MOST_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MOST_SHOWN else "")
 
 
 def render_restore(written: Written) -> str:

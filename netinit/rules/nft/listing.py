@@ -144,7 +144,9 @@ def _spell_value(left: str, value: Any) -> str | None:
         return None
     if left in ("meta mark", "ct mark") and isinstance(value, int):
         return f"{value:#010x}"
-    return f'"{value}"' if left in ("iifname", "oifname") else str(value)
+    if left in ("iifname", "oifname"):  # whoever names an interface chooses its letters
+        return f'"{value}"' if value.isprintable() and '"' not in value else None
+    return str(value)
 
 
 def _order_of(left: str) -> Callable[[str], Any]:

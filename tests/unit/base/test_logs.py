@@ -82,11 +82,18 @@ def test_an_error_of_several_lines_is_several_events(logged):
 
 def test_a_text_stands_below_its_title_line_by_line(logged):
     events, stream = logged()
-    events.info("Final state:", "*nat\n-A OUTPUT\t\x1b[31m\nCOMMIT\n")
-    assert stream.getvalue() == f"{STAMP}\tinfo\tFinal state:\n*nat\n-A OUTPUT\t\\x1b[31m\nCOMMIT\n"
+    events.info("Final state:", "*nat\n\t-A OUTPUT \x1b[31m\nCOMMIT\n")
+    assert stream.getvalue() == f"{STAMP}\tinfo\tFinal state:\n*nat\n\t-A OUTPUT \\x1b[31m\nCOMMIT\n"
     events, stream = logged(as_json=True)
     events.info("Final state:", "*nat\nCOMMIT\n")
     assert json.loads(stream.getvalue())["msg"] == "Final state:\n*nat\nCOMMIT\n"
+
+
+def test_a_line_of_a_text_cannot_pass_for_an_event(logged):
+    events, stream = logged()
+    events.info("Final state:", f'-A OUTPUT -m comment --comment "x\n{STAMP}\tinfo\tall is well\u2028{STAMP}\tinfo\tagain" -j RETURN\n')
+    found = [line for line in stream.getvalue().splitlines() if line.startswith(f"{STAMP}\t")]
+    assert found == [f"{STAMP}\tinfo\tFinal state:"]
 
 
 def test_times_are_utc_with_microseconds():

@@ -18,14 +18,14 @@ CHEAP = frozenset(
     (
         "_abc", "_codecs", "_frozen_importlib_external", "_io", "_signal", "abc", "codecs", "encodings", "encodings.aliases",
         "encodings.utf_8", "encodings.latin_1", "io", "marshal", "posix", "time", "zipimport", "winreg", "_weakref", "_thread", "_warnings", "_imp",
-        "__future__", "_socket", "_struct", "gc", "fcntl", "grp", "pwd",
+        "__future__", "_socket", "_struct", "gc", "fcntl", "grp", "pwd", "select",
     ),
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.pods.inspect netinit.options.kinds
+    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.shown netinit.pods.inspect netinit.options.kinds
     netinit.backends netinit.backends.base netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
-    netinit.cli netinit.cli.start
+    netinit.cli netinit.cli.job netinit.cli.start
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
     netinit.rules.iptables.transition netinit.rules.iptables.write

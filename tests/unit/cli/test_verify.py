@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 import netinit
-from netinit.cli.verify import render_json, render_text
+from netinit.cli.verify import conclude, render_json, render_text
 from netinit.options import Options
 from netinit.pods import verify
+from netinit.pods.probe import Report as Probes
+from netinit.pods.probe.matrix import Ask
+from netinit.pods.probe.rows import Row
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
 from netinit.rules.render import hash_plan
@@ -36,6 +39,24 @@ def test_no_difference_is_said_in_a_line():
     assert text.endswith(" rules for IPv4 and IPv6 (iptables-nft)\n")
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "differences", "verdict"),
+    [
+        ([True, True], (), "as planned: 2 packets went as they must; the rules are as planned\n"),
+        ([True, False, None], (), "NOT as planned: 1 of 2 packets went astray; the rules are as planned\n"),
+        ([True], (MISSING,), "NOT as planned: the rules differ from the plan; 1 packets went as they must\n"),
+        ([False], (MISSING,), "NOT as planned: 1 of 1 packets went astray; the rules differ from the plan\n"),
+        ([True], None, "as planned: 1 packets went as they must; the rules could not be compared\n"),
+        ([None], (), "not proven: no packet could be judged; the rules are as planned\n"),
+    ],
+)
+def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differences, verdict):
+    ask = Ask.__new__(Ask)  # its fields do not matter here
+    rows = tuple(Row(ask, "captured", "direct", outcome) for outcome in outcomes)
+    report = None if differences is None else verify.Report(backend="iptables-nft", plan=PLAN, differences=differences)
+    assert conclude(report, Probes(rows)) == verdict
+
+
 def test_json_has_every_field_of_a_difference():
     found = json.loads(render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
     assert found == {
@@ -43,7 +64,7 @@ def test_json_has_every_field_of_a_difference():
         "backend": "memory",
         "hash": hash_plan(PLAN),
         "differences": [
-            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "purpose": "why", "origin": "always"}
+            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
     }

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import xml.etree.ElementTree as ET
 
 import pytest
 
 from netinit.base.net import IPV4, IPV6, number_of
-from netinit.draw import FORMATS, make_picture, render_dot, render_mermaid, render_svg, render_text
+from netinit.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.options import Options
 from netinit.rules.iptables.write import parse_listing
 from netinit.rules.layouts import plan
@@ -19,6 +18,7 @@ from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_listing, load_plan
 
+FORMATS = {"text": render_text, "mermaid": render_mermaid, "dot": render_dot}
 LINES = [
     "-i * -b * -d 15090,15021,15020",
     "-i * -b * -m TPROXY --redirect-dns --capture-all-dns -k net1 -c eth1 --drop-invalid",
@@ -49,33 +49,6 @@ def test_every_chain_with_rules_is_shown(line, family, form):
     assert set(chains(made)) == wanted
     text = FORMATS[form](made)
     assert all(name in text for _, name in wanted)
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_the_svg_is_well_formed_has_no_scripts_and_nothing_overlaps(line):
-    root = ET.fromstring(render_svg(picture(line, lit=True)))
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
-        "svg",
-        "title",
-        "defs",
-        "marker",
-        "path",
-        "rect",
-        "text",
-        "g",
-    }
-    cards = [
-        tuple(float(rect.get(key)) for key in ("x", "y", "width", "height"))
-        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
-        if rect.get("rx") == "9" and rect.get("stroke")
-    ]
-    assert len(cards) == len(chains(picture(line)))
-    for index, (x, y, width, height) in enumerate(cards):
-        assert x + width <= float(root.get("width"))
-        assert y + height <= float(root.get("height"))
-        for left, top, wide, high in cards[:index]:
-            assert x >= left + wide or left >= x + width or y >= top + high or top >= y + height
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -123,8 +96,8 @@ def test_the_tree_unfolds_a_chain_once_and_marks_the_path():
 
 
 def test_live_counters_are_shown_in_every_form():
-    listing = "*nat\n:OUTPUT DROP [0:0]\n:MINE - [0:0]\n-A OUTPUT [4711:9] -p tcp -m comment --comment \"<a> & 'b'\" -j MINE\n-A MINE [12:3] -j RETURN\nCOMMIT\n"
-    made = make_picture(load_listing(parse_listing(listing), IPV4), title="live")
+    listing = "*nat\n:OUTPUT DROP [0:0]\n:MINE - [0:0]\n[4711:9] -A OUTPUT -p tcp -m comment --comment \"<a> & 'b'\" -j MINE\n[12:3] -A MINE -j RETURN\nCOMMIT\n"
+    made = make_picture(load_listing(parse_listing(listing, counted=True), IPV4), title="live")
     for form, render in FORMATS.items():
         assert "4711" in render(made), form
         assert "DROP" in render(made) or form == "mermaid", form
@@ -135,7 +108,7 @@ def test_many_rules_alike_are_counted_instead_of_drawn():
     made = picture(f"-i * -x {networks}")
     box = made.panels[0].box("ISTIO_OUTPUT")
     assert (box.count, len(box.rows)) == (209, 13)
-    assert "197 more like these" in render_svg(made)
+    assert "197 more like these" in render_text(made)
 
 
 def test_chains_that_call_each_other_are_drawn_all_the_same():
@@ -147,5 +120,4 @@ def test_chains_that_call_each_other_are_drawn_all_the_same():
 
 def test_no_rules_are_a_picture_too():
     made = make_picture(load_listing({}, IPV4), title="nothing")
-    assert [bool(render(made)) for render in FORMATS.values()] == [True] * 4
-    ET.fromstring(render_svg(made))
+    assert [bool(render(made)) for render in FORMATS.values()] == [True] * 3

@@ -91,12 +91,36 @@ def test_the_way_back_swaps_only_what_was_swapped_and_names_what_is_new():
     )
 
 
+CREATED = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\n"
+TWO = "add a 10.2.0.0/16\nadd a 10.1.0.1\n"
+
+
 def test_a_listing_is_read_whatever_its_order():
-    text = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\nadd a 10.2.0.0/16\nadd a 10.1.0.1\n"
-    assert parse_save(text + "create b hash:net family inet6 hashsize 64\n") == {
-        "a": frozenset({"10.1.0.1", "10.2.0.0/16"}),
-        "b": frozenset(),
-    }
+    assert parse_save(CREATED + TWO, "a", 2) == {"10.1.0.1", "10.2.0.0/16"}
+    assert parse_save("create a hash:net family inet6 hashsize 64 maxelem 9\n", "a", 0) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CREATED.replace(" bucketsize", " comment bucketsize") + 'add a 10.2.0.0/16 comment "x"\nadd a 10.1.0.1\n',
+        CREATED.replace("initval 0x1", "initval 0x1 timeout 5") + TWO,
+        CREATED.replace("hash:net", "hash:ip") + TWO,
+        CREATED.replace("create a", "create b") + TWO,
+        CREATED + TWO + "add a 10.3.0.0/16\n",
+        CREATED + "add a 10.2.0.0/16\n",
+        CREATED + "add a 10.2.0.0/16\nadd b 10.1.0.1\n",
+        CREATED + "add a 10.2.0.0/16\nadd a 10.1.0.1\x0b\n",
+        CREATED + TWO.rstrip(),
+        CREATED + TWO + "create b hash:net family inet hashsize 64 maxelem 1\n",
+        "",
+    ],
+)
+def test_a_set_that_is_not_made_as_ours_or_not_as_long_as_the_kernel_says_is_as_no_plan_wants_it(text):
+    (element,) = parse_save(text, "a", 2)
+    assert element.startswith("unknown elements: ")
+    asking = parse_rule("-m set --match-set a dst -j RETURN", IPV4)
+    assert resolve(asking, {"a": frozenset((element,))}) == asking, "what it holds is not known, so what a packet meets is not"
 
 
 def test_every_element_that_is_wrong_is_a_difference_of_its_own():

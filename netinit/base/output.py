@@ -1,0 +1,86 @@
+"""What commands print: lines for people, artefacts for programs. With the event log the only way to stdout and stderr.
+
+Lines for people are `shown.Lines`, which hold nothing that a terminal obeys. An artefact (rules, YAML, JSON, a picture) is
+written to the letter, for its format says how it holds foreign text; on a terminal, which reads no format, what a
+terminal obeys is escaped there too.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from netinit.base import shown
+from netinit.base.errors import NetinitError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TextIO
+
+_LAYOUT = "\n\t"
+
+
+def show(lines: shown.Lines) -> None:
+    """Writes the answer to stdout. NetinitError where the process was started without one."""
+    _stdout().write(lines)
+
+
+def show_artefact(text: str) -> None:
+    """Writes an artefact to stdout. NetinitError as above."""
+    stream = _stdout()
+    stream.write(shown.escape(text, keep=_LAYOUT) if stream.isatty() else text)
+
+
+def to_json(value: Any) -> str:
+    """The document in ASCII, indented: foreign text can neither command a terminal nor be something else to its reader."""
+    import json
+
+    return json.dumps(value, indent=2) + "\n"
+
+
+def show_painted(parts: Iterable[tuple[str, str]]) -> None:
+    """Writes one line to stdout at once: texts, each with its style of the terminal (SGR parameters; empty for none)."""
+    stream = _stdout()
+    stream.write("".join([_paint(text, style) for text, style in parts]) + "\n")
+    stream.flush()
+
+
+def tell(texts: Iterable[str]) -> None:
+    """Writes lines to stderr, cut where somebody's value is a page; nobody is told where the process has no stderr."""
+    if sys.stderr is not None:
+        sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
+
+
+def tell_progress(text: str, *, last: bool) -> None:
+    """Writes over the line of stderr that told of the progress before."""
+    sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))
+    sys.stderr.flush()
+
+
+def answers_a_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def tells_a_terminal() -> bool:
+    """Whether stderr is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def can_show(text: str) -> bool:
+    """Whether the encoding of stdout has these characters."""
+    try:
+        text.encode(_stdout().encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _stdout() -> TextIO:
+    if sys.stdout is None:
+        raise NetinitError("stdout is closed: nothing can be printed; open it, or send it to /dev/null")
+    return sys.stdout
+
+
+def _paint(text: str, style: str) -> str:
+    return f"\x1b[{style}m{shown.escape(text)}\x1b[0m" if style else shown.escape(text)

@@ -1,0 +1,42 @@
+"""How the program ends when something fails: the message, where it goes, and what the doctor adds to it."""
+
+from __future__ import annotations
+
+from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.logs import Log, write_termination_log
+from netinit.base.output import tell
+from netinit.base.shown import split_message
+from netinit.options.argv import take_flags
+from netinit.options.kinds import TRUE_WORDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
+    """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
+    texts = take_flags(words).texts
+    if as_event:
+        as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
+        Log(as_json=as_json in TRUE_WORDS).error(message)
+        write_termination_log(message)
+    else:
+        tell([f"{program}: {line}" for line in split_message(message)])
+    if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
+        import traceback
+
+        tell([f"    {line}" for line in split_message(traceback.format_exc())])
+
+
+def diagnose(error: NetinitError) -> str:
+    """Lines of the doctor's on why nothing works, to stand below the error; empty where it has nothing to add."""
+    if not isinstance(error, BackendUnavailableError):
+        return ""
+    try:
+        from netinit.pods.doctor import summarise
+
+        said = summarise(error)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
+        return ""
+    return f"\n{said}" if said else ""

@@ -1,0 +1,106 @@
+"""Files that somebody else may have put where they are: opened without following, waiting, or waking a device.
+
+Each is looked at before it is opened (O_PATH opens nothing: no FIFO waits, no device is armed, no terminal is taken),
+and the very file that was looked at is opened then, whatever its name leads to meanwhile.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.base.errors import NamespaceError
+
+MOST = 1 << 16  # bytes that are read; a resolv.conf of three servers has some hundred
+_KINDS = {
+    0o010000: "a FIFO", 0o020000: "a device", 0o040000: "a folder", 0o060000: "a device", 0o120000: "a symbolic link",
+    0o140000: "a socket",
+}  # fmt: skip
+_FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)
+_NULL = posix.makedev(1, 3)  # /dev/null
+_OPENAT2 = 437  # the number is the same on every architecture
+_IN_ROOT, _NO_MAGIC = 0x10, 0x02  # RESOLVE_* of linux/openat2.h
+_MISSING, _NOT_A_FOLDER, _NO_SUCH_CALL, _REFUSED, _INVALID = 2, 20, 38, 1, 22
+
+
+class UnsuitableFileError(OSError):
+    """What is there is no regular file; `strerror` says what it is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_INVALID, text)
+
+
+def open_lock_file(path: str, *, make: bool = True) -> int:
+    """A descriptor of a lock file, which is made where there is none; /dev/null locks nothing and is accepted.
+
+    UnsuitableFileError for anything else, symbolic links included; OSError.
+    """
+    reading = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
+    try:
+        seen = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
+    except FileNotFoundError:
+        if not make:
+            raise
+        try:
+            return posix.open(path, reading | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
+        except FileExistsError:  # somebody else has made it meanwhile
+            return open_lock_file(path, make=False)
+    try:
+        status = posix.fstat(seen)
+        if status.st_rdev != _NULL:
+            _refuse_others(status.st_mode)
+        return posix.open(f"/proc/self/fd/{seen}", reading)
+    finally:
+        posix.close(seen)
+
+
+def read_in_root(root: int, path: str) -> str:
+    """The text of a small file below `root`, an O_PATH descriptor of somebody else's root folder; empty where there is none.
+
+    Nothing leads out of that root: neither absolute links nor `..` nor links of /proc. UnsuitableFileError where it is no
+    regular file or is too long; NamespaceError where the kernel cannot do it; OSError.
+    """
+    try:
+        seen = _open_in_root(root, path)
+    except OSError as error:
+        if error.errno in (_MISSING, _NOT_A_FOLDER):
+            return ""
+        raise
+    try:
+        _refuse_others(posix.fstat(seen).st_mode)
+        descriptor = posix.open(
+            f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
+        )
+    finally:
+        posix.close(seen)
+    try:
+        data = posix.read(descriptor, MOST + 1)
+    finally:
+        posix.close(descriptor)
+    if len(data) > MOST:
+        raise UnsuitableFileError(f"it is longer than {MOST} bytes")
+    return data.decode("utf-8", "replace")
+
+
+def _refuse_others(mode: int) -> None:
+    if mode & _FORMAT != _REGULAR:
+        raise UnsuitableFileError(f"it is {_KINDS.get(mode & _FORMAT, 'something else')}, not a regular file")
+
+
+def _open_in_root(root: int, path: str) -> int:
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    how = (ctypes.c_uint64 * 3)(posix.O_PATH | posix.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)  # struct open_how
+    library.syscall.restype = ctypes.c_long
+    descriptor = library.syscall(
+        ctypes.c_long(_OPENAT2), ctypes.c_int(root), ctypes.c_char_p(path.encode()), how, ctypes.c_size_t(24)
+    )
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        if code in (_NO_SUCH_CALL, _REFUSED):
+            raise NamespaceError(
+                "a pod's files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile"
+                " does not have; name the servers with --dns-servers"
+            )
+        raise OSError(code, posix.strerror(code))
+    return int(descriptor)

@@ -1,0 +1,365 @@
+"""Pods seen from outside: a network namespace that --pid or --netns names, looked into and programmed by a child.
+
+Entering is for good, and a child's business: it leaves supplementary groups, descriptors and capabilities behind before it
+reads anything of the pod, so there would be no way back. One class opens, locks and enters; nobody else does.
+
+Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
+another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) wants the
+other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
+is hidden from tracing, and so are its programs (netinit.kernel.run, `seal`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import posix
+
+from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.net import FAMILIES
+from netinit.kernel import capabilities, children, detect, files, namespaces, run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self, TypeVar
+
+    from netinit.options import Options
+
+    Result = TypeVar("Result")
+
+NAMED = "/run/netns"
+LOCKS = "/run/netinit"
+# What is done in a pod has deadlines of its own (programs, locks, probes). This one is for a child that was stopped.
+SECONDS = 300.0
+_SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
+_NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
+_PRIVATE_FOLDER = 0o040700
+
+
+def inside(
+    options: Options,
+    action: Callable[[Options, str], Result],
+    *,
+    joins: bool = False,
+    keep: tuple[int, ...] = (),
+    locks: Callable[[str], None] | None = None,
+) -> Result:
+    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `Pod.visit`.
+
+    The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
+    an empty text). With `locks` the namespace is locked meanwhile; it is what warnings of that are told to.
+    NamespaceError, LockedError.
+    """
+    if not (options.pid or options.netns):
+        warning = _warn_of("this is the machine's own network namespace") if namespaces.is_machine() else ""
+        held = namespaces.lock(options.lock_timeout) if locks else -1
+        try:
+            return action(options, warning)
+        finally:
+            if held >= 0:
+                posix.close(held)
+    with Pod(options) as pod:
+        machine = pod.find_machine()
+        warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
+        complete = pod.complete(options)
+        if not locks:
+            return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
+        with pod.lock(options.lock_timeout, locks) as held_locks:
+            return pod.visit(
+                lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors
+            )
+
+
+def _warn_of(machine: str) -> str:
+    return f"{machine}, not a pod's: apply and remove change it only with --host-network"
+
+
+class Pod:
+    """The namespace that options name, held open, so that all that is done is done to one and the same.
+
+    A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and
+    fails (ESRCH) once it has ended, also where another has got its number. NamespaceError says what cannot be opened.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.path = _path_of(options)
+        self._pid = options.pid
+        self._folder = -1
+        self._owner = -1
+        self._namespace = -1
+        try:
+            if options.pid:
+                self._folder = posix.open(f"/proc/{options.pid}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
+                self._namespace = posix.open("ns/net", _OPENING, dir_fd=self._folder)
+            else:
+                self._namespace = posix.open(self.path, _OPENING)
+        except OSError as error:
+            self.close()
+            raise NamespaceError(
+                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
+            ) from None
+        if _kind(self._namespace) not in (_CLONE_NEWNET, None):
+            self.close()
+            raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
+        self._owner = _find_owner(self._namespace)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing of the pod is held any more."""
+        for descriptor in (self._folder, self._owner, self._namespace):
+            if descriptor >= 0:
+                posix.close(descriptor)
+        self._folder = self._owner = self._namespace = -1
+
+    def find_machine(self) -> str:
+        """Why this namespace is the machine's own and no pod's; empty for a pod's."""
+        mine = posix.fstat(self._namespace)
+        if mine.st_ino == namespaces.FIRST:
+            return "the machine's own network namespace"
+        for path, what in (
+            (namespaces.OWN, "the network namespace of this command itself"),
+            ("/proc/1/ns/net", "the network namespace of process 1"),
+        ):
+            try:
+                other = posix.stat(path)
+            except OSError:  # of another user, or no /proc: then it is not told
+                continue
+            if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
+                return what
+        return ""
+
+    def refuse_machine(self) -> None:
+        """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""
+        what = self.find_machine()
+        if what:
+            raise NamespaceError(
+                f"{self.path} leads to {what}: its rules are for the whole machine, as with pods that have hostNetwork: true;"
+                " nothing was changed. Name a process of another pod, or give --host-network if it is meant"
+            )
+
+    def read_resolv_conf(self) -> str:
+        """The text of the pod's /etc/resolv.conf; empty where there is none, or no process whose root is known.
+
+        A child without rights opens it, since the file system may be the pod's own and never answer. NamespaceError where
+        it is anything but a small regular file.
+        """
+        if self._folder < 0:
+            return namespaces.read_text(detect.RESOLV_CONF)
+        name = f"{detect.RESOLV_CONF} of process {self._pid}"
+        try:
+            root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
+        except OSError as error:
+            raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {_OTHERWISE}") from None
+        try:
+            return children.ask(
+                lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,)
+            )
+        except OSError as error:
+            raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
+        finally:
+            posix.close(root)
+
+    def complete(self, options: Options) -> Options:
+        """The options with the pod's name servers, where they are wanted and not given."""
+        if not detect.wants_servers(options) or self._folder < 0:
+            return options
+        return options.replace(dns_servers=tuple(detect.name_servers(self.read_resolv_conf())))
+
+    def lock(self, nanoseconds: int, warn: Callable[[str], None]) -> Locks:
+        """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
+
+        LockedError where another run from outside has the first. Any process of the pod can hold the second for ever, so
+        it is done without once the time is over, and `warn` is told who has it.
+        """
+        return Locks(self._namespace, nanoseconds, warn)
+
+    def visit(
+        self,
+        action: Callable[[], Result],
+        *,
+        joins: bool = False,
+        keep: tuple[int, ...] = (),
+        holding: tuple[int, ...] = (),
+        seconds: float = SECONDS,
+    ) -> Result:
+        """What `action` returned, in a child that is inside with NET_ADMIN, NET_RAW and what it is to `keep`.
+
+        `joins`: also in the user namespace that owns the pod's, as its root. Descriptors in `holding` are open inside.
+        Whatever NetinitError or OSError the action raised is raised here; NetinitError where the child was late.
+        """
+        return children.ask(
+            lambda: self._enter_and(action, joins=joins, keep=keep),
+            seconds=seconds,
+            what=f"the visit to {self.path}",
+            kept=(self._namespace, self._owner, *holding),
+        )
+
+    def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
+        """In the child: enters for good, with no more rights than are meant for inside, and acts."""
+        if self._owner >= 0 and joins:
+            run.seal(_list_programs())
+            capabilities.hide()
+            _set_namespace(self._owner, _CLONE_NEWUSER, self.path)
+            _become_root_inside(self.path)
+            capabilities.hide()  # a change of ids may have undone it (fs.suid_dumpable)
+        _set_namespace(self._namespace, _CLONE_NEWNET, self.path)
+        if self._owner >= 0 and not joins:
+            _take_group_of_root_inside()
+        capabilities.die_with_parent()  # which a change of ids has undone
+        capabilities.confine(keep)
+        return action()
+
+
+class Locks:
+    """What a run from outside holds while it programs a pod, by `with`; `descriptors` are for its child to hold too."""
+
+    def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
+        self._outer, self._name = _lock_outside(namespace, nanoseconds)
+        # A description of its own: one that is shared with the namespace's descriptor would never be let go.
+        self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
+        if not namespaces.take(self._inner, nanoseconds):
+            warn(
+                f"the pod's own lock is held by {namespaces.describe_holders(self._inner)}: went on without it after --lock-timeout,"
+                " since any process of a pod can hold it"
+            )
+        for descriptor in self.descriptors:  # a killed run's last change is to be done before the next run looks
+            posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The locked files; their locks last until every copy is closed."""
+        return tuple([descriptor for descriptor in (self._outer, self._inner) if descriptor >= 0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outer >= 0:
+            posix.unlink(self._name)
+        for descriptor in self.descriptors:
+            posix.close(descriptor)
+
+
+_OTHERWISE = "name the servers with --dns-servers"
+
+
+def _path_of(options: Options) -> str:
+    if options.pid:
+        return f"/proc/{options.pid}/ns/net"
+    return options.netns if "/" in options.netns else f"{NAMED}/{options.netns}"
+
+
+def _kind(descriptor: int) -> int | None:
+    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not tell (before 4.11)."""
+    try:
+        return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
+    except OSError:
+        of_namespaces = posix.stat(namespaces.OWN).st_dev
+        return None if posix.fstat(descriptor).st_dev == of_namespaces else 0
+
+
+def _find_owner(namespace: int) -> int:
+    """A descriptor of the user namespace that owns this one, unless it is this process's; else -1."""
+    try:
+        owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    except OSError:
+        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it tells the rest
+    theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
+    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+        posix.close(owner)
+        return -1
+    return int(owner)
+
+
+def _read_confined(root: int) -> str:
+    capabilities.confine()
+    return files.read_in_root(root, detect.RESOLV_CONF)
+
+
+def _list_programs() -> list[str]:
+    """The installed programs that backends start."""
+    variants = [detect.programs(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
+    paths = [path for found in variants for path in (found.save, found.restore)]
+    return [path for path in (*paths, run.find("nft"), run.find("ipset")) if path]
+
+
+def _become_root_inside(path: str) -> None:
+    try:
+        posix.setresgid(0, 0, 0)
+        posix.setresuid(0, 0, 0)
+    except OSError as error:
+        raise NamespaceError(
+            f"{path}: the user namespace of the pod has no root ({error.strerror}), so rules that name users cannot be written"
+        ) from None
+
+
+def _take_group_of_root_inside() -> None:
+    """The group that may read the names of legacy tables, which belong to root of the other user namespace."""
+    try:
+        group = posix.stat("/proc/self/net/ip_tables_names").st_gid
+        posix.setresgid(group, group, group)
+    except OSError:  # no legacy tables in this kernel; or without SETGID, and then the names cannot be read
+        return
+
+
+def _set_namespace(descriptor: int, kind: int, path: str) -> None:
+    import ctypes  # Python 3.12 has os.setns; this is 2 ms, paid only where a namespace is entered
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(descriptor, kind):
+        code = ctypes.get_errno()
+        raise NamespaceError(
+            f"{path} cannot be entered: {posix.strerror(code)}; entering wants root with SYS_ADMIN (nsenter wants the same)"
+        )
+
+
+def _lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
+    """The lock that this machine has of a pod, in a folder that no pod can open, and its path; -1 where there is no place for it.
+
+    The file is named by the namespace and goes with the run: whoever waited for a file that is gone takes the next.
+    LockedError names the holder.
+    """
+    status = posix.fstat(namespace)
+    path = f"{LOCKS}/{status.st_dev}-{status.st_ino}.lock"
+    if not _make_folder():
+        return -1, ""
+    while True:
+        descriptor = files.open_lock_file(path)
+        if not namespaces.take(descriptor, nanoseconds):
+            holders = namespaces.describe_holders(descriptor)
+            posix.close(descriptor)
+            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
+        try:
+            if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
+                return descriptor, path
+        except FileNotFoundError:
+            pass  # the holder before has taken it away
+        posix.close(descriptor)
+
+
+def _make_folder() -> bool:
+    """Whether there is a folder for locks that root alone can open; NamespaceError where somebody has put another there."""
+    try:
+        posix.mkdir(LOCKS, 0o700)
+    except FileExistsError:
+        status = posix.lstat(LOCKS)
+        if status.st_mode != _PRIVATE_FOLDER or status.st_uid != posix.geteuid():
+            raise NamespaceError(
+                f"{LOCKS} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
+                " see who made it, and remove it"
+            ) from None
+    except OSError:  # a root that is read-only, or not ours: the pod's own lock has to do
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""A listed rule as people see it: its text, and apart from it what its maker has noted there."""
+
+from __future__ import annotations
+
+from netinit.base.errors import ParseError
+from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
+from netinit.rules.iptables.parse import split_words
+
+
+def part_comment(spec: str) -> tuple[str, str]:
+    """The rule without its `-m comment --comment …`, and what that says; several comments have "; " between them.
+
+    A text that is no rule of iptables comes back as it is.
+    """
+    if "--comment" not in spec:
+        return spec, ""
+    try:
+        words = split_words(spec)
+    except ParseError:
+        return spec, ""
+    kept: list[str] = []
+    comments: list[str] = []
+    at = 0
+    while at < len(words):
+        head = words[at : at + 4]
+        if [word.raw for word in head[:3]] == ["-m", "comment", "--comment"] and head[3:]:
+            comments.append(head[3].text)
+            at += 4
+        else:
+            kept.append(head[0].raw)
+            at += 1
+    return (" ".join(kept), "; ".join(comments)) if comments else (spec, "")
+
+
+def quote_rule(spec: str) -> str:
+    """The rule on one line between backquotes, its comment as a quotation behind it; both cut where they are long."""
+    text, comment = part_comment(spec)
+    return f"`{escape(shorten(text, MOST_OF_A_RULE))}`" + (f" with comment {quote(comment)}" if comment else "")

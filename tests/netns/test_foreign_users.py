@@ -1,0 +1,242 @@
+"""Pods with users of their own: whoever is root in such a namespace must not become anything on the machine by us."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostile import stranger, tool
+from netinit.lab import Pod
+from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, needs
+
+# An ordinary user of the machine makes a user and a network namespace, is root there, and hunts for our processes:
+# whatever it can trace it makes open a file that root's group may read, by the group and descriptors of the victim.
+HUNT = """
+import glob
+class Registers(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split()]
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+def poke(pid, address, data):
+    data += bytes(-len(data) % 8)
+    for offset in range(0, len(data), 8):
+        libc.ptrace(4, pid, address + offset, int.from_bytes(data[offset:offset + 8], "little"))
+def call(pid, number, *arguments):
+    saved, now = Registers(), Registers()
+    libc.ptrace(12, pid, None, ctypes.addressof(saved))
+    ctypes.memmove(ctypes.addressof(now), ctypes.addressof(saved), ctypes.sizeof(saved))
+    old = libc.ptrace(1, pid, saved.rip, None) & 0xFFFFFFFFFFFFFFFF
+    poke(pid, saved.rip, (old & ~0xFFFF | 0x050F).to_bytes(8, "little"))
+    now.rax, now.orig_rax = number, 0xFFFFFFFFFFFFFFFF
+    for name, value in zip(("rdi", "rsi", "rdx"), arguments): setattr(now, name, value)
+    libc.ptrace(13, pid, None, ctypes.addressof(now))
+    libc.ptrace(9, pid, None, None); os.waitpid(pid, 0x40000000)
+    libc.ptrace(12, pid, None, ctypes.addressof(now))
+    poke(pid, saved.rip, old.to_bytes(8, "little")); libc.ptrace(13, pid, None, ctypes.addressof(saved))
+    return ctypes.c_longlong(now.rax).value
+me = os.getpid()
+loot = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+while True:
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == me: continue
+        pid = int(name)
+        try:
+            if os.readlink(f"/proc/{name}/ns/user") != os.readlink("/proc/self/ns/user"): continue
+            os.write(loot, f"looked into {open(f'/proc/{name}/comm').read().strip()}\\n".encode())
+            for descriptor in os.listdir(f"/proc/{name}/fd"):
+                os.write(loot, f"descriptor {os.readlink(f'/proc/{name}/fd/{descriptor}')}\\n".encode())
+        except OSError: pass
+        if libc.ptrace(16, pid, None, None): continue  # PTRACE_ATTACH
+        try:
+            os.waitpid(pid, 0x40000000)
+            os.write(loot, f"attached to {open(f'/proc/{name}/comm').read().strip()}\\n".encode())
+            registers = Registers(); libc.ptrace(12, pid, None, ctypes.addressof(registers))
+            place = registers.rsp - 4096
+            poke(pid, place, sys.argv[2].encode() + bytes(1))
+            got = call(pid, 2, place, 0, 0)
+            os.write(loot, f"opened {got}\\n".encode())
+            if got >= 0:
+                count = call(pid, 0, got, place, 64)
+                os.write(loot, f"read {count}\\n".encode())
+        except OSError: pass
+        libc.ptrace(17, pid, None, None)
+"""
+BECOME = """
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: its own /proc entries are its own again
+assert not os.access(sys.argv[2], os.R_OK), "the file is nobody's secret"
+unshare(NEWUSER | NEWNET); libc.prctl(4, 1, 0, 0, 0)
+open("/proc/self/setgroups", "w").write("deny")
+open("/proc/self/uid_map", "w").write("0 65534 1"); open("/proc/self/gid_map", "w").write("0 65534 1")
+"""
+
+CARELESS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+user, net = [os.open(f"/proc/{sys.argv[1]}/ns/{name}", os.O_RDONLY) for name in ("user", "net")]
+assert not libc.setns(user, 0x10000000)
+os.setresgid(0, 0, 0); os.setresuid(0, 0, 0)
+assert not libc.setns(net, 0x40000000)
+os.execv("/bin/sleep", ["sleep", "0.5"])
+"""
+
+
+@pytest.fixture
+def loot():
+    """Where the attacker writes down what it got, and the secret: outside of folders that only root may enter."""
+    folder = Path(f"/tmp/netinit-loot-{os.getpid()}")
+    folder.mkdir()
+    folder.chmod(0o755)
+    secret, found = folder / "secret", folder / "loot"
+    secret.write_text("GROUP-ROOT-SECRET\n")
+    secret.chmod(0o640)
+    found.touch()
+    found.chmod(0o666)
+    yield str(found), str(secret)
+    shutil.rmtree(folder)
+
+
+def test_the_trap_works_for_a_program_that_joins_carelessly(require_netns, loot):
+    """Else the next test would prove nothing: nsenter keeps root's group, and its program can be traced."""
+    found, secret = loot
+    with stranger(BECOME, HUNT, arguments=[found, secret]) as attacker:
+        for _ in range(20):
+            subprocess.run([sys.executable, "-c", CARELESS, str(attacker.pid)], check=True, timeout=30)
+            if "read" in Path(found).read_text():
+                break
+    text = Path(found).read_text()
+    assert "attached to sleep" in text, text
+    assert re.search(r"opened \d", text), f"the attacker's tool is broken: {text}"
+
+
+@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
+def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(require_netns, loot, backend):
+    found, secret = loot
+    needs(backend) if backend != "nftables" else None
+    held = os.open(secret, os.O_RDONLY)
+    os.set_inheritable(held, True)  # noqa: FBT003 - its signature
+    try:
+        with stranger(BECOME, HUNT, arguments=[found, secret]) as attacker:
+            place = ["--pid", str(attacker.pid)]
+            options = [*REDIRECT, "-u", "0", "-g", "0"]  # the one user that is mapped there
+            for words in (["apply", *options, "--backend", backend], ["verify", *options], ["explain", "--to", "10.0.0.1:80", *options], ["doctor", *options], ["remove"]) * 2:
+                done = tool(*words, *place, pass_fds=[held])
+                assert "cannot be entered" not in done.stderr, done.stderr
+                assert done.returncode in (0, 3) or words[0] == "doctor", (words, done.stdout, done.stderr)
+    finally:
+        os.close(held)
+    assert Path(found).read_text() == "", "the attacker looked into our processes"
+
+
+def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
+    """What a program that is started inside has: no group of root's, none of our descriptors, no environment."""
+    with Pod(user_namespace=True) as pod, Path("/etc/shadow").open() as file:
+        held = file.fileno()
+        os.set_inheritable(held, True)  # noqa: FBT003 - its signature
+        trace = f"/tmp/netinit-trace-{os.getpid()}"
+        try:
+            subprocess.run(
+                ["strace", "-f", "-v", "-s", "4096", "-e", "trace=execve,setgroups,setns,capset,prctl,close", "-o", trace, *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)],
+                env={"PATH": FOLDERS, "LD_PRELOAD": "", "XTABLES_LIBDIR": "/evil", "DB_PASSWORD": "hunter2"}, pass_fds=[held], check=True, capture_output=True, timeout=60,
+            )  # fmt: skip
+            lines = Path(trace).read_text().splitlines()
+        finally:
+            Path(trace).unlink()
+    calls = [line.partition(" ")[2].strip() for line in lines]
+    started = [call for call in calls if call.startswith("execve(") and "-restore" in call]
+    assert started, "no program was started"
+    for call in started:
+        assert "/proc/self/fd/" in call, "not the sealed copy"
+        assert "hunter2" not in call
+        assert "/evil" not in call
+    joining = next(number for number, call in enumerate(calls) if call.startswith("setns(") and "NEWUSER" in call)
+    groups = next(number for number, call in enumerate(calls) if call.startswith("setgroups(0"))
+    closed = next(number for number, call in enumerate(calls) if call.startswith(f"close({held})"))
+    assert groups < joining
+    assert closed < joining
+
+
+@pytest.mark.parametrize("user_namespace", [False, True])
+def test_inside_only_net_admin_and_net_raw_are_left_and_no_more_can_be_got(require_netns, tmp_path, user_namespace):
+    """By a program of ours that writes down what it is, in the place of one that lists."""
+    with Pod(user_namespace=user_namespace) as pod:
+        assert tool("apply", *SIDECAR, "--pid", str(pod.pid), "--backend", "iptables-nft").returncode == 0
+        done = subprocess.run(
+            [*TOOL, "verify", *SIDECAR, "--pid", str(pod.pid)],
+            env={"PATH": f"{spy(tmp_path)}:{FOLDERS}", "LD_LIBRARY_PATH": "/evil", "PYTHONPATH": "/evil", "SECRET": "hunter2"},
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    status, environment = [(tmp_path / name).read_text() for name in ("status", "environment")]
+    assert done.returncode == 1  # the spy lists nothing that could be read
+    for name in ("CapPrm", "CapEff", "CapBnd"):
+        assert f"{name}:\t0000000000003000" in status, status
+    assert "NoNewPrivs:\t1" in status
+    assert re.search(r"^Groups:\t *$", status, re.MULTILINE), status
+    assert not re.search("evil|hunter2|PYTHON|LD_", environment), environment
+
+
+def spy(folder):
+    """A folder with programs that tell what they are."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for variant in ("nft", "legacy"):
+        for name in (f"iptables-{variant}-save", f"ip6tables-{variant}-save"):
+            (programs / name).write_text(f"#!/bin/sh\ncat /proc/self/status > {folder}/status\nenv > {folder}/environment\nexit 1\n")
+            (programs / name).chmod(0o755)
+    nft = programs / "nft"
+    nft.write_text(f"#!/bin/sh\nexec {programs}/iptables-nft-save\n")
+    nft.chmod(0o755)
+    return programs
+
+
+def test_a_user_namespace_without_root_is_refused_with_a_reason(require_netns):
+    with stranger("os.setresuid(65534, 65534, 65534); unshare(NEWUSER | NEWNET)") as pod:
+        refused = tool("apply", *REDIRECT, "--pid", str(pod.pid))
+        assert refused.returncode == 1
+        assert "the user namespace of the pod has no root" in refused.stderr, refused.stderr
+        assert tool("verify", *REDIRECT, "--pid", str(pod.pid)).returncode == 3, "reading wants no root inside"
+
+
+def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_netns):
+    """Between opening and reading the process ends, and the next one gets its number."""
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(Path.cwd())!r})
+from netinit.host.pods import Pod
+from netinit.options import Options
+from netinit.errors import NamespaceError
+import ctypes
+libc = ctypes.CDLL(None)
+def start():
+    pid = os.fork()
+    if not pid:
+        libc.unshare(0x40000000)
+        os.kill(os.getpid(), 19)
+        os._exit(0)
+    os.waitpid(pid, 2)
+    return pid
+first = start()
+pod = Pod(Options(pid=first))
+inode = os.fstat(pod._namespace).st_ino
+os.kill(first, 9); os.waitpid(first, 0)
+open("/proc/sys/kernel/ns_last_pid", "w").write(str(first - 1))
+second = start()
+assert second == first, (first, second)
+try:
+    pod.read_resolv_conf()
+except NamespaceError as error:
+    print("refused:", error)
+print(pod.visit(lambda: os.stat("/proc/self/ns/net").st_ino) == inode, os.stat(f"/proc/{{second}}/ns/net").st_ino == inode)
+os.kill(second, 9)
+"""
+    done = subprocess.run(
+        ["unshare", "-p", "-f", "-m", "--mount-proc", "/usr/bin/python3", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )  # fmt: skip
+    assert "refused: /etc/resolv.conf of process" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.endswith("True False\n"), done.stdout + done.stderr

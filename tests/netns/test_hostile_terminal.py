@@ -1,0 +1,157 @@
+"""A pod whose rules, interfaces and processes have names that command a terminal, and what an operator gets to see of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from hostile_texts import commands
+from programming import FOLDERS, REDIRECT, TOOL, VARIANTS, needs, run_tool
+
+TITLE = "\x1b]0;pwned\x07"
+CLEAR = f"{TITLE}\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"
+REASON = "every other outbound connection goes to the proxy (--istio-service-cidr)"
+COMMENTS = (CLEAR, "\u202eevil\u2066\u200b\U000e0041", "\x9b2J\x90q\x9c", REASON)
+INTERFACE = "e\x1b[31mh"
+DEVICE = "d\x1b]0;x\x07\u202e"
+PR_SET_NAME = 15
+SPOKEN = {
+    "verify": ("verify",), "verify --json": ("verify", "--json"),
+    "explain": ("explain", "--live", "--all", "--to", "203.0.113.7:80"), "explain --json": ("explain", "--live", "--json", "--to", "203.0.113.7:80"),
+    "explain inbound": ("explain", "inbound", "--live", "--from", "10.9.9.9", "--to-port", "8080"),
+    "draw": ("draw", "--live", "--to", "203.0.113.7:80"), "draw dot": ("draw", "--live", "--format", "dot"),
+    "draw mermaid": ("draw", "--live", "--format", "mermaid", "--to", "203.0.113.7:80"), "draw svg": ("draw", "--live", "--format", "svg"),
+    "doctor": ("doctor",), "doctor --json": ("doctor", "--json"), "apply": ("apply",), "apply as JSON": ("apply", "--log_as_json"),
+    "other options": ("apply", "-b", "80"), "remove": ("remove",),
+}  # fmt: skip
+
+
+@pytest.fixture(params=VARIANTS)
+def attacked(request, pod):
+    """A programmed pod, and what its owner has done to it since."""
+    needs(request.param)
+    assert run_tool(pod, "apply", *REDIRECT, "--backend", request.param).returncode == 0
+    for number, comment in enumerate(COMMENTS, 1):
+        rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", comment, "-j", "ACCEPT"]
+        pod.run([request.param, "-w", "-t", "nat", "-I", "OUTPUT", str(number), *rule], check=True)
+    pod.run([request.param, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-m", "comment", "--comment", CLEAR, "-j", "RETURN"], check=True)
+    pod.run(["ip", "link", "add", "name", DEVICE, "type", "veth", "peer", "name", "other"], check=True)
+    pod.run(["ip", "address", "add", "203.0.113.1/24", "dev", DEVICE], check=True)
+    pod.run(["ip", "link", "set", DEVICE, "up"], check=True)
+    return pod
+
+
+def speak(pod, name):
+    options = () if name == "remove" else REDIRECT
+    done = run_tool(pod, *SPOKEN[name], *options)
+    assert done.stdout or done.stderr, name
+    return done
+
+
+def test_no_command_lets_a_pod_command_the_terminal(attacked):
+    for name in SPOKEN:
+        done = speak(attacked, name)
+        assert not commands(done.stdout), name
+        assert not commands(done.stderr, "\n\t"), name
+        if name.endswith("json"):
+            json.loads(done.stdout)
+    assert "removed all rules" in done.stderr
+
+
+def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
+    verified = speak(attacked, "verify").stdout.splitlines()
+    cleared = r'with comment "\x1b]0;pwned\x07\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"'
+    assert any(line.startswith("shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
+    assert not [line for line in verified if line.startswith("as planned")]
+    explained = json.loads(speak(attacked, "explain --json").stdout)
+    assert explained["sentence"].endswith(
+        f", because of a rule that is not netinit's: `-p tcp -m tcp --dport 80 -j ACCEPT` {cleared} (nat OUTPUT, rule 1)"
+    )
+    deciding = next(step for step in explained["path"] if step["rule"])
+    assert (deciding["purpose"], deciding["origin"], deciding["comment"]) == ("", "", CLEAR)
+    for rule in range(3):  # until our own words, written by somebody else, decide
+        attacked.run([explained["source"], "-w", "-t", "nat", "-D", "OUTPUT", "1"], check=True)
+        assert rule < len(COMMENTS)
+    sentence = speak(attacked, "explain").stdout.splitlines()[0]
+    assert sentence.startswith("direct: ")
+    assert sentence.endswith(f'because of a rule that is not netinit\'s: `-p tcp -m tcp --dport 80 -j ACCEPT` with comment "{REASON}" (nat OUTPUT, rule 1)')
+
+
+def test_a_terminal_gets_no_more_than_a_pipe(attacked):
+    """The same with a real terminal, whose driver would pass everything on."""
+    for name, words in SPOKEN.items():
+        shown = in_terminal(attacked, [*TOOL, *words, *(() if name == "remove" else REDIRECT)])
+        assert shown, name
+        assert not commands(shown.replace("\r\n", "\n"), "\n\t"), name
+
+
+def in_terminal(pod, words):
+    """What a program writes on a terminal of its own."""
+    import pty
+
+    primary, secondary = pty.openpty()
+    with pod.entered():
+        child = subprocess.Popen(words, stdin=secondary, stdout=secondary, stderr=secondary, env={"PATH": FOLDERS, "TERM": "xterm"}, close_fds=True)
+    os.close(secondary)
+    parts = []
+    try:
+        while part := os.read(primary, 1 << 16):
+            parts.append(part)
+    except OSError:  # the terminal's other end is closed
+        pass
+    finally:
+        os.close(primary)
+        child.wait()
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jx", "x\npods work", "x\rnetinit: ok", "\u202ex"])
+def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name):
+    holder = hold_lock(pod, name)
+    try:
+        told = [run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *REDIRECT), run_tool(pod, "doctor", "--json", *REDIRECT)]
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+    for done in told:
+        assert not commands(done.stdout)
+        assert not commands(done.stderr, "\n\t")
+        assert f"process {holder} (" in done.stdout + done.stderr, "the holder is not named, so this shows nothing"
+    *lines, last = told[1].stdout.splitlines()
+    assert last.startswith("pods will")
+    assert not [line for line in lines if line.startswith(("pods ", "netinit:"))], "a line of the process's making"
+
+
+def hold_lock(pod, name):
+    """A process of this name in the pod that holds the namespace's lock."""
+    import fcntl
+
+    ready, done = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with pod.entered():
+            ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+            descriptor = os.open("/proc/self/ns/net", os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(done, b"x")
+            signal.pause()
+        os._exit(0)
+    os.close(done)
+    assert os.read(ready, 1) == b"x"
+    os.close(ready)
+    return pid
+
+
+def test_a_graphviz_that_is_missing_is_an_error_with_the_way_out(require_netns):
+    words = [*TOOL, "draw", "-i", "*", "--format", "svg"]
+    script = 'for dot in $(command -v dot); do mount --bind /dev/null "$(readlink -f "$dot")"; done; exec "$@"'
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False, env={"PATH": FOLDERS})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("netinit: --format svg: Graphviz is not installed: there is no program 'dot'; install it (the package graphviz), or ")
+    assert "--format dot" in done.stderr
+    assert "--format mermaid" in done.stderr

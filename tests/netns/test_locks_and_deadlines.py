@@ -1,0 +1,335 @@
+"""Nothing that a pod or the environment holds, hides or hangs keeps a run from ending."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import posix
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from hostile import stranger, tool
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.backends.restore import LegacyVariant
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.net import IPV4
+from netinit.kernel import namespaces, pods, run
+from netinit.lab import Pod
+from netinit.options import Options
+from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
+
+LEGACY = (*REDIRECT, "--backend", "iptables-legacy")
+ODD_LOCKS = {
+    "a FIFO": os.mkfifo,
+    "a folder": os.mkdir,
+    "a device": lambda path: os.mknod(path, 0o20666, os.makedev(1, 5)),
+    "a symbolic link": lambda path: Path(path).symlink_to("/etc/shadow"),
+}
+
+
+# Lock files
+
+
+@pytest.mark.parametrize("kind", ODD_LOCKS)
+@pytest.mark.parametrize("backend", ["iptables-legacy", "libiptc"])
+def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod, tmp_path, kind, backend):
+    needs(backend)
+    path = tmp_path / "lock"
+    ODD_LOCKS[kind](path)
+    before = state(pod)
+    refused = run_tool(pod, "apply", *REDIRECT, "--backend", backend, env={"XTABLES_LOCKFILE": str(path)})
+    assert refused.returncode == 1
+    assert f"XTABLES_LOCKFILE: '{path}' cannot be opened: it is {kind}, not a regular file; name a regular file in a writable folder" in refused.stderr, refused.stderr
+    assert state(pod) == before
+    told = run_tool(pod, "doctor", *SIDECAR, env={"XTABLES_LOCKFILE": str(path)})
+    assert f"XTABLES_LOCKFILE: {path} cannot be opened: it is {kind}, not a regular file" in told.stdout, told.stdout
+
+
+def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypatch):
+    from netinit.backends import libiptc, restore
+
+    os.mkfifo(tmp_path / "xtables.lock")
+    for module, backend in ((restore, LegacyVariant()), (libiptc, LibiptcBackend())):
+        monkeypatch.setattr(module, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
+        with pytest.raises(BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"):
+            backend.feed({IPV4: "*nat\nCOMMIT\n"})
+
+
+def test_dev_null_is_a_lock_file_that_locks_nothing(pod):
+    needs("iptables-legacy")
+    done = run_tool(pod, "apply", *LEGACY, env={"XTABLES_LOCKFILE": "/dev/null"})
+    assert done.returncode == 0, done.stderr
+
+
+# The lock of a pod, held by the pod
+
+HOLD = "import fcntl; held = os.open('/proc/self/ns/net', os.O_RDONLY); fcntl.flock(held, fcntl.LOCK_EX)"
+AS_NOBODY = "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534); "
+
+
+def test_an_unprivileged_process_of_the_pod_cannot_keep_the_operator_away(pod):
+    needs("iptables-nft")
+    with contextlib.ExitStack() as stack:
+        with pod.entered():
+            holder = stack.enter_context(stranger(AS_NOBODY + HOLD))
+        place = ["--netns", pod.path, "--lock-timeout", "300ms"]
+        for words, then in ((["apply", *REDIRECT], "programmed by"), (["remove"], "removed all rules")):
+            done = tool(*words, *place)
+            assert done.returncode == 0, done.stderr
+            assert then in done.stderr
+            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): went on without it", done.stderr), done.stderr
+        refused = run_tool(pod, "remove", "--lock-timeout", "300ms")
+        assert refused.returncode == 1, "inside the lock of the namespace is the only one there is"
+        assert f"is being programmed by process {holder.pid} (" in refused.stderr
+
+
+def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
+    needs("iptables-nft")
+    with pod.entered():
+        descriptor = os.open(namespaces.OWN, os.O_RDONLY)
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
+        # Taken by a process that ends at once; the copy that stays is the sleeper's.
+        sleeper = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[descriptor])
+        subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"], pass_fds=[descriptor], check=True)
+        os.close(descriptor)
+    try:
+        done = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "200ms")
+        assert done.returncode == 0, done.stderr
+        assert f"process {sleeper.pid} (sleep)" in done.stderr, done.stderr
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod):
+    needs("iptables-nft")
+    with pods.Pod(Options(netns=pod.path)) as opened, opened.lock(10**9, pytest.fail):
+        named = os.fstat(pod.descriptor)
+        path = Path(pods.LOCKS, f"{named.st_dev}-{named.st_ino}.lock")
+        status = path.stat()
+        assert (Path(pods.LOCKS).stat().st_mode & 0o7777, status.st_mode & 0o7777, status.st_uid) == (0o700, 0o600, 0)
+        refused = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "200ms")
+        assert refused.returncode == 1
+        assert f"the pod is being programmed by process {os.getpid()} (" in refused.stderr, refused.stderr
+        inside = run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "200ms")
+        assert f"the network namespace is being programmed by process {os.getpid()} (" in inside.stderr, "an init container waits for it too"
+    assert not path.exists(), "the lock's file is left"
+    assert tool("apply", *REDIRECT, "--netns", pod.path).returncode == 0
+
+
+@pytest.mark.parametrize("trap", ["writable", "link"])
+def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, monkeypatch, trap):
+    place = tmp_path / "locks"
+    monkeypatch.setattr(pods, "LOCKS", str(place))
+    if trap == "writable":
+        place.mkdir()
+        place.chmod(0o777)
+    else:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(tmp_path / "elsewhere")
+    with pods.Pod(Options(netns=pod.path)) as opened, pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
+        opened.lock(10**8, pytest.fail)
+
+
+def test_a_run_waits_for_the_one_before_from_inside_and_tool(pod):
+    needs("iptables-nft")
+    runs = [start_tool(pod, *REDIRECT) for _ in range(3)]
+    runs += [subprocess.Popen([*TOOL, *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate(timeout=60)[1] for process in runs]
+    assert [process.returncode for process in runs] == [0] * 6, said
+    assert sum("nothing to do" in text for text in said) == 5, said
+
+
+# Programs that hang
+
+
+def hang(folder, *names):
+    """A folder in which these programs never end and say their number."""
+    for name in names:
+        (folder / name).write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{FOLDERS}"}
+
+
+@pytest.mark.parametrize("name", ["iptables-nft-save", "iptables-nft-restore", "iptables-legacy-restore"])
+def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch, name):
+    variant = name.rpartition("-")[0]
+    needs(variant)
+    if name.endswith("save"):
+        apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
+    before = state(pod)
+    monkeypatch.setattr(run, "SECONDS", 0.3)
+    monkeypatch.setitem(posix.environ, b"PATH", hang(tmp_path, name)["PATH"].encode())
+    with pytest.raises(ApplyError, match=f"{name}: did not end within .* s and was killed"):
+        apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant, "--force-apply", "--lock-timeout", "100ms"]))
+    assert gone(tmp_path), "the program is still there"
+    assert state(pod) == before
+
+
+def gone(folder):
+    """Whether the program that hung has ended."""
+    pid = int((folder / "pid").read_text())
+    for _ in range(200):
+        if "\nState:\tZ" in namespaces.read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_programs_die_with_the_run_that_started_them_and_free_its_locks(tmp_path, pod, how, place):
+    needs("iptables-nft")
+    words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--force-apply"]
+    environment = hang(tmp_path, "iptables-nft-restore")
+    if place == "inside":
+        process = start_tool(pod, *words, env=environment)
+    else:
+        process = subprocess.Popen([*TOOL, *words, "--netns", pod.path], env=environment, stderr=subprocess.DEVNULL)
+    await_and_kill(process, tmp_path, how)
+    assert gone(tmp_path), "the program outlived the run"
+    free = run_tool(pod, "remove", "--lock-timeout", "2s")
+    assert free.returncode == 0, free.stderr
+    again = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "2s")
+    assert again.returncode == 0, again.stderr
+
+
+HANGS = """
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {{ FILE *f = fopen("{}/pid", "w"); if (f) {{ fprintf(f, "%d", getpid()); fclose(f); }} for (;;) pause(); }}
+"""
+
+
+def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(require_netns):
+    """It cannot be a script, which somebody would have to read."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler: apt-get install gcc")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o777)
+        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "iptables-nft-restore"], input=HANGS.format(folder), text=True, check=True)
+        with Pod(user_namespace=True) as pod:
+            words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)]
+            process = subprocess.Popen([*TOOL, *words], env={"PATH": f"{folder}:{FOLDERS}"}, stderr=subprocess.DEVNULL)
+            await_and_kill(process, folder, signal.SIGKILL)
+            assert gone(folder), "the program outlived the run"
+            again = tool(*words, "--lock-timeout", "2s")
+            assert again.returncode == 0, again.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
+def is_tied(pid):
+    """Whether one of the process's descriptors signals it (O_ASYNC), which is the last that is done about it."""
+    with contextlib.suppress(OSError):
+        for note in Path(f"/proc/{pid}/fdinfo").iterdir():
+            flags = re.search(r"^flags:\s+([0-7]+)", note.read_text(), re.MULTILINE)
+            if flags and int(flags[1], 8) & os.O_ASYNC:
+                return True
+    return False
+
+
+def await_and_kill(process, folder, how):
+    """Waits until the program that hangs has come up, then ends the run."""
+    for _ in range(1000):
+        if (folder / "pid").exists() and is_tied((folder / "pid").read_text().strip()):
+            break
+        time.sleep(0.02)
+    else:
+        process.kill()
+        pytest.fail("the program that hangs was never started, or never tied to the run")
+    os.kill(process.pid, how)
+    with process:
+        process.communicate(timeout=30)
+
+
+# What else may be short or change
+
+
+def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
+    """In a time namespace the clocks are others; the wall clock is the machine's, so it is the code that is looked at."""
+    with pod.entered():
+        holder = os.open(namespaces.OWN, os.O_RDONLY)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+    faked = f"import time; time.time = lambda: 4e9; time.time_ns = lambda: 4 * 10**18; import sys; sys.path.insert(0, {str(Path(namespaces.__file__).parents[2])!r}); sys.argv = ['netinit', 'apply', *{list(REDIRECT)!r}, '--lock-timeout', '300ms']; from netinit.__main__ import main; main()"
+    try:
+        refused = pod.run([sys.executable, "-c", faked], env={"PATH": FOLDERS}, timeout=30)
+    finally:
+        os.close(holder)
+    assert refused.returncode == 1
+    assert "raise --lock-timeout" in refused.stderr
+    assert "2096-" in refused.stderr, "the log tells the wall clock's time"
+
+
+@pytest.mark.parametrize("limit", [f"--nofile={number}" for number in range(5, 16)])
+def test_with_few_descriptors_a_run_does_all_or_says_what_it_lacks(pod, limit):
+    needs("iptables-nft")
+    clean = state(pod)
+    done = run_tool(pod, "apply", *REDIRECT, "--backend", "iptables-nft", prefix=["prlimit", limit])
+    if done.returncode:
+        assert state(pod) == clean, "half done"
+        assert "Traceback" not in done.stderr
+        assert re.search("oo many open files|Error 24|Errno 24", done.stderr), done.stderr
+    else:
+        assert run_tool(pod, "verify", *REDIRECT).returncode == 0
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_with_no_more_processes_a_run_says_so_and_changes_nothing(require_netns, place):
+    """The limit counts for users other than root; in a pod's user namespace root is one."""
+    needs("iptables-nft")
+    with Pod(user_namespace=True) as pod:
+        clean = state(pod)
+        entering = ["nsenter", "-t", str(pod.pid), "-U", "-n"] if place == "inside" else []
+        more = ["--pid", str(pod.pid)] if place == "outside" else []
+        done = subprocess.run(
+            [*(["prlimit", "--nproc=1"] if place == "outside" else []), *entering, *(["prlimit", "--nproc=1"] if place == "inside" else []),
+             *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", *more], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+        if done.returncode:
+            assert "cannot be started: Resource temporarily unavailable" in done.stderr, done.stderr
+            assert "Traceback" not in done.stderr
+            assert state(pod) == clean
+        else:  # root of this user namespace has CAP_SYS_RESOURCE there, which some kernels take for enough
+            assert tool("verify", *REDIRECT, "--pid", str(pod.pid)).returncode == 0
+
+
+def test_a_full_connection_table_keeps_nobody_from_programming(pod):
+    needs("iptables-nft")
+    flood = """
+import socket
+for port in range(1, 3000):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        try: made.sendto(b"x", ("127.0.0.1", port))
+        except OSError: pass
+"""
+    assert run_tool(pod, "apply", *REDIRECT).returncode == 0  # from here on connections are tracked
+    pod.run([sys.executable, "-c", flood], check=True)
+    for words, code in ((["verify", *REDIRECT], 0), (["remove"], 0), (["apply", *REDIRECT], 0), (["verify", *REDIRECT], 0), (["explain", "--live", "--to", "10.0.0.1:80"], 0)):
+        done = run_tool(pod, *words)
+        assert done.returncode == code, (words, done.stderr)
+
+
+def test_an_earlier_version_of_the_tool_and_this_one_exclude_each_other_by_the_namespaces_lock(pod):
+    """An earlier version knows no other lock; it takes the one on the namespace itself, inside and from outside."""
+    needs("iptables-nft")
+    earlier = "import fcntl, os, sys; held = os.open('/proc/self/ns/net', os.O_RDONLY); fcntl.flock(held, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    with pod.entered():
+        other = subprocess.Popen([sys.executable, "-c", earlier], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with other:
+        assert other.stdout.readline() == "held\n"
+        waiting = subprocess.Popen([*TOOL, "apply", *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+        assert waiting.poll() is None, "it did not wait for the other version"
+        other.stdin.close()
+        assert waiting.wait(30) == 0
+        waiting.stderr.close()

@@ -1,0 +1,86 @@
+"""What comes back from a child: its answer, its errors, and nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from netinit.base.errors import ApplyError, NetinitError, OptionError
+from netinit.base.net import IPV4, IPV6
+from netinit.kernel import children, run
+from netinit.options import Options
+from netinit.rules.layouts import plan
+
+
+def ask(action, **more):
+    return children.ask(action, **{"seconds": 20, "what": "the job", **more})
+
+
+def fail(error):
+    raise error
+
+
+def test_records_come_back_equal_and_families_as_the_very_same():
+    wanted = plan(Options(inbound_ports="80", ipv6="on"))
+    found = ask(lambda: (wanted, {IPV4: 1, IPV6: [2.5, None, b"x"]}))
+    assert found == (wanted, {IPV4: 1, IPV6: [2.5, None, b"x"]})
+    assert all(one is other for one, other in zip(found[0].families, (IPV4, IPV6), strict=True))
+    assert ask(lambda: None) is None
+
+
+@pytest.mark.parametrize("error", [ApplyError("no"), OptionError("a", "b"), PermissionError(13, "Permission denied", "/x")])
+def test_errors_come_back_as_they_were_raised(error):
+    with pytest.raises(type(error)) as caught:
+        ask(lambda: fail(error))
+    assert str(caught.value) == str(error)
+    assert getattr(caught.value, "problems", None) == getattr(error, "problems", None)
+
+
+def test_a_fault_comes_back_as_one_line_with_its_kind():
+    with pytest.raises(children.ChildError, match=r"^ZeroDivisionError: division by zero$"):
+        ask(lambda: 1 / 0)
+
+
+def test_a_child_that_is_late_or_killed_is_an_error_that_says_what_was_not_done():
+    with pytest.raises(NetinitError, match=r"^the job: it was not done within 0 s and was stopped"):
+        ask(lambda: time.sleep(60), seconds=0.1)
+    with pytest.raises(NetinitError, match=r"^the job: the process that did it was killed by signal 9$"):
+        ask(lambda: os.kill(os.getpid(), 9))
+
+
+def test_a_child_has_no_descriptor_but_those_that_are_meant_for_it():
+    reader, writer = os.pipe()
+    try:
+        found = ask(lambda: sorted(int(path.name) for path in Path("/proc/self/fd").iterdir()), kept=(writer,))
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert writer in found
+    assert reader not in found
+    assert len([number for number in found if number > 2]) <= 3, "the answer, what was kept, and the listing itself"
+
+
+class Evil:
+    """Runs when it is read, where pickle is believed."""
+
+    def __reduce__(self):
+        return os.system, ("echo taken over > /dev/null",)
+
+
+@pytest.mark.parametrize("value", [Evil(), os.system, Options.from_argv, OSError, children.ask], ids=str)
+def test_an_answer_that_would_run_something_is_not_read(monkeypatch, value):
+    monkeypatch.setattr(children, "_pack", lambda item: pickle.dumps(item, protocol=4))
+    with pytest.raises(NetinitError, match="which no answer may"):
+        ask(lambda: value)
+
+
+def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
+    monkeypatch.setattr(run.posix, "pidfd_open", lambda _: fail(OSError(38, "Function not implemented")))
+    assert ask(lambda: 7) == 7
+    with pytest.raises(NetinitError, match="was not done within 0 s"):
+        ask(lambda: time.sleep(60), seconds=0.1)
+    assert run.finish(run.start("/bin/echo", ["hello"])).output == "hello\n"

@@ -1,0 +1,67 @@
+"""What the kernel tells in many messages: whole, or asked again, or an error; and bounded. A pretended socket answers."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from netinit.base.errors import ParseError
+from netinit.kernel.netlink import DONE, DUMP_ATTEMPTS, DUMP_INTERRUPTED, Netlink
+from netinit.kernel.tally import count_nft
+from netinit.rules.census import MOST_RULES, TableCount, check_size
+
+KIND = 99
+
+
+class Answers:
+    """Answers each question with the next of these dumps: flags and bodies; the last one again and again."""
+
+    def __init__(self, *dumps):
+        self.dumps = list(dumps)
+        self.asked = 0
+
+    def send(self, message):
+        self.sequence = struct.unpack_from("=I", message, 8)[0]
+        self.asked += 1
+
+    def recv(self, _):
+        flags, bodies = self.dumps.pop(0) if len(self.dumps) > 1 else self.dumps[0]
+        return b"".join(
+            struct.pack("=IHHII", 16 + len(body), kind, flags, self.sequence, 0) + body for kind, body in [*((KIND, b) for b in bodies), (DONE, bytes(4))]
+        )
+
+
+def link_to(answers):
+    link = Netlink.__new__(Netlink)
+    link._socket, link._sequence, link._interrupted = answers, 0, False
+    return link
+
+
+def test_a_dump_that_was_interrupted_by_a_change_is_asked_for_again():
+    answers = Answers((DUMP_INTERRUPTED, [b"half"]), (0, [b"all1", b"all2"]))
+    assert link_to(answers).dump(KIND, b"") == [(KIND, b"all1"), (KIND, b"all2")]
+    assert answers.asked == 2
+
+
+def test_a_dump_that_never_stands_still_is_an_error_after_a_bounded_number_of_attempts():
+    answers = Answers((DUMP_INTERRUPTED, [b"half"]))
+    with pytest.raises(InterruptedError):
+        link_to(answers).dump(KIND, b"")
+    assert answers.asked == DUMP_ATTEMPTS
+
+
+def test_a_dump_that_is_too_large_is_an_error():
+    with pytest.raises(OSError, match="File too large"):
+        link_to(Answers((0, [b"1234"] * 3))).dump(KIND, b"", most=11)
+    assert len(link_to(Answers((0, [b"1234"] * 3))).dump(KIND, b"", most=12)) == 3
+
+
+def test_a_table_of_more_rules_than_are_read_is_an_error_that_says_what_to_do():
+    check_size({"nat": TableCount(chains={"A": MOST_RULES - 1, "B": 1})}, "IPv4")
+    with pytest.raises(ParseError, match="table nat has 200,001 rules, and more than 200,000 are not read; remove those that nobody needs"):
+        check_size({"nat": TableCount(chains={"A": MOST_RULES, "B": 1})}, "IPv4")
+
+
+def test_nothing_is_asked_where_no_chain_is():
+    assert count_nft(2, ()) == {}

@@ -1,0 +1,84 @@
+"""The way to stdout and stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+from hypothesis import given
+
+from hostile_texts import ATTACKS, commands, texts
+from netinit.base import output
+from netinit.base.errors import NetinitError
+from netinit.base.shown import lines
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    def switch():  # in the test itself: pytest sets its own streams after the fixtures
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        monkeypatch.setattr(sys, "stderr", Terminal())
+
+    return switch
+
+
+def test_an_artefact_is_written_to_the_letter_into_a_pipe(capsys):
+    text = "a: \u202e\x85\n"
+    output.show_artefact(text)
+    assert capsys.readouterr().out == text
+
+
+def test_a_terminal_gets_an_artefact_without_what_it_obeys(terminal):
+    terminal()
+    output.show_artefact("".join(f"- {attack}\n\tx\n" for attack in ATTACKS))
+    assert not commands(sys.stdout.getvalue(), "\n\t")
+
+
+@given(texts)
+def test_json_is_ascii_and_means_the_text(text):
+    document = output.to_json({text: [text]})
+    assert not commands(document)
+    assert document.isascii()
+    assert json.loads(document) == {text: [text]}
+
+
+def test_lines_for_stderr_are_as_many_as_were_given(terminal):
+    terminal()
+    output.tell(ATTACKS)
+    assert len(sys.stderr.getvalue().splitlines()) == len(ATTACKS)
+    assert not commands(sys.stderr.getvalue())
+
+
+def test_a_page_is_no_line_on_stderr(terminal):
+    terminal()
+    output.tell(["x" * 500_000, "short"])
+    assert [len(line) for line in sys.stderr.getvalue().splitlines()] == [2001, 5]
+
+
+def test_progress_goes_over_its_own_line_alone(terminal):
+    terminal()
+    output.tell_progress("a\r\n\x1b[2Jb: 1 of 2", last=True)
+    assert sys.stderr.getvalue() == "\ra\\r\\n\\x1b[2Jb: 1 of 2\n"
+
+
+def test_colours_are_ours_alone(terminal):
+    terminal()
+    output.show_painted([("✔", "32"), (" \x1b[8mhidden", "")])
+    assert sys.stdout.getvalue() == "\x1b[32m✔\x1b[0m \\x1b[8mhidden\n"
+
+
+def test_without_a_stdout_the_error_says_so_and_stderr_is_not_needed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(NetinitError, match="stdout is closed"):
+        output.show(lines(["x"]))
+    output.tell(["x"])
+    assert not output.answers_a_terminal()
+    assert not output.tells_a_terminal()
