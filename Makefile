@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove fuzz image lock sbom image-test clean
+.PHONY: help system install demo test lint bench prove fuzz mutants image lock sbom image-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -42,7 +42,11 @@ prove: install ## the long proof: the simulator against the kernel, 7,000 connec
 	@NETINIT_CONNECTIONS=7000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
 
 fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
-	@for name in gotemplate inject; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+	@for name in gotemplate inject guard; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+
+mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
+	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
+	@$(BIN)/mutmut results
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from netinit.lab import Pod, find_obstacle
 
 ROOT = Path(__file__).parent.parent
+settings.register_profile("netinit", deadline=None)  # no test depends on the clock
+settings.load_profile("netinit")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,3 +87,27 @@ def conformance() -> Path:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Golden files are to be rewritten instead of compared."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def golden(update_golden: bool) -> Callable[[Mapping[Path, str]], None]:
+    """Compares texts with the files that keep them, or rewrites the files where --update-golden is given."""
+
+    def compare(texts: Mapping[Path, str]) -> None:
+        told = []
+        for path, text in texts.items():
+            if update_golden:
+                path.write_text(text)
+            kept = path.read_text() if path.exists() else None
+            if text == kept:
+                continue
+            name = os.path.relpath(path, ROOT)
+            lines = difflib.unified_diff(
+                (kept or "").splitlines(), text.splitlines(), f"{name} as kept", "as it is now", lineterm=""
+            )
+            told += list(lines) or [f"{name} differs in the ends of its lines" if kept else f"{name} is missing"]
+        if told:
+            remedy = "read the difference; where it is meant, `pytest --update-golden` with this test's name rewrites the files"
+            pytest.fail("\n".join([*told, remedy]), pytrace=False)
+
+    return compare

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["Tree", "clone", "mapping", "sequence", "string", "strings"]
+__all__ = ["SHOWN", "Tree", "clone", "mapping", "same", "sequence", "shown", "string", "strings"]
 
 Tree: TypeAlias = "dict[str, Any]"
 
@@ -20,6 +20,17 @@ def clone(value: Any) -> Any:
     if isinstance(value, list):
         return [clone(item) if isinstance(item, (dict, list)) else item for item in value]
     return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of JSON values: unlike Python's, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and bool(left == right)
 
 
 def mapping(value: Any) -> Tree:
@@ -43,6 +54,18 @@ def string(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:  # noqa: PLR2004 - exact in a float
         return str(int(value))
     return str(value)
+
+
+SHOWN = 120
+"""Characters of a value that an error shows."""
+
+
+def shown(value: Any, longest: int = SHOWN) -> str:
+    """The value as an error message shows it: as Python writes it, cut where it is long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= longest else value[:longest] + "…")
+    text = repr(value)
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def strings(value: Any) -> dict[str, str]:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.golang import goyaml
-from netinit.golang.tree import mapping
+from netinit.golang.tree import mapping, shown
 
 __all__ = [
     "CHECKS",
     "DEFAULT_CONTAINER",
     "INTERCEPTION_MODE",
     "INTERCEPTION_MODES",
-    "JSON_VALUED",
     "MERGE_METRICS",
     "NATIVE_SIDECAR",
     "OVERRIDES",
@@ -47,9 +46,6 @@ MERGE_METRICS = "prometheus.istio.io/merge-metrics"
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
-
-JSON_VALUED = frozenset(("sidecar.istio.io/userVolume", "sidecar.istio.io/userVolumeMount", "apm.datadoghq.com/env"))
-"""Annotations that templates read as JSON objects."""
 
 _DIGITS = re.compile(r"[0-9]{1,20}\Z")
 _INTERFACE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
@@ -89,7 +85,7 @@ def _unsigned(value: str) -> str | None:
 def _ports(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if problem := _port(item):
-            return f"{item!r} is no port: {problem}" if "," in value else problem
+            return f"{shown(item)} is no port: {problem}" if "," in value else problem
     return None
 
 
@@ -100,7 +96,7 @@ def _ports_or_all(value: str) -> str | None:
 def _networks(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _is_network(item):
-            return f"{item!r} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
+            return f"{shown(item)} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
     return None
 
 
@@ -124,7 +120,9 @@ def _networks_or_all(value: str) -> str | None:
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
         if not _INTERFACE.match(item.strip(" ")):
-            return f"{item!r} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+            return (
+                f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+            )
     return None
 
 
@@ -183,7 +181,7 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
         if key == INTERCEPTION_MODE and value not in modes:
             problem = f"it must be one of {', '.join(modes)}"
         if problem is not None:
-            found.append(f"invalid value {value!r} for annotation {key!r}: {problem}")
+            found.append(f"invalid value {shown(value)} for annotation {key!r}: {problem}")
     return tuple(found)
 
 

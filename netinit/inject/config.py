@@ -17,6 +17,7 @@ from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.tree import Tree, mapping, string, strings
+from netinit.inject.context import TRUSTED
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
@@ -155,7 +156,7 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str]) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(name, text, functions=functions, delimiters=delimiters)
+        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=TRUSTED)
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 

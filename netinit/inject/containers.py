@@ -122,9 +122,9 @@ class Overrides:
         try:
             saved = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InjectionError(f"invalid value {text!r} for annotation {OVERRIDES!r}: no JSON: {error}") from None
+            raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {error}") from None
         if not isinstance(saved, dict):
-            raise InjectionError(f"invalid value {text!r} for annotation {OVERRIDES!r}: it must be a JSON object")
+            raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: it must be a JSON object")
         return cls(saved)
 
     def text(self) -> str:

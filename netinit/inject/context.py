@@ -14,7 +14,19 @@ from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.meshconfig import ENUMS, PROXY_FIELDS, MeshConfig, ProxyConfig, seconds
 from netinit.inject.owner import Owner
 
-__all__ = ["ProxyStruct", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct"]
+__all__ = ["TRUSTED", "ProxyStruct", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct"]
+
+TRUSTED: Mapping[str, frozenset[str]] = {
+    "Values": frozenset(),
+    "MeshConfig": frozenset(("DefaultConfig", "GetDefaultConfig")),
+    "Revision": frozenset(),
+    "NativeSidecars": frozenset(),
+    "ProxyUID": frozenset(),
+    "ProxyGID": frozenset(),
+    "InboundTrafficPolicyMode": frozenset(),
+    "CompliancePolicy": frozenset(),
+}
+"""The fields of a template's data that are the operator's; DefaultConfig holds what a pod's annotation says."""
 
 _Table = Mapping[str, tuple[str, str]]
 """Go's field name: the YAML's field name and the type."""

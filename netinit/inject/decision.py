@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from netinit.base.records import Record
-from netinit.golang.tree import Tree, mapping, strings
+from netinit.golang.tree import SHOWN, Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
 
 __all__ = ["INJECT", "Decision", "Policy", "Step", "decide", "decide_manually", "ignored_namespaces"]
@@ -144,11 +144,11 @@ def _asked(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value}"', step=Step.ANNOTATION), ()
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=Step.ANNOTATION), ()
     step = Step.LABEL if INJECT in labels else Step.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:
         return Decision(inject=value == "true", reason=f'{step.value} {INJECT}: "{value}"', step=step), ()
     if value:
-        return None, (f"{step.value} {INJECT}: {value!r} is neither true nor false and is ignored",)
+        return None, (f"{step.value} {INJECT}: {shown(value)} is neither true nor false and is ignored",)
     return None, ()

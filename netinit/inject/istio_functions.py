@@ -15,7 +15,7 @@ from netinit.golang import sprig
 from netinit.golang.gojson import from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig import text
-from netinit.golang.template.limits import check_size, measure
+from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     MAP,
@@ -23,6 +23,7 @@ from netinit.golang.template.values import (
     STRING,
     Function,
     FunctionError,
+    Shaped,
     Struct,
     TypedMap,
     kind_of,
@@ -70,9 +71,9 @@ def functions(
     return {
         **sprig.FUNCTIONS,
         **_FUNCTIONS,
-        "applicationPorts": Function.of(application_ports),
+        "applicationPorts": Function(application_ports, (_ANY,), cost=port_cost),
         "env": Function(env, ("string", "string")),
-        "includeInboundPorts": Function.of(inbound_ports),
+        "includeInboundPorts": Function(inbound_ports, (_ANY,), cost=port_cost),
         "otelResourceAttributes": Function.of(otel),
         "protoToJSON": Function.of(lambda value: proto_to_json(value, changes)),
     }
@@ -118,6 +119,11 @@ def ports_of(containers: Any, *, skip: str = "", include_udp: bool = False) -> s
     return ",".join(found)
 
 
+def port_cost(containers: Any) -> int:
+    """The steps of listing the ports of these containers."""
+    return 1 + sum(1 + len(_members(_part(container, "Ports"))) for container in _members(containers))
+
+
 def exclude_inbound_port(port: Any, excluded: str) -> str:
     """The list of excluded ports with this one in it; unchanged where it is there, or is "" or 0."""
     wanted = sprint(port).strip() if port is not None else ""
@@ -138,7 +144,11 @@ def value_or_default(value: Any, fallback: Any) -> Any:
 def indent(spaces: int, text: str) -> str:
     """The text with every line but the first pushed to the right."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    return text.replace("\n", "\n" + " " * max(spaces, 0))
+    wide = "\n" + " " * max(spaces, 0)
+    pushed = text.replace("\n", wide)
+    if isinstance(text, Shaped):
+        return Shaped(pushed, lead=text.lead.replace("\n", wide), form=text.form, tree=text.tree)
+    return pushed
 
 
 def directory(path: str) -> str:
@@ -195,12 +205,17 @@ def _without_nil(value: Any) -> Any:
 
 def json_of(value: Any) -> str:
     """The value as JSON, `{}` where it is nil."""
-    return "{}" if value is None else to_json(value)
+    return "{}" if value is None else Shaped(to_json(value), form="json", tree=value)
+
+
+def yaml_of(value: Any) -> str:
+    """The value as YAML with a line feed at the end."""
+    return Shaped(to_yaml(value), form="yaml", tree=value)
 
 
 def json_map(*mappings: Any) -> str:
     """All maps together as JSON; the last map's value of a key wins."""
-    return to_json(merge_maps(*mappings))
+    return json_of(merge_maps(*mappings))
 
 
 def json_value(text: str) -> Any:
@@ -216,7 +231,7 @@ def struct_to_json(value: Any) -> str:
     if isinstance(value, dict):
         rest = [name for name in value if name not in _PORT_FIELDS]
         ordered = {name: value[name] for name in (*_PORT_FIELDS, *rest) if value.get(name)}
-        return to_json(ordered, sort=False)
+        return Shaped(to_json(ordered, sort=False), form="json", tree=ordered)
     return json_of(value)
 
 
@@ -231,7 +246,10 @@ def _own_changes(value: Any) -> Mapping[str, Any]:
 
 def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> str:
     """The message's fields that differ from the defaults as JSON, `{}` where there are none."""
-    return "{}" if value is None else to_json(dict(changes(value)), sort=False)
+    if value is None:
+        return "{}"
+    changed = dict(changes(value))
+    return Shaped(to_json(changed, sort=False), form="json", tree=changed)
 
 
 # --- durations ---
@@ -323,8 +341,10 @@ def _append_json_network(existing: str, network: str) -> str:
     return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
 
 
-def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
-    return Function(call, params, variadic)
+def _typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    return Function(call, params, variadic, cost=cost)
 
 
 def _identity(text: str) -> str:
@@ -336,24 +356,24 @@ _TEXT: Final = "string"
 
 _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "annotation": _typed(annotation, _ANY, _TEXT, _ANY),
-    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT),
+    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT, cost=text_cost),
     "directory": _typed(directory, _TEXT),
-    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT),
+    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT, cost=text_cost),
     "excludeInterfaces": _typed(_identity, _TEXT),
     "formatDuration": format_duration,
-    "fromJSON": _typed(json_value, _TEXT),
+    "fromJSON": _typed(json_value, _TEXT, cost=text_cost),
     "indent": _typed(indent, "int", _TEXT),
     "isset": _typed(is_set, _ANY, _TEXT),
     "kubevirtInterfaces": _typed(_identity, _TEXT),
     "mergeMaps": merge_maps,
     "omit": _typed(omit, _ANY, variadic=_TEXT),
-    "omitNil": omit_nil,
+    "omitNil": _typed(omit_nil, _ANY, cost=measure_all),
     "strdict": _typed(string_dict, variadic=_TEXT),
-    "structToJSON": struct_to_json,
-    "toJSON": json_of,
+    "structToJSON": _typed(struct_to_json, _ANY, cost=measure_all),
+    "toJSON": _typed(json_of, _ANY, cost=measure_all),
     "toJsonMap": json_map,
     "toLower": _typed(text.lower, _TEXT),
-    "toYaml": to_yaml,
+    "toYaml": _typed(yaml_of, _ANY, cost=measure_all),
     "valueOrDefault": value_or_default,
 }
 _FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

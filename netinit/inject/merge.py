@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.golang.tree import Tree, clone
+from netinit.golang.tree import Tree, clone, shown
 
 __all__ = ["MERGE_KEYS", "merge"]
 
@@ -65,7 +65,7 @@ def _merge_directed(original: Tree, patch: Tree) -> Tree:
     if directive == "delete":
         return {}
     if directive is not None:
-        raise InjectionError(f"{_DIRECTIVE}: {directive!r} is neither replace nor delete")
+        raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
     result = _reduced(original, patch)
     for key, value in patch.items():
         if key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER)):
@@ -160,7 +160,7 @@ def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], boo
         elif directive is None:
             wanted.append(item)
         else:
-            raise InjectionError(f"{field}: {_DIRECTIVE}: {directive!r} is neither replace nor delete")
+            raise InjectionError(f"{field}: {_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
     return wanted, gone, replacing
 
 

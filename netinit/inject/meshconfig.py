@@ -13,7 +13,7 @@ from typing import Any
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, clone, mapping, string
+from netinit.golang.tree import Tree, clone, mapping, shown, string
 
 __all__ = [
     "CLASSIC_PROXY",
@@ -218,7 +218,9 @@ class ProxyConfig(Record):
         try:
             return self.overlaid(mapping(goyaml.load(text)))
         except (ParseError, ConfigError) as error:
-            raise InjectionError(f"invalid value {text!r} for annotation 'proxy.istio.io/config': {error}") from error
+            raise InjectionError(
+                f"invalid value {shown(text)} for annotation 'proxy.istio.io/config': {error}"
+            ) from error
 
     def changed(self) -> Tree:
         """The known fields that differ from the defaults, in protobuf's order."""
@@ -261,7 +263,7 @@ class MeshConfig(Record):
         """The mesh of a tree (null for none). Raises ConfigError for a field of the wrong type."""
         tree = mapping(tree)
         if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
-            raise ConfigError(f"mesh: defaultConfig must be a mapping, not {tree['defaultConfig']!r}")
+            raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
         defaults = CLASSIC_PROXY if classic else CURRENT_PROXY
         fields: Tree = dict(_CLASSIC_MESH if classic else _CURRENT_MESH)
         for name, value in tree.items():
@@ -271,7 +273,7 @@ class MeshConfig(Record):
             fields[name] = {**fields[name], **clone(value)} if both else clone(value)
         for name in ("proxyListenPort", "proxyInboundListenPort"):
             if _number(fields[name]) is None:
-                raise ConfigError(f"mesh: {name}: {fields[name]!r} must be a port")
+                raise ConfigError(f"mesh: {name}: {shown(fields[name])} must be a port")
             fields[name] = _number(fields[name])
         proxy = ProxyConfig(fields=dict(defaults), defaults=defaults)
         try:

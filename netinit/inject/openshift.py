@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from netinit.base.errors import InjectionError
+from netinit.golang.tree import shown
 
 __all__ = ["proxy_ids"]
 
@@ -30,9 +31,13 @@ def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
 def _last(key: str, value: str) -> int:
     found = _BLOCK.match(value.partition(",")[0].strip())
     if not found:
-        raise InjectionError(f"invalid value {value!r} for annotation {key!r} of the namespace: give start/size or a-b")
+        raise InjectionError(
+            f"invalid value {shown(value)} for annotation {key!r} of the namespace: give start/size or a-b"
+        )
     start, mark, end = int(found[1]), found[2], int(found[3])
     last = start + end - 1 if mark == "/" else end
     if last < start:
-        raise InjectionError(f"invalid value {value!r} for annotation {key!r} of the namespace: the range is empty")
+        raise InjectionError(
+            f"invalid value {shown(value)} for annotation {key!r} of the namespace: the range is empty"
+        )
     return last

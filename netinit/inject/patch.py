@@ -7,10 +7,11 @@ labels last.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.golang.tree import Tree, clone
+from netinit.golang.tree import Tree, clone, same, shown
 
 __all__ = ["apply_patch", "json_patch"]
 
@@ -35,17 +36,6 @@ def _pointer(path: str, key: str | int) -> str:
     return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
-def _same(left: Any, right: Any) -> bool:
-    """Equality of JSON values: unlike Python's, true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(value, right[key]) for key, value in left.items())
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return type(left) is type(right) and bool(left == right)
-
-
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
@@ -57,7 +47,7 @@ def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None
                 operations.append({"op": "add", "path": _pointer(path, key), "value": clone(after[key])})
     elif isinstance(before, list) and isinstance(after, list):
         _compare_lists(path, before, after, operations)
-    elif not _same(before, after):
+    elif not same(before, after):
         operations.append({"op": "replace", "path": path, "value": clone(after)})
 
 
@@ -65,8 +55,9 @@ def _compare_lists(path: str, before: list[Any], after: list[Any], operations: l
     """Removals from the end, then each place of the new list: the same item, the same name changed, or a new item."""
     wanted = [_identity(item) for item in after]
     current = list(before)
+    known = set(wanted)
     for position in range(len(current) - 1, -1, -1):
-        if _identity(current[position]) not in wanted:
+        if _identity(current[position]) not in known:
             operations.append({"op": "remove", "path": _pointer(path, position)})
             del current[position]
     for position, item in enumerate(after):
@@ -88,28 +79,72 @@ def _identity(item: Any) -> str:
 
 
 def apply_patch(document: Any, operations: list[Tree]) -> Any:
-    """The document after add, remove and replace operations. Raises ParseError where a path leads nowhere."""
+    """The document after add, remove and replace operations (RFC 6902); the one given is not changed.
+
+    Raises ParseError for a patch that is none, for other operations, and where a path leads nowhere.
+    """
     result = clone(document)
-    for operation in operations:
-        path = operation["path"]
-        if path == "":
+    for operation in _checked(operations):
+        kind, path = operation["op"], operation.get("path")
+        steps = _steps(path)
+        if not steps:
+            if kind == "remove":
+                raise ParseError("JSON patch: remove of the whole document: nothing would be left")
             result = clone(operation["value"])
             continue
-        *parents, last = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+        *parents, last = steps
         try:
             target = result
             for step in parents:
-                target = target[int(step)] if isinstance(target, list) else target[step]
+                target = target[_index(step)] if isinstance(target, list) else target[step]
+            if not isinstance(target, (dict, list)):
+                raise TypeError(target)  # noqa: TRY301 - all that leads nowhere ends below
             _apply_one(target, last, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ParseError(f"JSON patch: {operation['op']} {path}: there is no such place") from error
+            raise ParseError(f"JSON patch: {kind} {shown(path)}: there is no such place") from error
     return result
+
+
+_OPERATIONS = ("add", "remove", "replace")
+_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z", re.ASCII)
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+
+
+def _checked(operations: Any) -> list[Tree]:
+    if not isinstance(operations, list):
+        raise ParseError(f"JSON patch: it must be a list of operations, not a {type(operations).__name__}")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise ParseError(f"JSON patch: an operation must be an object, not {shown(operation)}")
+        if operation.get("op") not in _OPERATIONS:
+            raise ParseError(
+                f"JSON patch: the operation {shown(operation.get('op'))} is none of {', '.join(_OPERATIONS)}"
+            )
+        if operation["op"] != "remove" and "value" not in operation:
+            raise ParseError(f"JSON patch: {operation['op']} {shown(operation.get('path'))}: it has no value")
+    return operations
+
+
+def _steps(path: Any) -> list[str]:
+    """The keys of a JSON pointer (RFC 6901), in which ~1 is a slash and ~0 a tilde."""
+    if not isinstance(path, str) or (path and path[0] != "/") or _BAD_ESCAPE.search(path):
+        raise ParseError(
+            f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only"
+        )
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+
+
+def _index(step: str) -> int:
+    """The place in a list: digits without a zero before them, and nothing else that Python takes for a number."""
+    if not _INDEX.match(step):
+        raise ValueError(step)
+    return int(step)
 
 
 def _apply_one(target: Any, last: str, operation: Tree) -> None:
     kind = operation["op"]
     if isinstance(target, list):
-        position = len(target) if last == "-" else int(last)
+        position = len(target) if last == "-" else _index(last)
         if kind == "add":
             if position > len(target):
                 raise IndexError(position)

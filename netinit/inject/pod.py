@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
-from netinit.golang.tree import Tree, clone, mapping, sequence, string, strings
+from netinit.golang.tree import Tree, clone, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
@@ -114,7 +114,7 @@ def _parts(pod: Tree) -> tuple[Tree, Tree]:
         if pod.get(key) is None:
             pod[key] = {}
         elif not isinstance(pod[key], dict):
-            raise InjectionError(f"the pod's {key} must be a mapping, not {pod[key]!r}")
+            raise InjectionError(f"the pod's {key} must be a mapping, not a {type(pod[key]).__name__}")
     return pod["metadata"], pod["spec"]
 
 
@@ -137,7 +137,7 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))
-            raise InjectionError(f"requested template {name!r} not found; the configuration has {known}")
+            raise InjectionError(f"requested template {shown(name)} not found; the configuration has {known}")
     return tuple(chosen)
 
 

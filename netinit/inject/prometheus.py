@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from netinit.base.errors import InjectionError
-from netinit.golang.tree import Tree, sequence, string
+from netinit.golang.tree import Tree, sequence, shown, string
 from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
@@ -63,7 +63,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
         return
     if before["port"].strip() in _RESERVED:
         raise InjectionError(
-            f"invalid value {before['port']!r} for annotation {keys['port'][0]!r}: "
+            f"invalid value {shown(before['port'])} for annotation {keys['port'][0]!r}: "
             "the port belongs to the proxy; give the application's own metrics port"
         )
     proxy = find_proxy(spec)

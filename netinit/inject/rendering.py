@@ -1,26 +1,24 @@
-"""Templates become partial pods: the data put together, rendered, read back as YAML and checked for break-outs.
+"""Templates become partial pods: the data put together, rendered, and read back as YAML under guard.
 
 A template prints annotations, labels and names into YAML text. A value with quotes or line breaks could end the
-scalar that it was meant to be and add fields of its own: a pod could then ask for privileges through its proxy. So
-when a value that the template reads has a character that means something to YAML, the template is rendered a second
-time with harmless letters in its place. Both texts must have the same structure; else the injection is refused.
+scalar that it was meant to be and add fields of its own: a pod could then ask for privileges through its proxy. `guard`
+lets no value change more than its scalar; here its refusals get the names of annotations and labels.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
 from netinit.base.records import Record
 from netinit.golang import goyaml
-from netinit.golang.template import Struct
-from netinit.golang.tree import Tree, clone, mapping, strings
-from netinit.inject import images
-from netinit.inject.annotations import CHECKS, JSON_VALUED, PROXY_CONFIG, PROXY_IMAGE_TYPE
+from netinit.golang.template import Rendering, Struct
+from netinit.golang.tree import Tree, mapping, shown, strings
+from netinit.inject import guard, images
+from netinit.inject.annotations import PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
@@ -52,32 +50,32 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     Raises InjectionError when the template fails, its output is no YAML mapping, or a value of the pod breaks out of
     its place.
     """
-    text = render_text(name, config, pod, subject)
-    doubtful = _doubtful(config.sources[name], pod, subject)
     try:
-        tree = goyaml.load(text)
-        if doubtful:
-            shape = goyaml.shape(text)
-            defused = functools.partial(_defused_shape, name, config, pod, subject)
-            _refuse_break_out(name, doubtful, lambda doubts: defused(doubts) == shape)
+        tree = guard.read(_rendering(name, config, pod, subject))
+    except guard.BreakOut as problem:
+        raise InjectionError(_word_break_out(name, problem, pod)) from None
     except ParseError as error:
-        blame = f"; {doubtful[0].place} may have broken it: {doubtful[0].value[:60]!r}" if doubtful else ""
-        raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}{blame}") from error
+        raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise InjectionError(f"template {name!r}: it must render a mapping, not {json.dumps(tree)[:40]}")
+        raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
     return tree
 
 
 def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
     """The text that the template of that name gives for the pod. Raises InjectionError."""
+    return _rendering(name, config, pod, subject).text
+
+
+def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Rendering:
     try:
-        return config.templates[name].render(_data(config, pod, subject))
+        return config.templates[name].render_marked(_data(config, pod, subject))
     except TemplateError as error:
-        raise InjectionError(f"template {name!r}: {error}") from error
-    except UnicodeError as error:
-        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode: {error}") from error
+        told = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
+        raise InjectionError(f"template {name!r}: {told}") from None
+    except UnicodeError:
+        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
 
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
@@ -110,162 +108,80 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     )
 
 
-# --- break-outs --------------------------------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------------------------------
 
-_UNSAFE = re.compile(r"^[^A-Za-z0-9_./$(]|[^A-Za-z0-9_./@%+=$()~: -]|:(?=\s|$)|\s$")
-_WHOLE_MAP = re.compile(r"\.(?:Annotations|Labels)\s*[^\s`\"\].A-Za-z]|range[^}\]]*\.(?:Annotations|Labels)")
-_TELEMETRY = "resource.opentelemetry.io/"
-_NAMES = ("name", "image")
-_PORT_NAMES = ("name", "protocol", "hostIP")
-
-
-class _Doubt(Record):
-    """A value that means something to YAML: where it stands, and how to put harmless letters in its place."""
-
-    place: str
-    value: str
-    defuse: Callable[[Tree, Subject], Subject]
+_LONGEST_ERROR = 600
+"""Characters of a template's error: Go's words name the template, the place, the action and a value."""
+_HIDDEN = "(hidden)"
+_SECRETS = ("env", "args", "command")
+_HARMLESS = frozenset(("name", "value"))
+_SHORTEST = 4
+"""Characters of a text that can be told from others."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
+_PARSED = 1 << 16
+_NAMED = 1 << 30
 
 
-def harmless(text: str) -> str:
-    """The text with letters in the place of everything that YAML could take for syntax."""
-    return _UNSAFE.sub("x", text)
+def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
+    """A line for every culprit: the annotation or label that its text comes from, else the action that printed it."""
+    lines = []
+    for culprit in problem.culprits:
+        source, value = _source_of(culprit, pod)
+        told = f": {shown(value)}" if value else ""
+        lines.append(
+            f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
+            f"({problem}){told}; remove quotes, line breaks and other YAML syntax from it"
+        )
+    return "\n".join(dict.fromkeys(lines))
 
 
-def _harmless_json(text: str) -> str:
-    try:
-        return json.dumps(_harmless_tree(json.loads(text)))
-    except (ValueError, RecursionError):
-        return harmless(text)
+def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
+    """What a text comes from, and its value where that may be shown.
 
-
-def _harmless_tree(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {harmless(key): _harmless_tree(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_harmless_tree(item) for item in value]
-    return harmless(value) if isinstance(value, str) else value
-
-
-@functools.lru_cache(maxsize=256)
-def _reads_everything(source: str) -> bool:
-    return _WHOLE_MAP.search(source) is not None
-
-
-def _doubtful(source: str, pod: Tree, subject: Subject) -> list[_Doubt]:
-    """The pod's doubtful values that the template may print."""
-    found = [*_doubtful_metadata(source, pod), *_doubtful_names(pod), *_doubtful_subject(subject)]
-    if any(word in source for word in (".Env", ".Args", ".Command")):
-        found += _doubtful_commands(pod)
-    return found
-
-
-def _doubtful_metadata(source: str, pod: Tree) -> Iterator[_Doubt]:
-    metadata = mapping(pod.get("metadata"))
-    everything = _reads_everything(source)
+    That is the annotation or label that the action names, else the one of which most stands in the text, else the action.
+    """
+    action, metadata = str(culprit.action), mapping(pod.get("metadata"))
+    best, source = 0, (action, "")
     for kind in ("annotations", "labels"):
         for key, value in strings(metadata.get(kind)).items():
-            if kind == "annotations" and key in CHECKS and key != PROXY_CONFIG:
-                continue
-            read = everything or key in source or key.startswith(_TELEMETRY)
-            if read and _UNSAFE.search(value):
-                change = _harmless_json if key in JSON_VALUED else harmless
-                defuse = _in_tree(("metadata", kind), key, change)
-                yield _Doubt(place=f"{kind[:-1]} {key!r}", value=value, defuse=defuse)
-    yield from _doubtful_strings(metadata, ("metadata",), ("name", "namespace", "generateName"))
+            named_there = f'"{key}"' in action or f"`{key}`" in action
+            likeness = _likeness(value, culprit.text) + (_NAMED if named_there else 0)
+            if likeness > best:
+                best, source = likeness, (f"{kind[:-1]} {key!r}", value)
+    return source
 
 
-def _doubtful_names(pod: Tree) -> Iterator[_Doubt]:
-    spec = mapping(pod.get("spec"))
-    yield from _doubtful_strings(spec, ("spec",), ("serviceAccountName",))
-    for key in (*LISTS, "volumes", "imagePullSecrets"):
-        for position, item in enumerate(named(spec.get(key))):
-            yield from _doubtful_strings(item, ("spec", key, position), _NAMES)
-            for place, port in enumerate(named(item.get("ports"))):
-                yield from _doubtful_strings(port, ("spec", key, position, "ports", place), _PORT_NAMES)
-
-
-def _doubtful_strings(item: Tree, path: tuple[str | int, ...], keys: tuple[str, ...]) -> Iterator[_Doubt]:
-    for key in keys:
-        value = item.get(key)
-        if isinstance(value, str) and _UNSAFE.search(value):
-            place = ".".join(map(str, (*path, key)))
-            yield _Doubt(place=place, value=value, defuse=_in_tree(path, key, harmless))
-
-
-def _doubtful_commands(pod: Tree) -> Iterator[_Doubt]:
-    """Environments and commands, of which only templates of the user's own making print anything."""
-    spec = mapping(pod.get("spec"))
-    for key in LISTS:
-        for position, item in enumerate(named(spec.get(key))):
-            for part in ("env", "args", "command"):
-                text = json.dumps(item.get(part), default=str)
-                if part in item and _UNSAFE.search(text):
-                    place = f"spec.{key}.{position}.{part}"
-                    defuse = _in_tree(("spec", key, position), part, _harmless_tree)
-                    yield _Doubt(place=place, value=text, defuse=defuse)
-
-
-def _doubtful_subject(subject: Subject) -> Iterator[_Doubt]:
-    owner = subject.owner
-    for key in ("name", "namespace", "kind", "api_version"):
-        value = getattr(owner, key)
-        if _UNSAFE.search(value):
-            yield _Doubt(place=f"the workload's {key}", value=value, defuse=_in_owner(key))
-    fields = subject.proxy.fields
-    if _harmless_tree(fields) != fields:
-        place = f"annotation {PROXY_CONFIG!r} (or the mesh's defaultConfig)"
-        yield _Doubt(place=place, value=str(fields), defuse=_proxy)
-
-
-def _in_tree(path: tuple[str | int, ...], key: str, change: Callable[[Any], Any]) -> Callable[[Tree, Subject], Subject]:
-    def defuse(pod: Tree, subject: Subject) -> Subject:
-        target: Any = pod
-        for step in path:
-            target = named(target)[step] if isinstance(step, int) else target[step]
-        target[key] = change(target[key])
-        return subject
-
-    return defuse
-
-
-def _in_owner(key: str) -> Callable[[Tree, Subject], Subject]:
-    def defuse(_pod: Tree, subject: Subject) -> Subject:
-        value = harmless(getattr(subject.owner, key))
-        return subject.replace(owner=subject.owner.replace(**{key: value}))
-
-    return defuse
-
-
-def _proxy(_pod: Tree, subject: Subject) -> Subject:
-    proxy = subject.proxy
-    keep = {key: value for key, value in proxy.fields.items() if not isinstance(value, (dict, str))}
-    enums = {key: proxy.fields[key] for key in ("interceptionMode", "controlPlaneAuthPolicy") if key in proxy.fields}
-    changed = {**_harmless_tree(proxy.fields), **keep, **enums}
-    return subject.replace(proxy=ProxyConfig(fields=changed, defaults=proxy.defaults))
-
-
-def _defused_shape(
-    name: str, config: InjectionConfig, pod: Tree, subject: Subject, doubts: list[_Doubt]
-) -> tuple[str, ...] | None:
-    """The structure of the text with harmless values in these places; None where it is no YAML then."""
-    changed = clone(pod)
-    for doubt in doubts:
-        subject = doubt.defuse(changed, subject)
+def _likeness(value: str, text: str) -> int:
+    """How long the longest text is that stands in the value, written as it is or in its YAML or JSON, and in the text."""
+    found = [value]
     try:
-        return goyaml.shape(render_text(name, config, changed, subject))
-    except (ParseError, InjectionError):
-        return None
+        found += _texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
+    except (ParseError, ValueError, RecursionError):
+        return len(value) if value in text else 0
+    whole = text.strip()
+    return max(
+        (len(part) for part in found if part == whole or (part in text and not _PLAIN.fullmatch(part))), default=0
+    )
 
 
-def _refuse_break_out(name: str, doubtful: list[_Doubt], keeps_shape: Callable[[list[_Doubt]], bool]) -> None:
-    """Raise InjectionError unless the text keeps its structure with harmless values."""
-    if keeps_shape(doubtful):
-        return
-    guilty = [doubt for doubt in doubtful if not keeps_shape([doubt])] or doubtful
-    lines = [
-        f"template {name!r}: the value of {doubt.place} breaks out of its place in the rendered YAML: "
-        f"{doubt.value[:120]!r}; remove quotes, line breaks and other YAML syntax from it"
-        for doubt in guilty
-    ]
-    raise InjectionError("\n".join(lines))
+def _texts_in(tree: Any) -> Iterator[str]:
+    """Every key and text of the tree."""
+    todo = [tree]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            todo += [*item, *item.values()]
+        elif isinstance(item, list):
+            todo += item
+
+
+def _without_secrets(text: str, pod: Tree) -> str:
+    """The text without anything that stands in the environment or the command line of a container."""
+    spec = mapping(pod.get("spec"))
+    lists = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
+    found = {part for part in _texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}
+    for value in sorted(found, key=len, reverse=True):
+        text = text.replace(value, _HIDDEN)
+    return text

@@ -7,7 +7,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.records import Record
-from netinit.golang.tree import string
+from netinit.golang.tree import shown, string
 
 __all__ = ["Requirement", "Selector"]
 
@@ -67,11 +67,11 @@ class Selector(Record):
     def parse(cls, value: Any) -> Selector:
         """The selector of a LabelSelector object (matchLabels, matchExpressions). Raises ConfigError."""
         if not isinstance(value, dict):
-            raise ConfigError(f"a selector must be a mapping with matchLabels or matchExpressions, not {value!r}")
+            raise ConfigError(f"a selector must be a mapping with matchLabels or matchExpressions, not {shown(value)}")
         labels = value["matchLabels"] if value.get("matchLabels") is not None else {}
         expressions = value["matchExpressions"] if value.get("matchExpressions") is not None else []
         if not isinstance(labels, dict) or not isinstance(expressions, list):
-            raise ConfigError(f"selector {value!r}: matchLabels must be a mapping and matchExpressions a list")
+            raise ConfigError(f"selector {shown(value)}: matchLabels must be a mapping and matchExpressions a list")
         found = [Requirement(key=key, operator="In", values=(string(wanted),)) for key, wanted in labels.items()]
         return cls(requirements=(*found, *map(_expression, expressions)))
 
@@ -79,15 +79,15 @@ class Selector(Record):
 def _expression(value: Any) -> Requirement:
     """A requirement of one matchExpressions item."""
     if not isinstance(value, dict) or not isinstance(value.get("key"), str) or not value["key"]:
-        raise ConfigError(f"selector expression {value!r} has no key")
+        raise ConfigError(f"selector expression {shown(value)} has no key")
     operator = value.get("operator")
     values = value.get("values") or []
     if operator not in _OPERATORS:
-        raise ConfigError(f"selector on {value['key']}: operator {operator!r} is none of {', '.join(_OPERATORS)}")
+        raise ConfigError(f"selector on {value['key']}: operator {shown(operator)} is none of {', '.join(_OPERATORS)}")
     if not isinstance(values, list) or any(isinstance(item, (dict, list)) for item in values):
-        raise ConfigError(f"selector on {value['key']}: values must be a list of strings, not {values!r}")
+        raise ConfigError(f"selector on {value['key']}: values must be a list of strings, not {shown(values)}")
     if operator in {"In", "NotIn"} and not values:
         raise ConfigError(f"selector on {value['key']}: {operator} needs at least one value")
     if operator in {"Exists", "DoesNotExist"} and values:
-        raise ConfigError(f"selector on {value['key']}: {operator} takes no values, not {values!r}")
+        raise ConfigError(f"selector on {value['key']}: {operator} takes no values, not {shown(values)}")
     return Requirement(key=value["key"], operator=operator, values=tuple(map(string, values)))

@@ -11,9 +11,6 @@ COMMAND = "draw -p 15001 -z 15006 -u 1337 -b '*' -i '*' -d 15090,15021,15020 --i
 PICTURE = Path(__file__).parent / "draw" / "path.mmd"
 
 
-def test_the_drawing_on_file_is_what_the_command_draws(capsys, update_golden):
+def test_the_drawing_on_file_is_what_the_command_draws(capsys, golden):
     assert start.run(["netinit", *shlex.split(COMMAND)], {}) == 0
-    drawn = capsys.readouterr().out
-    if update_golden:
-        PICTURE.write_text(drawn)
-    assert PICTURE.read_text() == drawn, "run pytest tests/golden/test_draw.py --update-golden and look at the picture"
+    golden({PICTURE: capsys.readouterr().out})

@@ -51,13 +51,9 @@ def ask(line, capsys):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_answer_is_the_one_on_file(name, capsys, update_golden):
+def test_the_answer_is_the_one_on_file(name, capsys, golden):
     line = QUESTIONS[name]
-    told = f"$ netinit explain {line}\n{ask(line, capsys)}"
-    file = FOLDER / f"{name}.txt"
-    if update_golden:
-        file.write_text(told)
-    assert told == file.read_text()
+    golden({FOLDER / f"{name}.txt": f"$ netinit explain {line}\n{ask(line, capsys)}"})
 
 
 def test_every_file_has_its_question():

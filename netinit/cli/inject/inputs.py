@@ -9,6 +9,8 @@ from netinit.base.errors import ConfigError, InjectionError, NetinitError, Optio
 from netinit.base.output import show_artefact, tell
 from netinit.base.records import Record
 from netinit.base.shown import shorten, split_message
+from netinit.cli.inject import files as inject_files
+from netinit.cli.inject.files import RefusedFileError
 from netinit.cli.inject.flags import STDIN
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_TYPE_OF_FILE, _FOLDER, _REGULAR = 0o170000, 0o040000, 0o100000
+_TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 
 
 class Inputs(Record):
@@ -81,14 +83,17 @@ def in_file(name: str, error: NetinitError) -> str:
 def read_text(name: str) -> str:
     """The text of a file or of stdin. Raises ParseError where it cannot be read or is not UTF-8."""
     try:
-        if name == STDIN:
-            data = sys.stdin.buffer.read()
-        else:
-            with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
-                data = file.read()
-        return data.removeprefix(b"\xef\xbb\xbf").decode()
+        data = sys.stdin.buffer.read() if name == STDIN else inject_files.read(name)
     except OSError as error:
         raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
+    except RefusedFileError as error:
+        raise ParseError(f"{shorten(name)}: {error}") from error
+    return _decoded(name, data)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
         raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
@@ -106,19 +111,22 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
             raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-        files = _files_of(name, recursive=inputs.recursive) if is_folder else [name]
-        found += [(file, read_text(file)) for file in files]
+        found += _files_of(name, recursive=inputs.recursive) if is_folder else [(name, read_text(name))]
     return found
 
 
-def _files_of(folder: str, *, recursive: bool) -> list[str]:
-    from pathlib import Path
-
-    items = Path(folder).glob("**/*" if recursive else "*")
-    files = sorted(item for item in items if item.suffix in _SUFFIXES and item.is_file())
+def _files_of(folder: str, *, recursive: bool) -> list[tuple[str, str]]:
+    try:
+        files = [
+            (name, _decoded(name, data)) for name, data in inject_files.listed(folder, _SUFFIXES, recursive=recursive)
+        ]
+    except OSError as error:
+        raise ParseError(f"{shorten(folder)}: cannot be read: {error.strerror}") from error
+    except RefusedFileError as error:
+        raise ParseError(str(error)) from error
     if not files:
         raise OptionError(f"-f: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
-    return [str(file) for file in files]
+    return files
 
 
 def read_config(inputs: Inputs, *, lazily: bool = False) -> InjectionConfig:
@@ -174,55 +182,11 @@ def write_result(name: str, streams: list[str]) -> None:
         show_artefact(text)
         return
     try:
-        mode = _mode_of(name)
-        if mode is not None and mode & _TYPE_OF_FILE != _REGULAR:  # /dev/stdout, a pipe
-            with open(name, "w", encoding="utf-8") as stream:  # noqa: PTH123 - as in read_text
-                stream.write(text)
-            return
-        _replace(name, text, 0o666 & ~_umask() if mode is None else mode & 0o7777)
+        inject_files.replace(name, text)
     except OSError as error:
         raise InjectionError(f"-o: {name}: cannot be written: {error.strerror}") from error
-
-
-def _mode_of(name: str) -> int | None:
-    try:
-        return posix.stat(name).st_mode
-    except FileNotFoundError:
-        return None
-
-
-def _replace(name: str, text: str, mode: int) -> None:
-    target = _target_of(name)
-    folder, slash, own = target.rpartition("/")
-    temporary = (
-        f"{folder}{slash}.{own[:200]}.{posix.getpid()}.{posix.urandom(4).hex()}"  # tempfile takes 10 ms to import
-    )
-    handle = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
-    try:
-        with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read_text
-            stream.write(text)
-        posix.chmod(temporary, mode)
-        posix.rename(temporary, target)
-    except BaseException:
-        posix.unlink(temporary)
-        raise
-
-
-def _target_of(name: str) -> str:
-    """The file that is replaced: where the name is a symbolic link, what it leads to."""
-    try:
-        posix.readlink(name)
-    except OSError:  # the usual case: no link
-        return name
-    from os.path import realpath
-
-    return realpath(name)
-
-
-def _umask() -> int:
-    mask = posix.umask(0)
-    posix.umask(mask)
-    return mask
+    except RefusedFileError as error:
+        raise InjectionError(f"-o: {name}: is not written: {error}") from error
 
 
 def warn(lines: Sequence[str]) -> None:

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.errors import ParseError
 from netinit.golang.goyaml.writer import dump
 
-__all__ = ["dump", "load", "load_all", "load_reporting", "shape"]
+__all__ = ["dump", "load", "load_all", "load_reporting"]
 
 
 def load_all(text: str) -> list[Any]:
     """The trees of every document of the stream. Raises ParseError with line and column, or when a limit is passed."""
     from netinit.golang.goyaml import events
 
-    return events.build(text).documents
+    return events.build(events.scan(text)).documents
 
 
 def load(text: str) -> Any:
@@ -37,17 +36,5 @@ def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
     """`load`, and a sentence for every key that stands twice in its mapping (the last one counts, as in Go)."""
     from netinit.golang.goyaml import events
 
-    builder = events.build(text)
-    if len(builder.documents) > 1:
-        raise ParseError(f"{len(builder.documents)} documents where one is expected; separate them by lines of ---")
-    return (builder.documents[0] if builder.documents else None), tuple(builder.duplicates)
-
-
-def shape(text: str) -> tuple[str, ...]:
-    """The kinds of the text's nodes in order, without their values: equal for texts of equal structure.
-
-    Duplicate keys count, so that a value cannot hide a second key behind the first one.
-    """
-    from netinit.golang.goyaml import events
-
-    return events.shape(text)
+    builder = events.build(events.scan(text))
+    return builder.document(), tuple(builder.duplicates)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml.scalars import MERGE, resolve
-from netinit.golang.tree import clone
+from netinit.golang.tree import clone, shown
 
-__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "shape"]
+__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "key_text", "scan"]
 
 MAX_DEPTH = 200
 """Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
@@ -41,7 +43,7 @@ def _tagged(tag: str, text: str, mark: Any) -> Any:
     if tag.startswith(_YAML_TAG) and name in wanted:
         value = resolve(text)
         if not isinstance(value, wanted[name]):
-            raise ParseError(f"{_at(mark)}: {text!r} cannot be read as !!{name}")
+            raise ParseError(f"{_at(mark)}: {shown(text)} cannot be read as !!{name}")
         return float(text) if name == "float" and isinstance(value, int) else value
     return text
 
@@ -50,26 +52,45 @@ def _at(mark: Any) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "at its end"
 
 
+def _value_of(event: Any) -> Any:
+    """The value of a scalar's event; MERGE for a plain `<<`."""
+    if event.implicit[0] and not event.style:
+        return resolve(event.value)
+    if event.tag is None or event.implicit[1] or event.tag == "!":
+        return event.value
+    return _tagged(event.tag, event.value, event.start_mark)
+
+
+def _as_key(value: Any) -> Any:
+    if value.__class__ is str or value is MERGE:
+        return value
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def key_text(event: Any) -> str | None:
+    """The text that the scalar is as a key; None for a plain `<<`, which merges."""
+    key = _as_key(_value_of(event))
+    return None if key is MERGE else str(key)
+
+
+@dataclass(slots=True, eq=False)
 class _Frame:
     """A mapping or sequence that is being read."""
 
-    __slots__ = ("anchor", "key", "keyed", "merges", "start", "value")
-
-    def __init__(self, value: Any, anchor: str | None, start: int) -> None:
-        self.value = value
-        self.anchor = anchor
-        self.start = start
-        self.keyed = False
-        self.key: Any = None
-        self.merges: list[Any] | None = None
+    value: Any
+    anchor: str | None
+    start: int
+    keyed: bool = False
+    key: Any = None
+    merges: list[Any] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Anchor:
-    __slots__ = ("size", "value")
+    """A value that has a name, and how many nodes it has."""
 
-    def __init__(self, value: Any, size: int) -> None:
-        self.value = value
-        self.size = size
+    value: Any
+    size: int
 
 
 _UNFINISHED = object()
@@ -81,10 +102,17 @@ class Builder:
     def __init__(self) -> None:
         self.documents: list[Any] = []
         self.duplicates: list[str] = []
+        self.merges = False
         self.nodes = 0
         self.aliased = 0
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Any] = {}
+
+    def document(self) -> Any:
+        """The tree of the only document, None where there is none; ParseError for a second one."""
+        if len(self.documents) > 1:
+            raise ParseError(f"{len(self.documents)} documents where one is expected; separate them by lines of ---")
+        return self.documents[0] if self.documents else None
 
     def feed(self, event: Any) -> None:
         kind = event.__class__
@@ -104,14 +132,9 @@ class Builder:
 
     def _scalar(self, event: Any) -> None:
         self._count(event)
-        if event.implicit[0] and not event.style:
-            value = resolve(event.value)
-            if value is MERGE and not self._expects_key():
-                value = "<<"
-        elif event.tag is None or event.implicit[1] or event.tag == "!":
-            value = event.value
-        else:
-            value = _tagged(event.tag, event.value, event.start_mark)
+        value = _value_of(event)
+        if value is MERGE and not self._expects_key():
+            value = "<<"
         if event.anchor:
             self._anchors[event.anchor] = _Anchor(value, 1)
         self._add(value, event)
@@ -129,6 +152,7 @@ class Builder:
     def _close(self, event: Any) -> None:
         frame = self._stack.pop()
         if frame.merges:
+            self.merges = True
             for merged in frame.merges:
                 for key, value in merged.items():
                     frame.value.setdefault(key, value)
@@ -139,9 +163,9 @@ class Builder:
     def _alias(self, event: Any) -> None:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} names no anchor before it")
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor} lies inside its own anchor")
+            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
         self.aliased += anchor.size
         self.nodes += anchor.size
         if self.aliased > MAX_ALIASED_NODES:
@@ -177,15 +201,15 @@ class Builder:
                 top.merges = (top.merges or []) + self._sources(value, event)
             else:
                 if top.key in top.value:
-                    self.duplicates.append(f"{_at(event.start_mark)}: the key {top.key!r} stands twice in one mapping")
+                    self.duplicates.append(
+                        f"{_at(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
+                    )
                 top.value[top.key] = value
 
     def _key(self, value: Any, event: Any) -> Any:
-        if value.__class__ is str or value is MERGE:
-            return value
         if value is None or isinstance(value, (dict, list)):
             raise ParseError(f"{_at(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
-        return ("true" if value else "false") if isinstance(value, bool) else str(value)
+        return _as_key(value)
 
     def _sources(self, value: Any, event: Any) -> list[Any]:
         sources = value if isinstance(value, list) else [value]
@@ -194,7 +218,7 @@ class Builder:
         return [clone(source) for source in sources]
 
 
-def _events(text: str) -> Any:
+def scan(text: str) -> Iterator[Any]:
     """The parser's events; scanner errors become ParseError with their place."""
     reader = None
     try:
@@ -203,7 +227,7 @@ def _events(text: str) -> Any:
             yield event
     except yaml.MarkedYAMLError as error:
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what}") from None
+        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what[:200]}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise ParseError(f"not YAML: {' '.join(str(error).split())}") from None
     finally:
@@ -211,18 +235,10 @@ def _events(text: str) -> Any:
             reader.dispose()
 
 
-def build(text: str) -> Builder:
-    """What the text holds: `documents`, and `duplicates`, a sentence for every key that stands twice."""
+def build(found: Iterable[Any]) -> Builder:
+    """What the events hold: `documents`, and `duplicates`, a sentence for every key that stands twice."""
     builder = Builder()
     feed = builder.feed
-    for event in _events(text):
+    for event in found:
         feed(event)
     return builder
-
-
-def shape(text: str) -> tuple[str, ...]:
-    """The kinds of the text's nodes in order, without their values: equal for texts of equal structure.
-
-    Duplicate keys count, so that a value cannot hide a second key behind the first one.
-    """
-    return tuple([event.__class__.__name__[:-5] for event in _events(text)])

@@ -20,7 +20,6 @@ from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type
 __all__ = ["pairs_of", "to_yaml"]
 
 _DIGITS: Final = re.compile(r"[0-9]+")
-_BEGUN: Final = re.compile(r"[1-9][0-9]*\Z")
 _REFUSED: Final = re.compile("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 """Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
 
@@ -45,7 +44,7 @@ def pairs_of(value: Any) -> list[tuple[str, Any]]:
 def _compare(left: str, right: str) -> int:
     """The order of two different keys: runs of digits count as numbers, letters stand behind other characters."""
     shorter = min(len(left), len(right))
-    at = next((place for place in range(shorter) if left[place] != right[place]), shorter)
+    at = _common(left, right, shorter)
     if at == shorter:
         return len(left) - len(right)
     a, b = left[at], right[at]
@@ -56,13 +55,26 @@ def _compare(left: str, right: str) -> int:
     return _compare_numbers(left, right, at)
 
 
+def _common(left: str, right: str, limit: int) -> int:
+    """How many characters both begin with; halving compares long keys at the speed of slices."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 _order = functools.cmp_to_key(_compare)
 
 
 def _compare_numbers(left: str, right: str, at: int) -> int:
     one, other = _DIGITS.match(left, at), _DIGITS.match(right, at)
     digits, other_digits = one[0] if one else "", other[0] if other else ""
-    begun = _BEGUN.search(left, 0, at) if "0" in (left[at], right[at]) else None
+    before = left[:at]
+    begun = "0" in (left[at], right[at]) and before[len(before.rstrip("0123456789")) :].strip("0")
     prefix = "1" if begun else ""
     number, other_number = int(prefix + digits or "0"), int(prefix + other_digits or "0")
     if number != other_number:

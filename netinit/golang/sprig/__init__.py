@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.gojson import to_json
 from netinit.golang.sprig import collections, numbers, text
+from netinit.golang.template.limits import measure_all, size_of, text_cost
 from netinit.golang.template.values import Function, FunctionError
 
 __all__ = ["FUNCTIONS"]
@@ -52,10 +52,13 @@ def fail(message: str) -> Any:
     raise FunctionError(message)
 
 
-def _typed(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
-    return Function(call, params, variadic)
+def _typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    return Function(call, params, variadic, cost=cost)
 
 
+_ANY: Final = "interface {}"
 _TEXT: Final = "string"
 _MAP: Final = "map[string]interface {}"
 
@@ -70,7 +73,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "cat": text.cat,
     "ceil": numbers.ceil,
     "coalesce": coalesce,
-    "compact": collections.compact,
+    "compact": _typed(collections.compact, _ANY, cost=size_of),
     "concat": collections.concat,
     "contains": _typed(lambda needle, text: needle in text, _TEXT, _TEXT),
     "default": default,
@@ -82,9 +85,9 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "first": collections.first,
     "float64": numbers.to_float64,
     "floor": numbers.floor,
-    "fromJson": _typed(collections.parse_json, _TEXT),
+    "fromJson": _typed(collections.parse_json, _TEXT, cost=text_cost),
     "get": _typed(collections.get, _MAP, _TEXT),
-    "has": collections.has,
+    "has": _typed(collections.has, _ANY, _ANY, cost=collections.has_cost),
     "hasKey": _typed(collections.has_key, _MAP, _TEXT),
     "hasPrefix": _typed(lambda prefix, text: text.startswith(prefix), _TEXT, _TEXT),
     "hasSuffix": _typed(lambda suffix, text: text.endswith(suffix), _TEXT, _TEXT),
@@ -92,8 +95,8 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "initial": collections.initial,
     "int": numbers.to_int,
     "int64": numbers.to_int64,
-    "join": _typed(text.join, _TEXT, "interface {}"),
-    "keys": _typed(collections.keys, variadic=_MAP),
+    "join": _typed(text.join, _TEXT, _ANY, cost=measure_all),
+    "keys": _typed(collections.keys, variadic=_MAP, cost=collections.keys_cost),
     "kindIs": _typed(collections.kind_is, _TEXT, "interface {}"),
     "kindOf": collections.go_kind,
     "last": collections.last,
@@ -115,7 +118,7 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "reverse": collections.reverse,
     "sha1sum": _typed(text.sha1sum, _TEXT),
     "sha256sum": _typed(text.sha256sum, _TEXT),
-    "sortAlpha": collections.sort_alpha,
+    "sortAlpha": _typed(collections.sort_alpha, _ANY, cost=measure_all),
     "split": _typed(text.split, _TEXT, _TEXT),
     "splitList": _typed(text.split_list, _TEXT, _TEXT),
     "splitn": _typed(text.splitn, _TEXT, "int", _TEXT),
@@ -124,22 +127,22 @@ _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
     "substr": _typed(text.substr, "int", "int", _TEXT),
     "ternary": _typed(ternary, "interface {}", "interface {}", "bool"),
     "title": _typed(text.title, _TEXT),
-    "toJson": to_json,
-    "toPrettyJson": collections.pretty_json,
+    "toJson": _typed(collections.compact_json, _ANY, cost=measure_all),
+    "toPrettyJson": _typed(collections.pretty_json, _ANY, cost=measure_all),
     "toString": text.text_of,
-    "toStrings": collections.to_strings,
+    "toStrings": _typed(collections.to_strings, _ANY, cost=measure_all),
     "trim": _typed(text.trim, _TEXT),
-    "trimAll": _typed(lambda cut, text: text.strip(cut) if cut else text, _TEXT, _TEXT),
+    "trimAll": _typed(text.trim_all, _TEXT, _TEXT, cost=text.trim_all_cost),
     "trimPrefix": _typed(lambda prefix, text: text.removeprefix(prefix), _TEXT, _TEXT),
-    "trimSuffix": _typed(lambda suffix, text: text.removesuffix(suffix), _TEXT, _TEXT),
+    "trimSuffix": _typed(text.trim_suffix, _TEXT, _TEXT),
     "trunc": _typed(text.trunc, "int", _TEXT),
     "typeOf": collections.type_of,
-    "uniq": collections.uniq,
+    "uniq": _typed(collections.uniq, _ANY, cost=collections.uniq_cost),
     "until": _typed(numbers.until, "int"),
     "untitle": _typed(text.untitle, _TEXT),
     "upper": _typed(text.upper, _TEXT),
-    "values": _typed(collections.values_of, _MAP),
-    "without": collections.without,
+    "values": _typed(collections.values_of, _MAP, cost=collections.keys_cost),
+    "without": _typed(collections.without, _ANY, variadic=_ANY, cost=collections.without_cost),
 }
 FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}
 """sprig's functions by name."""

@@ -6,14 +6,29 @@ from typing import Any
 
 from netinit.golang.gojson import from_json, to_json
 from netinit.golang.sprig.text import text_of, texts_of
-from netinit.golang.template.limits import check_size
-from netinit.golang.template.values import FLOAT, MAP, NO_VALUE, SLICE, FunctionError, TypedList, kind_of, type_name
+from netinit.golang.template.limits import check_size, measure
+from netinit.golang.template.values import (
+    FLOAT,
+    MAP,
+    NO_VALUE,
+    SLICE,
+    FunctionError,
+    Shaped,
+    Struct,
+    TypedList,
+    kind_of,
+    type_name,
+)
 
 
 def _items(values: Any, name: str) -> list[Any]:
+    return list(values) if _is_list(values, name) else []
+
+
+def _is_list(values: Any, name: str) -> bool:
     if kind_of(values) != SLICE:
         raise FunctionError(f"Cannot {name} on type {_kind_word(values)}")
-    return list(values)
+    return True
 
 
 def _kind_word(value: Any) -> str:
@@ -46,14 +61,12 @@ def concat(*lists: Any) -> list[Any]:
 
 def first(values: Any) -> Any:
     """The first element, or nil."""
-    items = _items(values, "find first")
-    return items[0] if items else None
+    return values[0] if _is_list(values, "find first") and values else None
 
 
 def last(values: Any) -> Any:
     """The last element, or nil."""
-    items = _items(values, "find last")
-    return items[-1] if items else None
+    return values[-1] if _is_list(values, "find last") and values else None
 
 
 def rest(values: Any) -> list[Any]:
@@ -79,23 +92,62 @@ def compact(values: Any) -> list[Any]:
 def uniq(values: Any) -> list[Any]:
     """A new list in which every element stands once."""
     found: list[Any] = []
+    trees: list[Any] = []
+    seen: set[tuple[str, Any]] = set()
     for item in _items(values, "find uniq"):
-        if not any(type(item) is type(known) and item == known for known in found):
-            found.append(item)
+        if isinstance(item, list | tuple | dict | Struct):
+            if any(_equal(item, known) for known in trees):
+                continue
+            trees.append(item)
+        elif (key := (type_name(item), item)) in seen:
+            continue
+        else:
+            seen.add(key)
+        found.append(item)
     return found
+
+
+def uniq_cost(values: Any) -> int:
+    """The steps of uniq: every tree among the elements may be compared with every other one."""
+    if kind_of(values) != SLICE:
+        return 1
+    trees = [item for item in values if isinstance(item, list | tuple | dict | Struct)]
+    return len(values) + measure(trees) * len(trees)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    return type_name(left) == type_name(right) and bool(left == right)
 
 
 def has(needle: Any, values: Any) -> bool:
     """Whether the list holds the value."""
     if values is None:
         return False
-    return any(type(item) is type(needle) and item == needle for item in _items(values, "find has"))
+    return any(_equal(item, needle) for item in _items(values, "find has"))
+
+
+def has_cost(needle: Any, values: Any) -> int:
+    """The steps of has: every element is compared, and no further than the needle goes."""
+    return _comparisons(values, needle)
+
+
+def without_cost(values: Any, *unwanted: Any) -> int:
+    """The steps of without."""
+    return _comparisons(values, *unwanted)
+
+
+def _comparisons(values: Any, *wanted: Any) -> int:
+    if kind_of(values) != SLICE:
+        return 1
+    if any(isinstance(item, list | tuple | dict | Struct) for item in wanted):
+        return measure(list(values)) * len(wanted) + measure(list(wanted))
+    return len(values) * len(wanted)
 
 
 def without(values: Any, *unwanted: Any) -> list[Any]:
     """A new list without these elements."""
     items = _items(values, "find without")
-    return [item for item in items if not any(type(item) is type(bad) and item == bad for bad in unwanted)]
+    return [item for item in items if not any(_equal(item, bad) for bad in unwanted)]
 
 
 def sort_alpha(values: Any) -> TypedList:
@@ -128,6 +180,11 @@ def has_key(mapping: dict[str, Any], key: str) -> bool:
 def keys(*mappings: dict[str, Any]) -> TypedList:
     """The keys of the maps, sorted (sprig gives them in no order)."""
     return TypedList([key for mapping in mappings for key in sorted(mapping)], go_type="[]string")
+
+
+def keys_cost(*mappings: dict[str, Any]) -> int:
+    """The steps of sorting the keys."""
+    return sum(map(len, mappings))
 
 
 def values_of(mapping: dict[str, Any]) -> list[Any]:
@@ -184,6 +241,11 @@ def parse_json(text: str) -> Any:
         return None
 
 
+def compact_json(value: Any) -> str:
+    """The value as JSON."""
+    return Shaped(to_json(value), form="json", tree=value)
+
+
 def pretty_json(value: Any) -> str:
     """The value as JSON, an element a line."""
-    return to_json(value, indent="  ")
+    return Shaped(to_json(value, indent="  "), form="json", tree=value)

@@ -12,6 +12,8 @@ from netinit.golang.template.values import FLOAT, INT, STRING, UINT, FunctionErr
 
 _ZERO_DECIMALS: Final = re.compile(r"(?<=\d)\.0+$")
 _NO_INTEGER: Final = re.compile(r"[.pP]|^[+-]?\d+[eE]")
+_LONGEST: Final = 4096
+"""Characters of a text that is read as a number."""
 
 
 def to_int64(value: Any) -> Int64:
@@ -33,6 +35,8 @@ def _wrapped(number: int) -> int:
 
 def _parse_int(text: str) -> int:
     """The number of a Go integer literal, also one with zeros behind a point; 0 where the text is none."""
+    if len(text) > _LONGEST:
+        return 0
     text = _ZERO_DECIMALS.sub("", text)
     if "'" in text or _NO_INTEGER.search(text):
         return 0

@@ -8,7 +8,16 @@ from typing import Any, Final
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import quote as quote_text
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import SLICE, FunctionError, StringMap, TypedList, from_bytes, kind_of, to_bytes
+from netinit.golang.template.values import (
+    SLICE,
+    FunctionError,
+    Shaped,
+    StringMap,
+    TypedList,
+    from_bytes,
+    kind_of,
+    to_bytes,
+)
 
 
 def text_of(value: Any) -> str:
@@ -42,14 +51,20 @@ def cat(*values: Any) -> str:
 
 def indent(spaces: int, text: str) -> str:
     """The text with every line pushed to the right."""
-    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    pad = " " * _not_negative(spaces)
-    return pad + text.replace("\n", "\n" + pad)
+    return _pushed(spaces, text, "")
 
 
 def nindent(spaces: int, text: str) -> str:
     """A line feed, then the text with every line pushed to the right."""
-    return "\n" + indent(spaces, text)
+    return _pushed(spaces, text, "\n")
+
+
+def _pushed(spaces: int, text: str, before: str) -> str:
+    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
+    pad = " " * _not_negative(spaces)
+    known = text if isinstance(text, Shaped) else Shaped("")
+    lead = before + pad + known.lead.replace("\n", "\n" + pad)
+    return Shaped(before + pad + text.replace("\n", "\n" + pad), lead=lead, form=known.form, tree=known.tree)
 
 
 def repeat(count: int, text: str) -> str:
@@ -120,7 +135,7 @@ def splitn(separator: str, count: int, text: str) -> StringMap:
     """At most so many parts of the text as a map of _0, _1 and so on."""
     if count == 0:
         return StringMap()
-    parts = split_list(separator, text)
+    parts = split_list(separator, text) if count < 0 or not separator else text.split(separator, count - 1)
     if 0 < count < len(parts):
         parts[count - 1 :] = [separator.join(parts[count - 1 :])]
     return StringMap({f"_{number}": part for number, part in enumerate(parts)})
@@ -132,7 +147,26 @@ BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".j
 
 def trim(text: str) -> str:
     """The text without the white space around it."""
-    return text.strip(BLANKS)
+    trimmed = text.strip(BLANKS)
+    return Shaped(trimmed, form=text.form, tree=text.tree) if isinstance(text, Shaped) else trimmed
+
+
+def trim_all(cut: str, text: str) -> str:
+    """The text without these characters around it."""
+    return text.strip("".join(dict.fromkeys(cut))) if cut else text
+
+
+def trim_all_cost(cut: str, text: str) -> int:
+    """The steps of trimAll: every character of the text may be compared with every one of the set."""
+    return (len(cut) >> 4) + (len(set(cut)) * len(text) >> 8)
+
+
+def trim_suffix(suffix: str, text: str) -> str:
+    """The text without that ending."""
+    trimmed = text.removesuffix(suffix)
+    if isinstance(text, Shaped) and not suffix.strip(BLANKS):
+        return Shaped(trimmed, lead=text.lead, form=text.form, tree=text.tree)
+    return trimmed
 
 
 def title(text: str) -> str:

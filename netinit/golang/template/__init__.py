@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Limits
-from netinit.golang.template.template import Template
+from netinit.golang.template.template import Rendering, Template
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Function",
     "FunctionError",
     "Limits",
+    "Rendering",
     "StringMap",
     "Struct",
     "Template",

@@ -59,8 +59,12 @@ def make_call(
     arguments: Sequence[Argument],
     piped: Argument | None,
     fail: Callable[[Exception], TemplateError],
+    cost: Callable[..., int] | None = None,
 ) -> Callable[[Run, Any], Any]:
-    """The function that calls with these arguments; the `piped` one is evaluated first and handed over last."""
+    """The function that calls with these arguments; the `piped` one is evaluated first and handed over last.
+
+    `cost` tells the steps that a call with such arguments takes.
+    """
     plain = [(argument.expr, argument.check) for argument in arguments]
 
     def call_function(run: Run, dot: Any) -> Any:
@@ -69,6 +73,8 @@ def make_call(
         if piped is not None:
             values.append(piped.check(last))
         try:
+            if cost is not None:
+                run.spend(cost(*values))
             result = call(*values)
             run.charge(values, result)
         except Exception as problem:

@@ -49,12 +49,20 @@ class _ContinueLoop(Exception):  # noqa: N818 - a jump, not an error
     """{{continue}}."""
 
 
-def compile_trees(trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]) -> dict[str, Body]:
-    """The compiled templates by name; `own` are the functions that are the caller's and not Go's."""
+def compile_trees(
+    trees: Mapping[str, Tree],
+    functions: Mapping[str, Function],
+    own: frozenset[str],
+    marked: frozenset[Action] = frozenset(),
+) -> dict[str, Body]:
+    """The compiled templates by name; `own` are the functions that are the caller's and not Go's.
+
+    What the `marked` actions print is noted in the run's marks.
+    """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
         frame = Frame(tree, functions, own)
-        steps = _Compiler(frame, bodies).compile_list(tree.body)
+        steps = _Compiler(frame, bodies, marked).compile_list(tree.body)
         bodies[name] = Body(steps, frame.size)
     return bodies
 
@@ -86,9 +94,10 @@ def _continue(_run: Run, _dot: Any) -> None:
 class _Compiler:
     """The compiler of one tree."""
 
-    def __init__(self, frame: Frame, bodies: Mapping[str, Body]) -> None:
+    def __init__(self, frame: Frame, bodies: Mapping[str, Body], marked: frozenset[Action]) -> None:
         self.frame = frame
         self.bodies = bodies
+        self.marked = marked
 
     def compile_list(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
         return tuple(self.compile_node(node) for node in nodes)
@@ -128,9 +137,16 @@ class _Compiler:
 
         def print_value(run: Run, dot: Any) -> None:
             value = expr(run, dot)
-            run.put(value if type(value) is str else show(value))
+            run.put(value if isinstance(value, str) else show(value))
 
-        return print_value
+        if node not in self.marked:
+            return print_value
+
+        def print_marked(run: Run, dot: Any) -> None:
+            print_value(run, dot)
+            run.marks.append((len(run.parts) - 1, node))
+
+        return print_marked
 
     def scoped(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
         """The nodes, whose variables end with them."""
@@ -207,7 +223,7 @@ class _Compiler:
 
         def repeat(run: Run, dot: Any) -> None:
             value = source(run, dot)
-            pairs = _pairs(value, len(places), fail)
+            pairs = _pairs(run, value, len(places), fail)
             variables = run.vars
             variables[holder] = value
             empty = True
@@ -253,12 +269,15 @@ class _Compiler:
         return invoke
 
 
-def _pairs(value: Any, variables: int, fail: Callable[[Any, str], TemplateError]) -> Iterable[tuple[Any, Any]]:
+def _pairs(
+    run: Run, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
+) -> Iterable[tuple[Any, Any]]:
     """What a range goes through: keys or positions, and elements."""
     kind = kind_of(value)
     if kind == SLICE:
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == MAP:
+        run.spend(len(value) >> 3)  # all keys are sorted, however few are gone through
         return [(key, value[key]) for key in sorted(value)]
     if value is NO_VALUE:
         return ()

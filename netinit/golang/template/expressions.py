@@ -308,7 +308,7 @@ def compile_call(
     called = function.call
     if name.name == "call" and "call" not in frame.own:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
-    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name))
+    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
 
 
 def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:

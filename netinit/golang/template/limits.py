@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
+from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 
-__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure"]
+__all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure", "measure_all", "size_of", "text_cost"]
 
 LARGEST_VALUE: Final = 1 << 20
 """Characters (or elements) that one function may build: a repeated, padded or joined text ends here."""
@@ -44,6 +45,8 @@ class Run:
         self.name = name
         self.limits = limits
         self.parts: list[str] = []
+        self.marks: list[tuple[int, Action]] = []
+        """Which parts foreign actions printed, and which actions those are."""
         self.room = limits.output
         self.steps = limits.steps
         self.depth = limits.depth
@@ -104,6 +107,21 @@ def measure(value: Any) -> int:
             todo.extend((child, depth + 1) for child in children)
         check_size(size)
     return size
+
+
+def measure_all(*values: Any) -> int:
+    """The steps of a function that walks all of every argument; raises FunctionError as `measure` does."""
+    return measure(values) >> 2
+
+
+def size_of(values: Any) -> int:
+    """The steps of a function that looks at every element of a list."""
+    return len(values) >> 4 if isinstance(values, list | tuple | dict) else 1
+
+
+def text_cost(*texts: Any) -> int:
+    """The steps that functions take which do more with texts than copying them."""
+    return sum(len(text) for text in texts if isinstance(text, str)) >> 4
 
 
 def _children(item: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
@@ -10,13 +11,23 @@ from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import Tree
+from netinit.golang.template.nodes import Action, Tree
+from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
 
-__all__ = ["Template"]
+__all__ = ["Rendering", "Template"]
 
 _DEFAULT_LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A rendered text, the parts that it was joined of, and which of them foreign actions printed (`marks`)."""
+
+    text: str
+    parts: list[str]
+    marks: list[tuple[int, Action]]
 
 
 class Template:
@@ -27,10 +38,15 @@ class Template:
     """
 
     def __init__(
-        self, name: str, trees: Mapping[str, Tree], functions: Mapping[str, Function], own: frozenset[str]
+        self,
+        name: str,
+        trees: Mapping[str, Tree],
+        functions: Mapping[str, Function],
+        own: frozenset[str],
+        trusted: Trusted | None,
     ) -> None:
         self.name = name
-        self._trees, self._functions, self._own = trees, functions, own
+        self._trees, self._functions, self._own, self._trusted = trees, functions, own, trusted
         self._compiled: Mapping[str, Body] | None = None
 
     @classmethod
@@ -40,9 +56,11 @@ class Template:
         text: str,
         functions: Mapping[str, Callable[..., Any] | Function] | None = None,
         delimiters: tuple[str, str] = ("{{", "}}"),
+        trusted: Trusted | None = None,
     ) -> Template:
         """The template of the text, which may call the functions and Go's own; an empty delimiter is the default.
 
+        `trusted` are the fields of the data that are not foreign (see `origins`); without it nothing is marked.
         Raises TemplateError, in Go's words, where the text is not a template.
         """
         own = {key: Function.of(call) for key, call in (functions or {}).items()}
@@ -51,7 +69,7 @@ class Template:
             trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
-        return cls(name, trees, known, frozenset(own))
+        return cls(name, trees, known, frozenset(own), trusted)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,18 +87,29 @@ class Template:
             raise TemplateError(
                 f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
             )
+        return _join(self._run(name, data, limits).parts)
+
+    def render_marked(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS) -> Rendering:
+        """`render`, and which parts of the text foreign actions printed."""
+        run = self._run(self.name, data, limits)
+        return Rendering(_join(run.parts), run.parts, run.marks)
+
+    def _run(self, name: str, data: Any, limits: Limits) -> Run:
         run = Run(self.name, limits)
         try:
             enter(run, self._bodies()[name], NO_VALUE if data is None else data)
         except RecursionError:
             raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
-        return _join(run.parts)
+        return run
 
     def _bodies(self) -> Mapping[str, Body]:
         """The compiled templates; threads that come first together make them twice, which harms nobody."""
         bodies = self._compiled
         if bodies is None:
-            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own)
+            marked = frozenset[Action]()
+            if self._trusted is not None:
+                marked = foreign_actions(self._trees, self.name, self._trusted)
+            bodies = self._compiled = compile_trees(self._trees, self._functions, self._own, marked)
         return bodies
 
 

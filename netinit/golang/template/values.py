@@ -47,6 +47,25 @@ OTHER: Final = "other"
 """A Python object that stands for no Go value; it can be passed to functions and nothing else."""
 
 
+class Shaped(str):
+    """Text of which is known how it was laid out: `lead` are the blanks that an indenting function put before it.
+
+    `form` is "yaml" or "json" where the text is the whole of the value `tree`, else "".
+    """
+
+    __slots__ = ("form", "lead", "tree")
+
+    lead: str
+    form: str
+    tree: Any
+
+    def __new__(cls, text: str, *, lead: str = "", form: str = "", tree: Any = None) -> Self:
+        """The text, laid out so."""
+        self = super().__new__(cls, text)
+        self.lead, self.form, self.tree = lead, form, tree
+        return self
+
+
 class FunctionError(Exception):
     """A function called by a template failed; the text is Go's and becomes part of the template's error."""
 
@@ -203,13 +222,22 @@ class Function:
 
     A parameter of type `ANY` takes everything and sees nil and missing values as `None`; one of type `VALUE` also
     sees `NO_VALUE`; every other type takes exactly the values of that type, and the template fails with Go's words
-    else. `variadic` is the type of the arguments after the fixed ones.
+    else. `variadic` is the type of the arguments after the fixed ones. `cost` tells, for the arguments of a call, the
+    steps that it takes beside those for long texts and results; it is asked before the call.
     """
 
     go_kind = FUNC
 
-    def __init__(self, call: Callable[..., Any], params: Iterable[str] = (), variadic: str | None = None) -> None:
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        params: Iterable[str] = (),
+        variadic: str | None = None,
+        *,
+        cost: Callable[..., int] | None = None,
+    ) -> None:
         self.call = call
+        self.cost = cost
         self.params = tuple(params)
         self.variadic = variadic
         tail = () if variadic is None else (f"...{variadic}",)
@@ -267,6 +295,7 @@ _KINDS: Final[dict[type, str]] = {
     int: INT,
     float: FLOAT,
     str: STRING,
+    Shaped: STRING,
     dict: MAP,
     list: SLICE,
     tuple: SLICE,
@@ -280,6 +309,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     int: "int",
     float: "float64",
     str: "string",
+    Shaped: "string",
     dict: "map[string]interface {}",
     list: "[]interface {}",
     tuple: "[]interface {}",

@@ -29,12 +29,8 @@ def inject(case, source, *more):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_output_is_the_golden_one(case, update_golden):
-    given, wanted = FOLDER / case / "input.yaml", FOLDER / case / "output.yaml"
-    ours = inject(case, given).stdout
-    if update_golden:
-        wanted.write_text(ours)
-    assert ours == wanted.read_text()
+def test_the_output_is_the_golden_one(case, golden):
+    golden({FOLDER / case / "output.yaml": inject(case, FOLDER / case / "input.yaml").stdout})
 
 
 @pytest.mark.parametrize("case", CASES)

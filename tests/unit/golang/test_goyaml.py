@@ -7,7 +7,7 @@ import math
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.golang.goyaml import dump, load, load_all, load_reporting, shape
+from netinit.golang.goyaml import dump, load, load_all, load_reporting
 from netinit.golang.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
 
 # Values as sigs.k8s.io/yaml gives them.
@@ -127,9 +127,3 @@ def test_texts_of_several_lines_stay_readable():
 )  # fmt: skip
 def test_every_string_comes_back(text):
     assert load(dump({"k": text, "l": [text, [text]], text: 1})) == {"k": text, "l": [text, [text]], text: 1}
-
-
-def test_the_shape_tells_structure_apart_and_nothing_else():
-    assert shape("a: 1\nb: [x, y]") == shape("c: 'z'\nd: [true, 2]")
-    assert shape("a: 1") != shape("a: 1\na: 2"), "a duplicate key is structure"
-    assert shape("a: x") != shape("a: {x: y}")

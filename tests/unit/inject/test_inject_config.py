@@ -166,9 +166,9 @@ BREAK_OUTS = [
     ({"annotations": {"plain": "x\n      valueFrom: {secretKeyRef: {name: s, key: k}}"}}, "annotation 'plain'"),
     ({"annotations": {"plain": "x\n    securityContext: {privileged: true}"}}, "annotation 'plain'"),
     ({"annotations": {"plain": "[a]"}}, "annotation 'plain'"),
-    ({"annotations": {"plain": "&a x"}}, None),
+    ({"annotations": {"plain": "&a x"}}, "annotation 'plain'"),
     ({"annotations": {"plain": "{{ not a template }}"}}, "annotation 'plain'"),
-    ({"annotations": {"plain": "# gone"}}, None),
+    ({"annotations": {"plain": "# gone"}}, "annotation 'plain'"),
     ({"annotations": {"unread": 'x"\n    evil: true'}}, None),
     ({"annotations": {"plain": "a: b"}}, "annotation 'plain'"),
 ]  # fmt: skip

@@ -91,6 +91,13 @@ def test_delete_from_primitive_list_and_finalizers():
     }
 
 
+def test_two_patch_items_of_one_key_are_joined():
+    patch = {"env": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a", "valueFrom": {"x": 1}}]}
+    joined = [{"name": "a", "value": "1", "valueFrom": {"x": 1}}, {"name": "b"}]
+    assert merge({}, patch) == {"env": joined}
+    assert merge({"env": [{"name": "a", "old": 1}]}, patch) == {"env": [{**joined[0], "old": 1}, joined[1]]}
+
+
 def test_a_second_port_of_one_number_is_kept():
     tcp, udp = {"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}
     merged = merge({"ports": [tcp, udp]}, {"ports": [{"containerPort": 53, "name": "dns"}]})
@@ -101,6 +108,7 @@ def test_a_second_port_of_one_number_is_kept():
     ("patch", "message"),
     [
         ({"containers": [{"image": "x"}]}, "containers: an item has no name"),
+        ({"containers": [{"name": ["x"]}]}, "containers: an item has no name"),
         ({"containers": ["x"]}, "containers: every item must be a mapping with name, not 'x'"),
         ({"$patch": "merge"}, "neither replace nor delete"),
         ({"env": [{"name": "a", "$patch": "merge"}]}, "neither replace nor delete"),
@@ -109,3 +117,36 @@ def test_a_second_port_of_one_number_is_kept():
 def test_a_bad_patch_is_a_clear_error(patch, message):
     with pytest.raises(InjectionError, match=message):
         merge({}, patch)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "'" + 78 * "x" + "'"), (81, "'" + 76 * "x" + "...")])
+def test_an_error_shows_a_long_item_up_to_80_letters(length, shown):
+    with pytest.raises(InjectionError) as raised:
+        merge({}, {"containers": [(length - 2) * "x"]})
+    assert str(raised.value) == f"containers: every item must be a mapping with name, not {shown}"
+
+
+def test_several_items_with_a_second_of_their_key_are_all_kept():
+    original = [{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 2}, {"containerPort": 1, "protocol": "UDP"}, {"containerPort": 3}]
+    merged = merge({"ports": original}, {"ports": [{"containerPort": 1, "name": "a"}]})
+    assert merged == {"ports": [{**original[0], "name": "a"}, original[2], original[1], original[3]]}
+
+
+def test_an_order_may_name_bare_keys():
+    original = {"ports": [{"containerPort": 1}, {"containerPort": 2}, {"containerPort": 3}]}
+    patch = {"$setElementOrder/ports": [3, {"containerPort": 1}], "ports": [{"containerPort": 1, "name": "a"}]}
+    assert merge(original, patch) == {"ports": [{"containerPort": 3}, {"containerPort": 1, "name": "a"}, {"containerPort": 2}]}
+
+
+def test_null_deletes_beside_directives_too():
+    assert merge({"a": 1, "b": 2, "c": 3}, {"$retainKeys": ["a", "b"], "a": None, "d": None}) == {"b": 2}
+
+
+def test_an_order_of_what_is_no_list_or_not_there_changes_nothing():
+    assert merge({"a": 1, "env": "x"}, {"$setElementOrder/env": ["b"], "$setElementOrder/ports": [1]}) == {"a": 1, "env": "x"}
+    assert merge({"env": [{"name": "a"}]}, {"env": None, "$setElementOrder/env": ["a"]}) == {}
+
+
+def test_items_to_be_deleted_do_not_come_into_a_list_that_is_replaced():
+    patch = {"tolerations": [{"key": "a", "$patch": "delete"}, {"key": "b", "$patch": "other"}, "bare"]}
+    assert merge({}, patch) == {"tolerations": [{"key": "b"}, "bare"]}

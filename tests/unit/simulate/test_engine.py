@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from netinit.base.net import IPV4, IPV6, number_of
@@ -111,11 +113,26 @@ def test_an_unknown_match_makes_the_verdict_unknown_and_says_why():
     assert "-m set --match-set banned dst" in trace.reason
 
 
+def test_the_reason_names_all_that_is_not_known_and_nothing_else():
+    trace = outbound("mangle OUTPUT -p tcp -m addrtype --dst-type BROADCAST -m set --match-set banned dst -j DROP")
+    assert trace.reason.partition("`: ")[2] == (
+        "nobody can know here whether its destination address is of the type BROADCAST"
+        " and `-m set --match-set banned dst` (not known to netinit) holds"
+    )
+
+
 def test_an_unknown_match_beside_one_that_does_not_hold_changes_nothing():
     trace = outbound(
         "nat OUTPUT -p udp -m set --match-set banned dst -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
     )
     assert trace.redirect_port == 1
+
+
+def test_a_no_behind_an_unknown_match_is_a_no():
+    trace = outbound(
+        "nat OUTPUT -m set --match-set banned dst -m owner --uid-owner 7 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    )
+    assert (trace.fate, trace.redirect_port) == (DELIVERED, 1)
 
 
 def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
@@ -131,7 +148,37 @@ def test_an_unknown_target_makes_the_verdict_unknown(target):
 
 
 def test_a_jump_to_a_chain_that_is_not_listed_is_unknown():
-    assert outbound("mangle OUTPUT -j ELSEWHERE").fate == UNKNOWN
+    trace = outbound("mangle OUTPUT -j ELSEWHERE")
+    assert (trace.fate, trace.reason) == (UNKNOWN, "rule 1 of mangle OUTPUT, `-j ELSEWHERE`: nothing is known of ELSEWHERE")
+
+
+@pytest.mark.parametrize("text", ["mangle OUTPUT -j A\nmangle A -j A", "mangle OUTPUT -j A\nmangle A -j B\nmangle B -j A"])
+def test_chains_that_call_each_other_in_a_circle_are_unknown(text):
+    trace = outbound(text)
+    assert (trace.fate, trace.reason.partition("`: ")[2]) == (UNKNOWN, "the chain A calls itself")
+
+
+def test_a_chain_may_be_called_twice_one_after_the_other():
+    assert outbound("mangle OUTPUT -j A\nmangle OUTPUT -j A\nmangle A -p udp -j DROP").fate == SENT
+
+
+def test_what_comes_in_for_nobody_knows_whom_is_unknown():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
+    trace = simulate(packet, rules("mangle PREROUTING -p tcp"), POD)
+    assert (trace.fate, trace.reason) == (UNKNOWN, "its destination is not known")
+
+
+def test_a_redirect_on_a_card_whose_address_nobody_named_is_for_this_host():
+    trace = inbound("nat PREROUTING -p tcp -j REDIRECT --to-ports 1", to="10.0.0.2", interface="eth7")
+    assert (trace.fate, trace.last.destination, trace.redirect_port) == (DELIVERED, None, 1)
+
+
+@pytest.mark.parametrize(("first", "second", "mark"), [("0x5/0xffffffff", "0x2/0x4", 3), ("0x5/0xffffffff", "0x4/0x1", 0), ("0x0/0x0", "0x6/0x0", 6)])
+def test_marks_are_cleared_under_the_mask_and_xored(first, second, mark):
+    packet = outbound(f"mangle OUTPUT -j MARK --set-xmark {first}\nmangle OUTPUT -j MARK --set-xmark {second}").last
+    assert packet.mark == mark
+    tracked = outbound(f"mangle OUTPUT -j CONNMARK --set-xmark {first}\nmangle OUTPUT -j CONNMARK --set-xmark {second}\nmangle OUTPUT -m conntrack --ctstate NEW").last
+    assert (tracked.connection_mark, tracked.mark) == (mark, 0)
 
 
 def test_the_owner_of_a_socket_that_nobody_named_is_unknown():
@@ -196,6 +243,25 @@ def test_packets_that_belong_to_no_connection_pass_nat_by():
     assert inbound("raw PREROUTING -j CT --notrack\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1").redirect_port == 0
 
 
+def test_nat_is_not_asked_for_a_packet_that_another_connection_caused():
+    packet = make_inbound(POD, "9.9.9.9", "", 0, protocol="icmp").replace(state="RELATED")
+    trace = simulate(packet, rules("nat PREROUTING -j DNAT --to-destination 10.0.0.2"), POD)
+    assert (trace.last.state, trace.hits, trace.translated) == ("RELATED", (), False)
+
+
+def test_nat_is_not_asked_later_either_for_what_began_as_related():
+    host = Host(rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 1"), POD)
+    packet = make_inbound(POD, "9.9.9.9", "", 80)
+    assert host.process(packet.replace(state="RELATED")).hits == ()
+    assert host.process(packet).hits == ()
+
+
+def test_the_socket_that_tproxy_chose_gets_the_packet_whatever_redirect_says_later():
+    text = "mangle PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337\nnat PREROUTING -p tcp -j REDIRECT --to-ports 1"
+    trace = inbound(text, marks=[1337])
+    assert (trace.redirect_port, trace.transparent, end(trace)) == (15006, True, "10.0.0.2:1")
+
+
 def test_a_foreign_dnat_takes_the_connection_elsewhere():
     trace = outbound(
         "nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
@@ -223,6 +289,16 @@ def test_the_first_zone_counts():
     assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --zone 2").zone == 1
 
 
+def test_a_packet_that_is_tracked_already_changes_neither_its_zone_nor_its_state():
+    tracked = "\nfilter INPUT -m conntrack --ctstate NEW"
+    assert outbound("raw OUTPUT -j CT --zone 1\nraw PREROUTING -j CT --zone 2" + tracked, "10.0.0.2").zone == 1
+    assert outbound("raw PREROUTING -j CT --zone 2" + tracked, "10.0.0.2").zone == 0
+    looped = outbound("raw PREROUTING -j CT --notrack" + tracked, "10.0.0.2")
+    assert (looped.last.state, len(looped.hits)) == ("NEW", 2)
+    assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --notrack" + tracked, "10.0.0.2").last.state == "NEW"
+    assert outbound("raw OUTPUT -j CT --notrack\nraw OUTPUT -j CT --zone 1" + tracked, "10.0.0.2").last.state == "UNTRACKED"
+
+
 @pytest.mark.parametrize(
     ("flags", "state"), [(("SYN",), "NEW"), (("ACK",), "NEW"), (("SYN", "ACK"), "INVALID"), (("RST", "ACK"), "INVALID")]
 )
@@ -237,6 +313,20 @@ def test_a_nat_table_is_asked_only_where_something_makes_the_kernel_track_connec
 
 
 # --- marks, TPROXY, routing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table", "told"), [(133, " (table 133)"), (0, "")])
+def test_the_path_names_the_policy_rule_s_table_where_it_is_known(table, told):
+    ruleset = replace(rules("mangle PREROUTING -p tcp -j MARK --set-mark 7", marks=[7]), routing_table=table)
+    trace = simulate(make_inbound(POD, "9.9.9.9", "4.4.4.4", 80), ruleset, POD)
+    assert (trace.fate, trace.policy_routed) == (DELIVERED, True)
+    assert f"its mark 7 is routed to this host by a policy rule{told}" in [step.outcome for step in trace.steps]
+
+
+def test_restoring_a_mark_without_a_connection_leaves_the_packet_s_own():
+    text = "mangle OUTPUT -j MARK --set-mark 5\nmangle OUTPUT -j CONNMARK --restore-mark"
+    assert outbound(f"raw OUTPUT -j CT --notrack\n{text}").last.mark == 5
+    assert outbound(text).last.mark == 0
 
 
 def test_tproxy_keeps_both_addresses_and_ends_the_table():
@@ -331,6 +421,105 @@ def test_a_packet_without_a_socket_has_no_owner_which_a_negated_match_takes_for_
     assert simulate(packet, rules("mangle OUTPUT -m owner --uid-owner 5 -j DROP"), POD).fate == SENT
 
 
+def test_a_mark_stays_with_the_connection_for_its_next_packets():
+    text = "mangle PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-mark 7\nmangle OUTPUT -j CONNMARK --restore-mark"
+    host = Host(rules(text), POD)
+    first = host.process(make_inbound(POD, "9.9.9.9", "", 80))
+    answer = host.process(
+        Packet(family=IPV4, protocol="tcp", source=first.last.destination, source_port=80, destination=first.last.source,
+               destination_port=first.last.source_port, has_socket=True, uid=1, gid=1)
+    )  # fmt: skip
+    assert (first.last.connection_mark, answer.last.connection_mark, answer.last.mark) == (7, 7, 7)
+
+
+def test_a_connection_has_the_mark_that_its_packet_is_said_to_have():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(connection_mark=7)
+    text = "mangle PREROUTING -m conntrack --ctstate NEW\nmangle PREROUTING -j CONNMARK --restore-mark"
+    assert simulate(packet, rules(text), POD).last.mark == 7
+
+
+@pytest.mark.parametrize(
+    ("target", "ended"),
+    [("1.1.1.1", "1.1.1.1:80"), (":90", "1.2.3.4:90"), ("1.1.1.1:90", "1.1.1.1:90")],
+)
+def test_a_dnat_changes_what_it_names(target, ended):
+    assert end(outbound(f"nat OUTPUT -p tcp -j DNAT --to-destination {target}")) == ended
+
+
+@pytest.mark.parametrize("target", ["DNAT --to-destination 1.1.1.1", "REDIRECT --to-ports 1", "MASQUERADE", "CT --zone 1"])
+def test_a_target_in_a_table_where_the_kernel_has_it_not_is_unknown(target):
+    trace = outbound(f"mangle OUTPUT -p tcp -j {target}\nfilter OUTPUT -m conntrack --ctstate NEW")
+    assert (trace.fate, trace.redirect_port) == (UNKNOWN, 0)
+    assert trace.reason.endswith("netinit does not know the target")
+
+
 def test_a_refusal_is_told_from_a_drop():
+    assert inbound("filter INPUT -p tcp -j REJECT").reason == "rule 1 of filter INPUT, `-p tcp -j REJECT`"
     assert inbound("filter INPUT -p tcp -j REJECT --reject-with tcp-reset").fate == REFUSED
     assert inbound("filter INPUT -j DROP").reason == "rule 1 of filter INPUT, `-j DROP`"
+
+
+# --- the path in words ------------------------------------------------------------------------------------------------
+
+
+def path(trace):
+    return [" ".join(word for word in (step.hook, step.table, step.chain) if word) + ": " + step.outcome for step in trace.steps]
+
+
+def test_the_path_of_a_captured_connection():
+    trace = outbound("nat OUTPUT -p udp -j ACCEPT\nnat OUTPUT -j A\nnat A -p udp -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
+    assert (trace.reason, trace.last.has_socket, trace.last.uid, trace.last.gid) == ("", False, None, None)
+    assert path(trace) == [
+        ": it leaves through eth0: by the routing table",
+        "OUTPUT connection tracking: its connection is NEW",
+        "OUTPUT nat OUTPUT: does not hold",
+        "OUTPUT nat OUTPUT: go through chain A",
+        "OUTPUT nat A: does not hold",
+        "OUTPUT nat A: the chain ends: back to its caller",
+        "OUTPUT nat OUTPUT: redirect it to port 1",
+        "OUTPUT: it leaves through lo: the destination is this host's own",
+        "POSTROUTING: it comes in again through lo",
+        "PREROUTING nat: NAT is not asked: its destination was decided before",
+        "INPUT nat: NAT is not asked: its source was decided before",
+    ]
+
+
+def test_the_path_of_a_packet_of_no_connection():
+    packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=("SYN", "ACK"))
+    trace = simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p udp -j ACCEPT"), POD)
+    nowhere = "nat: NAT is not asked: the packet belongs to no tracked connection"
+    assert path(trace) == [
+        "PREROUTING connection tracking: its connection is not known: INVALID",
+        "PREROUTING mangle PREROUTING: does not hold",
+        "PREROUTING mangle PREROUTING: the policy is ACCEPT",
+        f"PREROUTING {nowhere}",
+        f"INPUT {nowhere}",
+    ]
+
+
+def test_the_path_is_silent_about_nat_where_there_is_none():
+    assert path(outbound("filter OUTPUT -m conntrack --ctstate NEW", "10.0.0.2")) == [
+        ": it leaves through lo: the destination is this host's own",
+        "OUTPUT connection tracking: its connection is NEW",
+        "OUTPUT filter OUTPUT: count it and go on",
+        "OUTPUT filter OUTPUT: the policy is ACCEPT",
+        "POSTROUTING: it comes in again through lo",
+    ]
+
+
+def test_the_path_ends_where_nobody_knows():
+    trace = outbound("mangle OUTPUT -m set --match-set banned dst -j DROP")
+    assert path(trace)[-1] == "OUTPUT mangle OUTPUT: whether it holds cannot be known"
+    trace = outbound("filter OUTPUT -p udp -j DROP", policies=(("filter OUTPUT", "QUEUE"),))
+    assert (trace.fate, trace.reason) == (UNKNOWN, "the policy of filter OUTPUT is QUEUE, which netinit does not know")
+    assert path(trace)[-1] == "OUTPUT filter OUTPUT: the policy is QUEUE"
+
+
+def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
+    text = "raw OUTPUT -j CT --zone 3\nmangle OUTPUT -j MARK --set-mark 7\nmangle PREROUTING -m conntrack --ctstate NEW"
+    told = path(outbound(text, marks=[7]))
+    assert "OUTPUT connection tracking: its connection is NEW (zone 3)" in told
+    assert "OUTPUT: its mark is 7 now: it is routed anew after this hook" in told
+    assert "OUTPUT: it leaves through lo: its mark 7 is routed to this host by a policy rule" in told
+    forwarded = inbound("mangle FORWARD -p tcp", to="4.4.4.4", around=POD.replace(forwards=True))
+    assert "PREROUTING: it is forwarded through eth0" in path(forwarded)

@@ -9,6 +9,7 @@ import pytest
 
 from netinit.golang import sprig
 from netinit.golang.template import Limits, Template, TemplateError
+from netinit.inject import istio_functions
 
 
 def render(text, data=None, **limits):
@@ -133,3 +134,47 @@ def test_a_thread_with_a_deep_stack_gets_an_error_and_no_crash():
     thread.start()
     thread.join()
     assert caught == ["template: t: the text is nested too deeply"]
+
+
+DOUBLED = "{{ $a := list 1 }}{{ $b := list 1 }}{{ range until 30 }}{{ $a = list $a $a }}{{ $b = list $b $b }}{{ end }}"
+GREEDY = {
+    "has": "{{ $l := until 100000 }}{{ range until 20000 }}{{ $y := has -1 $l }}{{ end }}",
+    "without": "{{ $l := until 100000 }}{{ range until 20000 }}{{ $y := len (without $l 1) }}{{ end }}",
+    "uniq of trees": "{{ $l := list }}{{ range until 2000 }}{{ $l = append $l (dict `a` .) }}{{ end }}{{ $y := uniq $l }}",
+    "has of doubled lists": DOUBLED + "{{ has $a (list $b) }}",
+    "uniq of doubled lists": DOUBLED + "{{ $z := uniq (list $a $b) }}",
+    "without doubled lists": DOUBLED + "{{ $z := without (list $a) $b }}",
+    "compact": "{{ $l := splitList `,` (repeat 1000000 `,`) }}{{ range until 100000 }}{{ $y := compact $l }}{{ end }}",
+    "join": "{{ $l := list (until 100000) }}{{ range until 10 }}{{ $l = concat $l $l }}{{ end }}{{ join `,` $l }}",
+    "trimAll": "{{ trimAll .set .set }}",
+    "splitn": "{{ $s := repeat 1000000 `,` }}{{ range until 10000 }}{{ $y := splitn `,` 2 $s }}{{ end }}",
+    "fromJSON": "{{ $s := printf `[%s1]` (repeat 300000 `1,`) }}{{ range until 100000 }}{{ $y := len (fromJSON $s) }}{{ end }}",
+    "excludeInboundPort": "{{ $s := repeat 500000 `1,` }}{{ range until 100000 }}{{ $y := excludeInboundPort 1 $s }}{{ end }}",
+    "includeInboundPorts": "{{ range until 100000 }}{{ $y := includeInboundPorts $.containers }}{{ end }}",
+    "sortAlpha": "{{ $l := until 100000 }}{{ range until 10000 }}{{ $y := len (sortAlpha $l) }}{{ end }}",
+    "toYaml": "{{ range until 10000 }}{{ $y := len (toYaml $.map) }}{{ end }}",
+    "toJson": "{{ $l := until 100000 }}{{ range until 10000 }}{{ $y := len (toJson $l) }}{{ end }}",
+    "omitNil": "{{ $m := fromJSON (printf `[%snull]` (repeat 100000 `null,`)) }}{{ range until 10000 }}{{ $y := omitNil $m }}{{ end }}",
+    "int64": "{{ $s := repeat 1000000 `1` }}{{ range until 10000 }}{{ $y := int64 $s }}{{ end }}",
+    "keys": "{{ range until 100000 }}{{ $y := len (keys $.map) }}{{ end }}",
+    "range": "{{ range until 100000 }}{{ range $k, $v := $.map }}{{ break }}{{ end }}{{ end }}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GREEDY.values(), ids=GREEDY)
+def test_functions_that_walk_their_arguments_are_charged_for_it(text):
+    data = {
+        "set": "".join(map(chr, range(0x4E00, 0x9E00))) * 20,
+        "map": {"a" * 900 + str(number): 1 for number in range(1000)},
+        "containers": [{"ports": [{"containerPort": number} for number in range(20_000)]}],
+    }
+    template = Template.parse("greedy", text, functions=istio_functions.functions())
+    with pytest.raises(TemplateError, match=r"takes more than 1000000 steps|would be longer than|nested deeper"):
+        template.render(data)
+
+
+def test_what_real_templates_do_with_lists_stays_cheap():
+    text = "{{ len (uniq (until 50000)) }} {{ has 4999 (until 5000) }} {{ first (until 5000) }} {{ len (without (until 5000) 1 2) }}"
+    assert Template.parse("t", text, functions=istio_functions.functions()).render({}) == "50000 true 0 4998"
+    text = '{{ uniq (list 1 1.0 "1" (list 1) (list 1) (dict "a" 1) (dict "a" 1) true) | toJson }}'
+    assert Template.parse("t", text, functions=istio_functions.functions()).render({}) == '[1,1,"1",[1],{"a":1},true]'

@@ -110,7 +110,9 @@ def test_a_comment_with_quotes_and_options_in_it_is_a_comment():
 def test_ipv6_has_its_own_defaults():
     assert parse_rule("-d ::1 -j REJECT", IPV6).matches == (Destination(networks=(Network.parse("::1/128"),)),)
     assert parse_rule("-j REJECT --reject-with icmp6-port-unreachable", IPV6).target == Reject()
-    assert parse_rule("-j DNAT --to-destination [fd00::1]:80", IPV6).target == DestinationNat(address="fd00::1", port=80)
+    assert parse_rule("-j DNAT --to-destination [fd00::1]:80", IPV6).target == DestinationNat(
+        address="fd00::1", port=80
+    )
     assert parse_rule("-j DNAT --to-destination fd00::1", IPV6).target == DestinationNat(address="fd00::1", port=0)
     assert parse_rule("-j TPROXY --on-port 1 --on-ip :: --tproxy-mark 0x2/0xffffffff", IPV6).target == Tproxy(
         port=1, mark=2

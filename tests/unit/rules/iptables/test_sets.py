@@ -45,7 +45,9 @@ def test_a_list_longer_than_the_threshold_is_one_rule_and_a_shorter_one_stays_as
 @pytest.mark.parametrize("layout", ["current", "classic"])
 def test_the_captured_networks_have_a_set_of_their_own(layout):
     _, new, wanted = rewritten(2, exclude_outbound_cidrs=FOUR, outbound_cidrs=SIX + FOUR[:3], layout=layout)
-    assert sorted(made.name for made in wanted) == [f"netinit-nft-{use}" for use in ("capture-4", "capture-6", "exclude-4")]
+    assert sorted(made.name for made in wanted) == [
+        f"netinit-nft-{use}" for use in ("capture-4", "capture-6", "exclude-4")
+    ]
     assert "-m set --match-set netinit-nft-capture-4 dst -j ISTIO_REDIRECT" in rules_of(new, IPV4)
 
 

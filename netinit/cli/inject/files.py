@@ -1,0 +1,282 @@
+"""Files of `inject` and `check-inject`, which may lie in folders of other people: walked by descriptor, one name at a time.
+
+Whoever owns a folder can put a link, a pipe or a device where a file is expected, and swap it between two looks. So
+nothing is looked up twice by its path: a name is opened within the descriptor of its folder, without following it, and
+what the descriptor shows is what is used. A link is read from its own descriptor and followed where the rule allows it:
+
+- within a folder given to -f, links that stay in it (a mounted ConfigMap is made of such);
+- on the way to the file of -o, links of the caller and of root.
+"""
+
+from __future__ import annotations
+
+import posix
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+__all__ = ["LARGEST", "RefusedFileError", "listed", "read", "replace"]
+
+LARGEST = 128 << 20
+"""Bytes of a file: twice what the limit of YAML nodes lets through."""
+_MOST_LINKS = 40
+_TYPE, _FOLDER, _LINK, _REGULAR = 0o170000, 0o040000, 0o120000, 0o100000
+_STREAMS = (0o010000, 0o020000)
+"""Pipes and character devices."""
+_LOOK = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_GO = posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+_DESCRIPTORS = "/dev/fd/"
+
+
+class RefusedFileError(Exception):
+    """A file that must not be opened; the message says why and what to do."""
+
+
+def _kind(descriptor: int) -> int:
+    return posix.fstat(descriptor).st_mode & _TYPE
+
+
+class _Walk:
+    """A way through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
+
+    def __init__(self, start: int, follow: Callable[[int, str], None], *, beneath: bool = False) -> None:
+        self.folders = [start]
+        self.follow = follow
+        self.beneath = beneath
+        self.links = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self.folders:
+            posix.close(descriptor)
+
+    @property
+    def folder(self) -> int:
+        """The descriptor of the folder that was reached."""
+        return self.folders[-1]
+
+    def to(self, path: str) -> str:
+        """Go to the folder of the file that the path leads to; the file's own name, which may not exist there."""
+        todo = [*reversed(path.split("/"))]
+        if path.startswith("/"):
+            self._enter("/")
+        while todo:
+            name = todo.pop()
+            if name in ("", ".") and todo:
+                continue
+            if name == "..":
+                self._leave()
+                continue
+            if not todo and not self._is_link(name or "."):
+                return name or "."
+            todo += self._step(name, last=not todo)
+        return "."
+
+    def _is_link(self, name: str) -> bool:
+        try:
+            descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
+        except FileNotFoundError:
+            return False
+        try:
+            return _kind(descriptor) == _LINK
+        finally:
+            posix.close(descriptor)
+
+    def _step(self, name: str, *, last: bool) -> list[str]:
+        """Enter the folder of that name; where it is a link, what is to be walked instead."""
+        descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
+        kind = _kind(descriptor)
+        if kind == _FOLDER and not last:
+            self.folders.append(descriptor)
+            return []
+        try:
+            if kind == _LINK:
+                return self._target(descriptor)
+        finally:
+            posix.close(descriptor)
+        if last:  # it was a link a moment ago
+            raise RefusedFileError("somebody else changes it meanwhile; use a folder of your own")
+        raise NotADirectoryError(20, "Not a directory")
+
+    def _target(self, link: int) -> list[str]:
+        self.links += 1
+        if self.links > _MOST_LINKS:
+            raise RefusedFileError("too many symbolic links; name the file itself")
+        target = posix.readlink("", dir_fd=link)
+        self.follow(link, target)
+        if target.startswith("/"):
+            self._enter("/")
+        return [*reversed(target.split("/"))]
+
+    def _enter(self, path: str) -> None:
+        self.folders.append(posix.open(path, _GO))
+
+    def _leave(self) -> None:
+        if not self.beneath:
+            self.folders.append(posix.open("..", _GO, dir_fd=self.folder))
+        elif len(self.folders) == 1:
+            raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
+        else:
+            posix.close(self.folders.pop())
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def read(name: str) -> bytes:
+    """The content of a file that the user named: any kind that can be read, a pipe too. Raises OSError."""
+    with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
+        return _bounded(file.read(LARGEST + 1))
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > LARGEST:
+        raise RefusedFileError(f"longer than {LARGEST >> 20} MiB; split it")
+    return data
+
+
+def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of a folder's files that end so, in the order of their names.
+
+    Raises OSError, or RefusedFileError for a link that leaves the folder and for what is no regular file: such a thing
+    is never opened. Folders behind links are not entered.
+    """
+    names = _names(folder, suffixes, recursive=recursive)
+    for name in sorted(names, key=lambda name: name.split("/")):
+        yield f"{folder.rstrip('/')}/{name}", _content(folder, name)
+
+
+def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
+    """The paths of the files within the folder."""
+    found: list[str] = []
+    todo = [""]
+    while todo:
+        within = todo.pop()
+        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+            walk.to(within + ".")
+            opened = posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=walk.folder)
+        try:
+            with posix.scandir(opened) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo += [f"{within}{entry.name}/"] if recursive else []
+                    elif entry.name.endswith(suffixes) and entry.name not in suffixes:
+                        found.append(within + entry.name)
+        finally:
+            posix.close(opened)
+    return found
+
+
+def _stay(_link: int, target: str) -> None:
+    if target.startswith("/"):
+        raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
+
+
+def _content(folder: str, name: str) -> bytes:
+    try:
+        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+            own = walk.to(name)
+            seen = posix.open(own, _LOOK, dir_fd=walk.folder)
+            try:
+                if _kind(seen) != _REGULAR:
+                    raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")
+                # through the descriptor, so that nothing else can be opened instead
+                handle = posix.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+            finally:
+                posix.close(seen)
+        with open(handle, "rb") as file:  # noqa: PTH123 - as in read
+            return _bounded(file.read(LARGEST + 1))
+    except (OSError, RefusedFileError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def replace(path: str, text: str) -> None:
+    """Write the text to the file in one piece: it has the old content or all of the new.
+
+    A link is followed where it belongs to the caller or to root, and what it leads to is replaced; pipes and devices
+    are written to. Raises OSError or RefusedFileError, and leaves everything as it was.
+    """
+    if (descriptor := _descriptor_of(path)) is not None:
+        with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
+            stream.write(text)
+        return
+    with _Walk(posix.open(".", _GO), _of_ours) as walk:
+        own = walk.to(path)
+        try:
+            seen = posix.open(own, _LOOK, dir_fd=walk.folder)
+        except FileNotFoundError:
+            _replace(walk.folder, own, text, 0o666 & ~_umask())
+            return
+        try:
+            found = posix.fstat(seen)
+            if found.st_mode & _TYPE in _STREAMS:
+                _refuse_foreign(found.st_uid, "it")
+                with open(posix.open(f"/proc/self/fd/{seen}", posix.O_WRONLY | posix.O_NOCTTY), "w") as stream:  # noqa: PTH123
+                    stream.write(text)
+                return
+        finally:
+            posix.close(seen)
+        if found.st_mode & _TYPE != _REGULAR:
+            raise RefusedFileError("it is no regular file")
+        mode = found.st_mode & 0o777
+        _replace(walk.folder, own, text, mode if found.st_uid == posix.geteuid() else mode & 0o666 & ~_umask())
+
+
+def _descriptor_of(path: str) -> int | None:
+    """The number of the caller's own open file that the path means."""
+    number = path.removeprefix(_DESCRIPTORS)
+    if number != path and number.isdecimal():
+        return int(number)
+    return _STANDARD.get(path)
+
+
+def _of_ours(link: int, _target: str) -> None:
+    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the way")
+
+
+def _refuse_foreign(owner: int, what: str) -> None:
+    if owner not in (0, posix.geteuid()):
+        raise RefusedFileError(
+            f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself"
+        )
+
+
+def _replace(folder: int, own: str, text: str, mode: int) -> None:
+    temporary = f".{own[:200]}.{posix.getpid()}.{posix.urandom(8).hex()}"  # tempfile takes 10 ms to import
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
+    handle = posix.open(temporary, flags, 0o600, dir_fd=folder)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
+            stream.write(text)
+            stream.flush()
+            posix.fchmod(handle, mode)
+            posix.rename(temporary, own, src_dir_fd=folder, dst_dir_fd=folder)
+            written, there = posix.fstat(handle), posix.stat(own, dir_fd=folder, follow_symlinks=False)
+    except BaseException:
+        _remove(folder, temporary)
+        raise
+    if (written.st_dev, written.st_ino) != (there.st_dev, there.st_ino):
+        raise RefusedFileError("somebody else put another file in its place; write into a folder of your own")
+
+
+def _remove(folder: int, name: str) -> None:
+    try:
+        posix.unlink(name, dir_fd=folder)
+    except FileNotFoundError:  # the folder's owner was quicker
+        sys.stderr.write(f"{name}: somebody else removed the temporary file\n")
+
+
+def _umask() -> int:
+    mask = posix.umask(0)
+    posix.umask(mask)
+    return mask

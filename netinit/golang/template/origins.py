@@ -1,0 +1,148 @@
+"""Which actions of a template print something that is not the operator's: known from the text, before any data.
+
+Two kinds of data meet in a template: what its operator set (values, mesh settings) and what somebody else wrote (the
+pod). The root's fields are of one kind or the other; variables, the dot and arguments of templates carry the kind on; a
+function's result is foreign when any argument is. What cannot be told is foreign. A condition makes nothing foreign:
+what stands in its branches is the author's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from netinit.golang.template.nodes import (
+    Action,
+    Chain,
+    Command,
+    Dot,
+    Expression,
+    Field,
+    If,
+    Invoke,
+    Node,
+    Pipe,
+    Range,
+    Tree,
+    Variable,
+    With,
+)
+
+__all__ = ["Trusted", "foreign_actions"]
+
+Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
+"""The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
+
+_OWN, _ROOT, _FOREIGN = 0, 1, 2
+"""A value may be the root itself (1), foreign (2), either (3), or neither: the operator's."""
+
+
+def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
+    """The printing actions whose text may come from a field that is not trusted, when `name` gets the root."""
+    walk = _Walk(trusted)
+    walk.dots[name] = _ROOT
+    while walk.changed:
+        walk.changed = False
+        for tree in trees.values():
+            walk.tree(tree)
+    return frozenset(walk.found)
+
+
+class _Walk:
+    """Passes over the trees until nothing new is learned of variables and dots."""
+
+    def __init__(self, trusted: Trusted) -> None:
+        self.trusted = trusted
+        self.dots: dict[str, int] = {}
+        self.variables: dict[Variable, int] = {}
+        self.found: set[Action] = set()
+        self.changed = True
+        self.visible: list[Variable] = []
+        self.root = _OWN
+
+    def tree(self, tree: Tree) -> None:
+        self.root = self.dots.get(tree.name, _OWN)
+        self.visible = []
+        self.body(tree.body, self.root)
+
+    def body(self, nodes: Iterable[Node], dot: int) -> None:
+        mark = len(self.visible)
+        for node in nodes:
+            self.node(node, dot)
+        del self.visible[mark:]
+
+    def node(self, node: Node, dot: int) -> None:
+        if isinstance(node, Action):
+            if self.pipe(node.pipe, dot) and not node.pipe.variables:
+                self.found.add(node)
+        elif isinstance(node, If | With | Range):
+            self.block(node, dot)
+        elif isinstance(node, Invoke):
+            given = _OWN if node.pipe is None else self.pipe(node.pipe, dot)
+            known = self.dots.get(node.name, _OWN)
+            if known | given != known:
+                self.dots[node.name] = known | given
+                self.changed = True
+
+    def block(self, node: If | With | Range, dot: int) -> None:
+        mark = len(self.visible)
+        if isinstance(node, Range):
+            self.body(node.body, self.pipe(node.pipe, dot, elements=True))
+        else:
+            for branch in node.branches:
+                value = self.pipe(branch.pipe, dot)
+                self.body(branch.body, value if isinstance(node, With) else dot)
+        self.body(node.otherwise or (), dot)
+        del self.visible[mark:]
+
+    def pipe(self, pipe: Pipe, dot: int, *, elements: bool = False) -> int:
+        origins = [self.command(command, dot) for command in pipe.commands]
+        origin = origins[0]
+        for piped in origins[1:]:
+            origin = _within(origin | piped)
+        if elements:
+            origin = _within(origin)
+        for variable in pipe.variables:
+            cell = self.find(variable.name) if pipe.assigns else variable
+            if not pipe.assigns:
+                self.visible.append(variable)
+            if cell is not None and self.variables.get(cell, _OWN) | origin != self.variables.get(cell, _OWN):
+                self.variables[cell] = self.variables.get(cell, _OWN) | origin
+                self.changed = True
+        return origin
+
+    def command(self, command: Command, dot: int) -> int:
+        origins = [self.operand(argument, dot) for argument in command.args]
+        if len(origins) == 1:
+            return origins[0]
+        return _within(any(origins))
+
+    def operand(self, node: Expression, dot: int) -> int:
+        if isinstance(node, Dot):
+            return dot
+        if isinstance(node, Field):
+            return self.fields(dot, node.names)
+        if isinstance(node, Variable):
+            cell = self.find(node.name)
+            origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
+            return self.fields(origin, node.names)
+        if isinstance(node, Chain):
+            return self.fields(self.operand(node.base, dot), node.names)
+        return self.pipe(node, dot) if isinstance(node, Pipe) else _OWN
+
+    def fields(self, origin: int, names: tuple[str, ...]) -> int:
+        """The origin of a chain of fields of such a value."""
+        if not names or not origin & _ROOT:
+            return origin
+        foreign = self.trusted.get(names[0])
+        if foreign is None or (foreign and (len(names) == 1 or names[1] in foreign)):
+            return _FOREIGN
+        return origin & _FOREIGN
+
+    def find(self, name: str) -> Variable | None:
+        return next((variable for variable in reversed(self.visible) if variable.name == name), None)
+
+
+def _within(origin: int | bool) -> int:
+    """The origin of what is made of such a value: of the root, everything may be in it."""
+    return _FOREIGN if origin else _OWN

@@ -1,0 +1,80 @@
+"""No value of a pod adds to, takes from or changes anything in a template's output but the scalars that it stands in.
+
+A template prints annotations, labels and names into the text of a YAML document, and nothing quotes them on the way.
+Whoever writes the pod could end the scalar that a value was meant to be, write fields of his own (`privileged: true`),
+and with a second value swallow the author's. So every rendered text is read twice, and both readings are compared.
+
+The argument:
+
+1. The engine notes which parts of the text foreign actions printed: those that can reach a field of the root which is
+   not the operator's (`gotemplate.origins`). Everything else, literal text and the operator's values, is the author's.
+2. The *outline* is the same text with a token in the place of every foreign part. A token is a word of letters and
+   digits around a character that stands nowhere in the text. So the outline depends on the author's text and on the
+   branches that were taken, but on no character of any value: its nodes are the author's. There is no second
+   rendering that could branch in another way.
+3. The real text is accepted only if its events (what the YAML parser reports: documents, mappings, sequences,
+   scalars, aliases, with their anchors, tags and styles) are those of the outline, one by one. A scalar without a
+   token must be the same to the letter. A scalar with tokens must be a scalar again, of the same style, with the
+   author's words around the tokens unchanged; one that is a token alone may bring quotes of its own. So the tree that
+   comes out is the author's, whatever trick the text plays: comments, anchors, quotes, indentation, cooperating values.
+4. Every value lies, as text, inside of the scalar of its own token (offsets are compared), so values cannot change
+   places either, and nothing of them is lost in a comment or becomes a tag or an anchor.
+5. Where a function wrote a whole tree (toYaml, toJson and their kin), the token stands for that tree: the events there
+   must be those of the tree written alone, and that text must read back as the tree (`reading`).
+6. Keys are the one way to change a field without touching it: the last of two equal keys counts, and a key hides what
+   `<<` would merge. So where a foreign key stands twice, both values must be foreign too (a list of volumes that bring
+   names of their own); it may not merge, and may not stand beside an author's `<<` (`keys`).
+
+A value that prints nothing has no token: then the outline is the author's text alone, as in an `{{if}}` not taken.
+Indentation that an author gives by nindent and its kin is the author's. Types of plain scalars (`80`, `true`, `~`) stay
+what the value makes of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netinit.base.errors import ParseError
+from netinit.golang.goyaml import events
+from netinit.golang.template.template import Rendering
+from netinit.inject.guard.outline import Outline
+from netinit.inject.guard.parts import BreakOut, Foreign, Mismatch
+from netinit.inject.guard.reading import Reading
+
+__all__ = ["BreakOut", "Foreign", "read"]
+
+
+def read(rendering: Rendering) -> Any:
+    """The tree of a rendered text; None for an empty one.
+
+    Raises ParseError where the template itself gives no YAML, BreakOut where foreign parts leave their places.
+    """
+    places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
+    if not places:
+        return events.build(events.scan(rendering.text)).document()
+    outline = Outline(rendering, places)
+    try:
+        wanted = outline.wanted()
+    except ParseError:
+        if not _is_yaml(rendering.text):
+            raise
+        raise BreakOut(outline.suspects(), "the lines around it") from None
+    try:
+        if "".join(rendering.parts) != rendering.text:
+            raise Mismatch("a character that was cut in two")  # noqa: TRY301 - all refusals end below
+        return Reading(rendering.text, wanted, outline.foreign).tree()
+    except Mismatch as problem:
+        culprits = [problem.culprit] if problem.culprit else outline.culprits(wanted)
+        raise BreakOut(culprits, str(problem)) from None
+    except ParseError as problem:
+        # only its place is told: its words may quote the value
+        raise BreakOut(outline.culprits(wanted), str(problem).partition(": ")[0]) from None
+
+
+def _is_yaml(text: str) -> bool:
+    try:
+        for _ in events.scan(text):
+            pass
+    except ParseError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""The core's inner names that several tests need, imported in one place."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
+from netinit.options import Options
+from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
+from netinit.rules.iptables.ownership import gather, holds_others, owned_rules, spare_others, target_of
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.sets import render_preparation, use_sets
+from netinit.rules.iptables.transition import (
+    is_interrupted,
+    target_from_listing,
+    target_from_plan,
+    unchanged_tables,
+    write_transition,
+)
+from netinit.rules.iptables.write import parse_listing, write_plan, write_rule
+from netinit.rules.layouts import plan
+from netinit.rules.nft.writer import render_script
+from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.render import describe_plan, render_restore
+from netinit.simulate.endpoints import make_inbound, make_outbound
+from netinit.simulate.engine import Host, simulate
+from netinit.simulate.ruleset import load_plan
+
+__all__ = [
+    "FAMILIES",
+    "IPV4",
+    "IPV6",
+    "Family",
+    "Host",
+    "Network",
+    "Options",
+    "Packet",
+    "Surroundings",
+    "compare_listing",
+    "describe_plan",
+    "find_foreign_jumps",
+    "find_shadows",
+    "gather",
+    "holds_others",
+    "is_interrupted",
+    "load_plan",
+    "make_inbound",
+    "make_outbound",
+    "number_of",
+    "owned_rules",
+    "parse_listing",
+    "parse_rule",
+    "plan",
+    "render_preparation",
+    "render_restore",
+    "render_script",
+    "same_table",
+    "simulate",
+    "spare_others",
+    "target_from_listing",
+    "target_from_plan",
+    "target_of",
+    "unchanged_tables",
+    "use_sets",
+    "write_plan",
+    "write_rule",
+    "write_transition",
+]

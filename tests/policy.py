@@ -1,0 +1,247 @@
+"""A second oracle: what a pod's options mean for one connection, said in the words of the policy.
+
+It knows nothing of rules, chains, tables and marks, and imports nothing of netinit but the fields of the options that it
+is given. `expected_fate` reads from top to bottom; the first sentence that applies decides. Where Istio's behaviour
+is odd, the sentence says so: the oddity is part of what is promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+DIRECT = "direct"  # it goes on to where it was going, unchanged
+REFUSED = "refused"
+RESOLVER_PORT = 15053
+DNS = 53
+SSH = 22
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A new connection (or first datagram): sent by a socket in the pod, or come in through `interface`.
+
+    `device` is what a packet of the pod leaves through: `lo` for the pod's own addresses. What comes in is for the pod,
+    or `passes` through it to somebody else.
+    """
+
+    protocol: str
+    source: str
+    destination: str
+    port: int
+    uid: int = 0
+    gid: int = 0
+    device: str = ""
+    interface: str = ""
+    passes: bool = False
+
+    @property
+    def version(self) -> int:
+        return ip_address(self.destination).version
+
+
+def captured(port: int) -> str:
+    """It reaches the proxy's listener on this port."""
+    return f"captured on {port}"
+
+
+def expected_fate(options, connection: Connection) -> str:
+    """Where the connection ends."""
+    if options.layout == "classic":
+        return _classic_inbound(options, connection) if connection.interface else _classic_outbound(options, connection)
+    if connection.version == 6 and options.ipv6 == "off":
+        return DIRECT
+    return _inbound(options, connection) if connection.interface else _outbound(options, connection)
+
+
+# --- the current layout -----------------------------------------------------------------------------------------------
+
+
+def _outbound(options, one: Connection) -> str:
+    fate = _sent(options, one)
+    if fate == DIRECT and _comes_in_by_tproxy(options, one):
+        return captured(options.inbound_port)
+    return fate
+
+
+def _sent(options, one: Connection) -> str:
+    """What becomes of it when it is sent."""
+    tcp = one.protocol == "tcp"
+    if one.device in options.exclude_interfaces or one.port in options.exclude_outbound_ports:
+        return DIRECT
+    if one.device == "lo" and one.source == _passthrough(one):
+        return DIRECT  # the proxy hands an inbound connection on to the application
+    owner = _owner_that_decides(options, one)
+    if owner == "nobody of the proxy's, to itself":
+        return DIRECT
+    if owner:  # the proxy's own traffic is never outbound traffic; to its own pod it is inbound traffic
+        left_alone = [options.tunnel_port] + ([DNS] if _captures_dns(options) and owner == "uid" else [])
+        if tcp and one.device == "lo" and not _is_loopback(options, one) and one.port not in left_alone:
+            return captured(options.inbound_port)
+        return DIRECT
+    if options.owner_groups == "*":
+        if one.gid in options.exclude_owner_groups:
+            return DIRECT
+    elif options.owner_groups and one.gid not in options.owner_groups:
+        return DIRECT
+    if (
+        one.port == DNS
+        and _captures_dns(options)
+        and (options.capture_all_dns or one.destination in options.dns_servers)
+    ):
+        return captured(RESOLVER_PORT)
+    if not tcp or _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs):
+        return DIRECT
+    if one.port in options.outbound_ports or _is_included(options, one):
+        return captured(options.outbound_port)
+    return DIRECT
+
+
+def _owner_that_decides(options, one: Connection) -> str:
+    """Which of the proxy's owners sends it: `uid`, `gid`, or the empty word for the application.
+
+    Over the loopback interface traffic is the application's with itself, unless the proxy's first user sends it: the
+    users and groups are asked one after another, and each sends everybody else away (as Istio has it). Nobody is sent
+    away where a loopback address is to be captured, nor, with DNS capture, over UDP or to port 53.
+    """
+    with_itself = one.device == "lo" and not any(
+        ip_address(str(network).partition("/")[0]).is_loopback for network in _listed(options.outbound_cidrs)
+    )
+    if _captures_dns(options):
+        with_itself = with_itself and one.protocol == "tcp" and one.port != DNS
+    owners = [("uid", uid, one.uid) for uid in options.proxy_uids] + [
+        ("gid", gid, one.gid) for gid in options.proxy_gids
+    ]
+    for kind, number, sender in owners:
+        if sender == number:
+            return kind
+        if with_itself:
+            return "nobody of the proxy's, to itself"
+    return ""
+
+
+def _comes_in_by_tproxy(options, one: Connection) -> bool:
+    """In TPROXY mode what any of the proxy's users and groups sends to its own pod comes in like from outside."""
+    of_the_proxy = one.uid in options.proxy_uids or one.gid in options.proxy_gids
+    return (
+        options.inbound_mode == "TPROXY"
+        and one.protocol == "tcp"
+        and one.device == "lo"
+        and "lo" not in options.exclude_interfaces
+        and of_the_proxy
+        and not _is_loopback(options, one)
+        and one.source != _passthrough(one)
+        and _port_is_captured(options, one.port)
+    )
+
+
+def _inbound(options, one: Connection) -> str:
+    if one.protocol != "tcp":
+        return DIRECT
+    excluded = one.interface in options.exclude_interfaces
+    if options.inbound_mode == "TPROXY" and not excluded and _port_is_captured(options, one.port):
+        return captured(
+            options.inbound_port
+        )  # before anything is asked of virtual machines and tunnels, as Istio has it
+    if one.interface in options.virtual_interfaces:  # what a VM behind the pod sends is outbound traffic
+        return captured(options.outbound_port) if _is_included(options, one) else DIRECT
+    if options.inbound_mode != "REDIRECT" or excluded or one.port == options.tunnel_port:
+        return DIRECT
+    return captured(options.inbound_port) if _port_is_captured(options, one.port) else DIRECT
+
+
+def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
+    """Whether a packet like this, in the middle of a connection that nobody knows, is dropped when it comes in."""
+    if not options.drop_invalid or (one.version == 6 and options.ipv6 == "off"):
+        return False
+    return not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces)
+
+
+# --- the classic layout -----------------------------------------------------------------------------------------------
+
+
+def _classic_outbound(options, one: Connection) -> str:
+    fate = _classic_sent(options, one)
+    if fate == DIRECT and one.device == "lo":
+        if one.version == 6 and options.ipv6 == "off":
+            return DIRECT if one.destination == "::1" else REFUSED
+        if _classic_tproxy(options, one) and one.destination != "127.0.0.1":
+            return captured(options.outbound_port)
+    return fate
+
+
+def _classic_sent(options, one: Connection) -> str:
+    if one.protocol != "tcp" or (one.version == 6 and options.ipv6 == "off"):
+        return DIRECT
+    itself = _is_loopback(options, one)
+    if one.device == "lo" and not itself and not options.keep_local_loopback:
+        return captured(options.outbound_port)  # the application calls its own service
+    if one.uid in options.proxy_uids or one.gid in options.proxy_gids or itself:
+        return DIRECT
+    if _in_any(one.destination, options.exclude_outbound_cidrs):
+        return DIRECT
+    return captured(options.outbound_port) if _is_included(options, one) else DIRECT
+
+
+def _classic_inbound(options, one: Connection) -> str:
+    if one.version == 6 and options.ipv6 == "off":
+        return DIRECT if one.passes else REFUSED
+    if one.protocol != "tcp":
+        return DIRECT
+    if _classic_tproxy(options, one):
+        return captured(options.outbound_port)
+    if one.interface in options.virtual_interfaces:
+        return captured(options.outbound_port) if _is_included(options, one) else DIRECT
+    if options.inbound_mode == "REDIRECT" and _classic_port(options, one.port):
+        return captured(options.inbound_port)
+    return DIRECT
+
+
+def _classic_tproxy(options, one: Connection) -> bool:
+    """TPROXY is IPv4's alone."""
+    fits = options.inbound_mode == "TPROXY" and one.protocol == "tcp" and one.version == 4
+    return fits and _classic_port(options, one.port)
+
+
+def _classic_port(options, port: int) -> bool:
+    """Where all ports are captured, that of ssh is not."""
+    return _port_is_captured(options, port) and not (options.inbound_ports == "*" and port == SSH)
+
+
+# --- words that both share --------------------------------------------------------------------------------------------
+
+
+def _port_is_captured(options, port: int) -> bool:
+    if options.inbound_ports == "*":
+        return port not in options.exclude_inbound_ports
+    return port in options.inbound_ports
+
+
+def _is_included(options, one: Connection) -> bool:
+    return options.outbound_cidrs == "*" or _in_any(one.destination, options.outbound_cidrs)
+
+
+def _captures_dns(options) -> bool:
+    return options.redirect_dns and bool(options.capture_all_dns or options.dns_servers)
+
+
+def _is_loopback(options, one: Connection) -> bool:
+    """The addresses whose traffic stays in the pod."""
+    if one.version == 6:
+        return one.destination == "::1"
+    return _in_any(one.destination, [options.loopback_cidr])
+
+
+def _passthrough(one: Connection) -> str:
+    return "127.0.0.6" if one.version == 4 else "::6"
+
+
+def _in_any(address: str, networks) -> bool:
+    host = ip_address(address)
+    return any(
+        host in ip_network(str(network)) for network in networks if ip_network(str(network)).version == host.version
+    )
+
+
+def _listed(networks):
+    return () if networks == "*" else networks

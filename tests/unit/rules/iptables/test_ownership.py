@@ -1,0 +1,340 @@
+"""Which rules of a listing are ours: all of ours, and none of anybody else's, however alike they look."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from core import (
+    FAMILIES,
+    IPV4,
+    IPV6,
+    Options,
+    gather,
+    holds_others,
+    owned_rules,
+    plan,
+    spare_others,
+    target_of,
+    write_plan,
+)
+from listings import listing_of, make_listing
+from strategies import made_options
+
+EXCLUDED = """\
+nat PREROUTING -i eth1 -j RETURN
+nat OUTPUT -o eth1 -j RETURN
+nat OUTPUT -j ISTIO_OUTPUT
+nat ISTIO_OUTPUT"""
+VIRTUAL = """\
+nat PREROUTING -i tap0 -j ISTIO_REDIRECT
+nat PREROUTING -i tap0 -j RETURN
+nat ISTIO_REDIRECT"""
+MARKED = """\
+mangle PREROUTING -p tcp -j ISTIO_INBOUND
+mangle PREROUTING -p tcp -m mark --mark 0x539 -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff
+mangle OUTPUT -o lo -p tcp -m mark --mark 0x539 -j RETURN
+mangle OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 1337 -j MARK --set-xmark 0x53a/0xffffffff
+mangle OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m owner --gid-owner 1337 -j MARK --set-xmark 0x53a/0xffffffff
+mangle OUTPUT -p tcp -m connmark --mark 0x539 -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff
+mangle ISTIO_DIVERT -j MARK --set-xmark 0x539/0xffffffff
+mangle ISTIO_INBOUND"""
+REFUSAL = """\
+filter INPUT -m state --state ESTABLISHED -j ACCEPT
+filter INPUT -d ::1/128 -i lo -j ACCEPT
+filter INPUT -j REJECT --reject-with icmp6-port-unreachable"""
+
+
+def ours(text, options=None, *, beside="", family=IPV4):
+    """Our rules in the built-in chains, by table and chain with their numbers; `beside` is the other family's listing."""
+    listing = make_listing(text)
+    written = write_plan(plan(options), family) if options else {}
+    owned = owned_rules(listing, written, gather([listing, make_listing(beside)]))
+    return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(made_options())
+def test_all_that_any_options_program_is_ours_whoever_asks(options):
+    made = plan(options)
+    texts = {family: listing_of(made, family) for family in FAMILIES}
+    for family in FAMILIES:
+        told = ours(texts[family], beside=texts[IPV6 if family is IPV4 else IPV4], family=family)
+        lines = [line.split(" ", 2) for line in texts[family].splitlines()]
+        for table, chain, *_ in lines:
+            if not chain.startswith("ISTIO_") and (options.virtual_interfaces == () or options.outbound_cidrs == "*"):
+                count = sum(line[:2] == [table, chain] for line in lines)
+                assert told.get(f"{table} {chain}") == list(range(1, count + 1)), (table, chain, texts[family])
+
+
+# --- jumps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule", ["-j ISTIO_OUTPUT", "-g ISTIO_OUTPUT", "-p tcp -j ISTIO_OUTPUT", "-p udp -m udp --dport 9 -j ISTIO_DROP"]
+)
+def test_a_jump_into_our_chains_is_ours_even_where_the_chain_is_gone(rule):
+    assert ours(f"nat OUTPUT -j ACCEPT\nnat OUTPUT {rule}\nnat OUTPUT -j THEIRS\nnat THEIRS") == {"nat OUTPUT": [2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("-p tcp -j REDIRECT --to-ports 15001", "REDIRECT"),
+        ("-j RETURN", "RETURN"),
+        ("-p tcp -g THEIRS", "THEIRS"),
+        ("-p tcp", ""),
+        ("", ""),
+        ('-m comment --comment "then -j DROP" -j ACCEPT', "ACCEPT"),
+        ("-m conntrack --ctstate NEW -j LOG --log-prefix x", "LOG"),
+    ],
+)
+def test_the_target_of_a_rule(text, target):
+    assert target_of(text) == target
+
+
+# --- excluded interfaces ----------------------------------------------------------------------------------------------
+
+
+def test_an_excluded_interface_is_ours_where_both_chains_say_so():
+    assert ours(EXCLUDED) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
+
+
+@pytest.mark.parametrize("missing", ["nat PREROUTING -i eth1 -j RETURN", "nat OUTPUT -o eth1 -j RETURN"])
+def test_a_return_for_an_interface_that_only_one_chain_has_is_somebody_else_s(missing):
+    told = ours(EXCLUDED.replace(missing + "\n", ""))
+    assert told == {"nat OUTPUT": [1] if "OUTPUT" in missing else [2]}
+
+
+def test_a_return_that_does_not_stand_right_before_our_jump_is_somebody_else_s():
+    text = EXCLUDED.replace("nat OUTPUT -j ISTIO", "nat OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT\nnat OUTPUT -j ISTIO")
+    assert ours(text) == {"nat OUTPUT": [3]}
+
+
+def test_several_excluded_interfaces_stand_one_behind_the_other():
+    text = "nat PREROUTING -i eth1 -j RETURN\nnat PREROUTING -i eth2 -j RETURN\nnat OUTPUT -o eth1 -j RETURN\nnat OUTPUT -o eth2 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert ours(text) == {"nat PREROUTING": [1, 2], "nat OUTPUT": [1, 2, 3]}
+
+
+def test_of_equal_returns_for_an_excluded_interface_the_last_is_ours():
+    text = EXCLUDED.replace("nat PREROUTING -i eth1", "nat PREROUTING -i eth1 -j RETURN\nnat PREROUTING -i eth1")
+    assert ours(text) == {"nat PREROUTING": [2], "nat OUTPUT": [1, 2]}
+
+
+def test_a_return_with_more_conditions_is_somebody_else_s():
+    assert ours(EXCLUDED.replace("-o eth1 -j", "-o eth1 -p tcp -j")) == {"nat OUTPUT": [2]}
+    assert ours(EXCLUDED.replace("-o eth1 -j", "! -o eth1 -j")) == {"nat OUTPUT": [2]}
+    assert ours(EXCLUDED.replace("eth1 -j RETURN", "eth1 -j ACCEPT")) == {"nat OUTPUT": [2]}
+
+
+def test_mangle_has_its_excluded_interfaces_before_whatever_jump_comes_first():
+    text = "mangle PREROUTING -i eth1 -j RETURN\nmangle PREROUTING -m conntrack --ctstate INVALID -j ISTIO_DROP\nmangle OUTPUT -o eth1 -j RETURN\nmangle ISTIO_DROP -j DROP"
+    assert ours(text) == {"mangle PREROUTING": [1, 2], "mangle OUTPUT": [1]}
+    alone = text.replace("mangle OUTPUT -o eth1 -j RETURN\n", "")
+    assert ours(alone) == {"mangle PREROUTING": [2]}
+
+
+def test_the_other_family_confirms_an_excluded_interface():
+    half = "nat PREROUTING -i eth1 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert ours(half) == {"nat OUTPUT": [1]}
+    assert ours(half, beside=EXCLUDED) == {"nat PREROUTING": [1], "nat OUTPUT": [1]}
+
+
+def test_interfaces_are_spared_in_no_other_table_or_chain():
+    more = "\nnat POSTROUTING -o eth1 -j RETURN\nnat INPUT -i eth1 -j RETURN\nraw PREROUTING -i eth1 -j RETURN\nraw ISTIO_INBOUND"
+    assert ours(EXCLUDED + more) == ours(EXCLUDED)
+
+
+# --- virtual interfaces -----------------------------------------------------------------------------------------------
+
+
+def test_a_virtual_interface_is_ours_where_a_redirection_names_it():
+    assert ours(VIRTUAL) == {"nat PREROUTING": [1, 2]}
+    assert ours(VIRTUAL.replace("-i tap0 -j ISTIO", "-d 10.0.0.0/8 -i tap0 -j ISTIO")) == {"nat PREROUTING": [1, 2]}
+    assert ours(VIRTUAL.replace("-i tap0 -j RETURN", "-i tap1 -j RETURN")) == {"nat PREROUTING": [1]}
+    assert ours(VIRTUAL.replace("-i tap0 -j ISTIO", "! -i tap0 -j ISTIO")) == {"nat PREROUTING": [1]}
+
+
+def test_each_family_confirms_for_both():
+    nothing = (
+        "nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT\nmangle PREROUTING -p tcp -j ISTIO_INBOUND\nmangle ISTIO_INBOUND"
+    )
+    for text in (VIRTUAL, EXCLUDED, MARKED):
+        assert ours(text, beside=nothing) == ours(text)
+    half = "nat PREROUTING -i tap0 -j RETURN\nnat ISTIO_REDIRECT"
+    assert ours(half) == {}
+    assert ours(half, beside=VIRTUAL) == {"nat PREROUTING": [1]}
+    marked = "mangle OUTPUT -o lo -p tcp -m mark --mark 0x539 -j RETURN\nmangle ISTIO_INBOUND"
+    assert ours(marked) == {}
+    assert ours(marked, beside=MARKED) == {"mangle OUTPUT": [1]}
+
+
+def test_of_equal_returns_for_a_virtual_interface_the_first_is_ours():
+    assert ours(VIRTUAL.replace("\nnat ISTIO", "\nnat PREROUTING -i tap0 -j RETURN\nnat ISTIO")) == {
+        "nat PREROUTING": [1, 2]
+    }
+
+
+def test_a_virtual_interface_is_spared_in_nat_prerouting_alone():
+    more = "\nnat OUTPUT -o tap0 -j RETURN\nmangle PREROUTING -i tap0 -j RETURN\nmangle ISTIO_INBOUND"
+    assert ours(VIRTUAL + more) == {"nat PREROUTING": [1, 2]}
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_for_marks_are_ours_where_our_chains_set_that_mark():
+    assert ours(MARKED) == {"mangle PREROUTING": [1, 2], "mangle OUTPUT": [1, 2, 3, 4]}
+    # The mark of the proxy's own connections is always the same one and needs no confirmation.
+    assert ours(MARKED.replace("-j MARK --set-xmark 0x539", "-j MARK --set-xmark 0x7")) == {
+        "mangle PREROUTING": [1],
+        "mangle OUTPUT": [2, 3],
+    }
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["mangle ISTIO_TPROXY ! -d 127.0.0.1/32 -p tcp -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff",
+     "mangle ISTIO_INBOUND -p tcp -m mark --mark 0x539 -j RETURN"],
+)  # fmt: skip
+def test_any_of_our_chains_confirms_a_mark(where):
+    text = MARKED.replace("mangle ISTIO_DIVERT -j MARK --set-xmark 0x539/0xffffffff", where)
+    assert ours(text) == ours(MARKED)
+
+
+def test_a_mark_in_a_chain_of_others_confirms_nothing():
+    text = MARKED.replace("mangle ISTIO_DIVERT -j", "mangle THEIRS -j")
+    assert ours(text) == {"mangle PREROUTING": [1], "mangle OUTPUT": [2, 3]}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "-o lo -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xffffffff",  # without a destination
+        "-d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xffffffff",
+        "! -d 127.0.0.1/32 -o eth0 -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xffffffff",
+        "! -d 127.0.0.1/32 -o lo -p udp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xffffffff",
+        "! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xff",
+        "! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53b/0xffffffff",
+        "! -d 127.0.0.1/32 -o lo -p tcp -j MARK --set-xmark 0x53a/0xffffffff",
+        "-p tcp -m connmark --mark 0x539 -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff",
+        "-p tcp -m mark --mark 0x538 -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff",
+        "-o eth0 -p tcp -m mark --mark 0x539 -j RETURN",
+    ],
+)
+def test_a_rule_that_only_looks_like_one_for_marks_is_somebody_else_s(rule):
+    assert ours(f"mangle OUTPUT {rule}\n{MARKED}") == {"mangle PREROUTING": [1, 2], "mangle OUTPUT": [2, 3, 4, 5]}
+
+
+def test_the_forms_for_marks_are_ours_in_mangle_s_two_chains_alone():
+    rule = "! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 5 -j MARK --set-xmark 0x53a/0xffffffff"
+    assert ours(f"mangle POSTROUTING {rule}\nmangle INPUT {rule}\nmangle ISTIO_INBOUND") == {}
+    assert ours(f"mangle PREROUTING {rule}\nmangle ISTIO_INBOUND") == {}
+    assert ours(f"raw OUTPUT {rule}\nraw ISTIO_INBOUND") == {}
+
+
+# --- what the plan wants ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_chain_of_ours_no_rule_is_taken_for_ours_because_the_plan_wants_it():
+    options = Options(exclude_interfaces=("eth1",), ipv6="on")
+    assert ours("nat PREROUTING -i eth1 -j RETURN\nnat OUTPUT -o eth1 -j RETURN", options) == {}
+
+
+def test_of_equal_rules_the_last_is_what_the_plan_appends():
+    options = Options(exclude_interfaces=("eth1",), ipv6="on")
+    text = "nat PREROUTING -i eth1 -j RETURN\nnat PREROUTING -p tcp -j ACCEPT\nnat PREROUTING -i eth1 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert ours(text, options) == {"nat PREROUTING": [3], "nat OUTPUT": [1]}
+    assert ours(text) == {"nat OUTPUT": [1]}
+
+
+def test_of_equal_rules_the_first_is_what_the_plan_inserts():
+    options = Options(virtual_interfaces=("tap0",), ipv6="on")
+    text = "nat PREROUTING -i tap0 -j RETURN\nnat PREROUTING -p tcp -j ACCEPT\nnat PREROUTING -i tap0 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert ours(text, options) == {"nat PREROUTING": [1], "nat OUTPUT": [1]}
+
+
+def test_what_the_plan_wants_twice_is_found_twice_and_what_is_known_is_not_claimed_again():
+    options = Options(virtual_interfaces=("tap0",), exclude_interfaces=("tap0",), ipv6="on")
+    text = "nat PREROUTING -i tap0 -j RETURN\nnat PREROUTING -i tap0 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert ours(text, options) == {"nat PREROUTING": [1, 2], "nat OUTPUT": [1]}
+    known = EXCLUDED.replace("nat PREROUTING -i eth1", "nat PREROUTING -i eth1 -j RETURN\nnat PREROUTING -i eth1")
+    assert ours(known, Options(exclude_interfaces=("eth1",), ipv6="on")) == {
+        "nat PREROUTING": [2],
+        "nat OUTPUT": [1, 2],
+    }
+
+
+# --- the refusal of IPv6 ----------------------------------------------------------------------------------------------
+
+
+def test_the_three_rules_that_refuse_ipv6_are_ours_together():
+    before = "filter INPUT -p tcp -m tcp --dport 9 -j ACCEPT\n"
+    assert ours(before + REFUSAL, family=IPV6) == {"filter INPUT": [2, 3, 4]}
+    for line in REFUSAL.splitlines():
+        assert ours("\n".join(other for other in REFUSAL.splitlines() if other != line), family=IPV6) == {}
+    first, second, third = REFUSAL.splitlines()
+    assert ours(f"{first}\n{third}\n{second}") == {}
+    assert ours(f"{first}\n{second}\nfilter INPUT -j ACCEPT\n{third}") == {}
+    assert ours(REFUSAL.replace("INPUT", "FORWARD"), family=IPV6) == {}
+    assert ours(REFUSAL.replace("filter", "mangle"), family=IPV6) == {}
+
+
+def test_of_two_such_runs_the_first_is_ours():
+    assert ours(f"{REFUSAL}\n{REFUSAL}", family=IPV6) == {"filter INPUT": [1, 2, 3]}
+
+
+# --- comments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ['"a -m comment --comment b"', "plain", '"two words"', '"a \\"quoted\\" -j DROP"', '"ends with a backslash \\\\"'],
+)
+def test_comments_change_nothing_about_whose_a_rule_is(comment):
+    text = EXCLUDED.replace("-o eth1 -j", f"-o eth1 -m comment --comment {comment} -j")
+    assert ours(text) == ours(EXCLUDED)
+    marked = MARKED.replace("-o lo -p tcp -m mark", f"-o lo -p tcp -m comment --comment {comment} -m mark")
+    assert ours(marked) == {"mangle PREROUTING": [1, 2], "mangle OUTPUT": [1, 2, 3, 4]}
+
+
+# --- what others have -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "policies", "others"),
+    [
+        ("nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT", {}, False),
+        ("nat OUTPUT", {}, False),
+        ("nat OUTPUT -j ACCEPT", {}, True),
+        ("nat OUTPUT -j ISTIO_OUTPUT\nnat OUTPUT -j ACCEPT\nnat ISTIO_OUTPUT", {}, True),
+        ("nat THEIRS", {}, True),
+        ("nat ISTIO_OUTPUT -j ACCEPT", {}, False),
+        ("filter INPUT", {"filter FORWARD": "DROP"}, True),
+    ],
+)
+def test_tables_hold_something_of_others(text, policies, others):
+    listing = make_listing(text, policies)
+    assert holds_others(listing, owned_rules(listing, {}, gather([listing]))) is others
+
+
+def spared(now, before, owned, owned_before):
+    place = ("nat", "PREROUTING")
+    left = spare_others(
+        {place: owned}, make_listing(now), make_listing(before), {place: owned_before} if owned_before else {}
+    )
+    return left.get(place, [])
+
+
+def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
+    rule = "nat PREROUTING -i tap0 -j RETURN"
+    once, twice = rule, f"{rule}\n{rule}"
+    assert spared(once, once, [0], []) == []  # it was somebody else's before
+    assert spared(twice, once, [0], []) == [0]  # one is ours, one stays
+    assert spared(twice, once, [0, 1], []) == [1]
+    assert spared(once, once, [0], [0]) == [0]  # it was ours before
+    assert spared(once, "nat PREROUTING -j ACCEPT", [0], []) == [0]
+    assert spared(once, "mangle PREROUTING", [0], []) == [0]  # the table was not there
+    assert spare_others(
+        {("nat", "THEIRS"): [0]}, make_listing("nat THEIRS -j DROP"), make_listing("nat OUTPUT"), {}
+    ) == {("nat", "THEIRS"): [0]}

@@ -1,0 +1,190 @@
+"""From what is listed to what is wanted: the exact input for iptables-restore, step by step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from core import (
+    IPV4,
+    IPV6,
+    Options,
+    gather,
+    is_interrupted,
+    owned_rules,
+    plan,
+    render_restore,
+    target_from_listing,
+    target_from_plan,
+    unchanged_tables,
+    write_plan,
+    write_transition,
+)
+from listings import listing_of, make_listing
+from strategies import made_options
+
+REDIRECT = plan(Options(inbound_ports="*", ipv6="on"))
+TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
+
+
+def owned_of(listing, made=None):
+    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing]))
+
+
+def transition(text, made=None, **more):
+    """The lines that bring a listing to the plan; to nothing of ours without one."""
+    listing = make_listing(text)
+    target = target_from_plan(write_plan(made, IPV4)) if made else {}
+    return write_transition(target, listing, owned_of(listing, made), **more).splitlines()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(made_options())
+def test_from_nothing_it_is_the_rendered_plan(options):
+    made = plan(options)
+    rendered = [line for line in render_restore(made, [IPV4]).splitlines() if not line.startswith("#")]
+    assert sorted(transition("", made)) == sorted(rendered)
+    rules = [line for line in rendered if line.startswith(("-A", "-I"))]
+    assert [line for line in transition("", made) if line.startswith(("-A", "-I"))] == rules
+
+
+def test_to_nothing_it_deletes_our_rules_and_chains_and_names_no_others():
+    text = "nat OUTPUT -p tcp -j THEIRS\nnat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -j RETURN\nnat ISTIO_REDIRECT\nnat THEIRS"
+    assert transition(text) == [
+        "*nat", ":ISTIO_OUTPUT - [0:0]", ":ISTIO_REDIRECT - [0:0]", "-D OUTPUT -p udp -j ISTIO_OUTPUT", "-D OUTPUT -j ISTIO_OUTPUT",
+        "-X ISTIO_OUTPUT", "-X ISTIO_REDIRECT", "COMMIT",
+    ]  # fmt: skip
+
+
+def test_nothing_of_ours_makes_no_line():
+    assert transition("nat OUTPUT -j THEIRS\nnat THEIRS\nfilter INPUT") == []
+
+
+def test_from_other_rules_of_ours_chains_are_flushed_jumps_replaced_and_chains_deleted_that_are_not_wanted():
+    text = "nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -j RETURN\nnat ISTIO_DROP -j DROP"
+    lines = transition(text, plan(Options(ipv6="on")))
+    assert lines[:7] == [
+        "*nat", ":ISTIO_INBOUND - [0:0]", ":ISTIO_REDIRECT - [0:0]", ":ISTIO_IN_REDIRECT - [0:0]", ":ISTIO_OUTPUT - [0:0]", ":ISTIO_DROP - [0:0]",
+        "-D OUTPUT -p tcp -j ISTIO_OUTPUT",
+    ]  # fmt: skip
+    assert lines.count("-A OUTPUT -j ISTIO_OUTPUT") == 1
+    assert lines[-2:] == ["-X ISTIO_DROP", "COMMIT"]
+
+
+def test_inserted_rules_stand_at_the_top_by_number_and_the_others_behind_what_is_there():
+    made = plan(
+        Options(virtual_interfaces=("tap0", "tap1"), exclude_interfaces=("eth1",), outbound_cidrs="*", ipv6="on")
+    )
+    lines = [line for line in transition("nat PREROUTING -j THEIRS\nnat THEIRS", made) if " PREROUTING " in line]
+    assert lines == [
+        "-I PREROUTING 1 -i tap1 -j ISTIO_REDIRECT",
+        "-I PREROUTING 2 -i tap0 -j ISTIO_REDIRECT",
+        "-I PREROUTING 3 -i tap1 -j RETURN",
+        "-I PREROUTING 4 -i tap0 -j RETURN",
+        "-A PREROUTING -i eth1 -j RETURN",
+    ]
+
+
+def test_where_an_equal_rule_of_others_stands_first_ours_is_deleted_by_number_from_the_end():
+    rule = "-i eth1 -j RETURN"
+    text = f"nat PREROUTING {rule}\nnat PREROUTING {rule}\nnat PREROUTING -p tcp -j ISTIO_INBOUND\nnat OUTPUT -o eth1 -j RETURN\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT\nnat ISTIO_INBOUND"
+    assert [line for line in transition(text) if line.startswith("-D")] == [
+        "-D PREROUTING 2",
+        "-D PREROUTING -p tcp -j ISTIO_INBOUND",
+        "-D OUTPUT -o eth1 -j RETURN",
+        "-D OUTPUT -j ISTIO_OUTPUT",
+    ]
+
+
+def test_several_deletions_by_number_go_from_the_end():
+    listing = make_listing(
+        "nat PREROUTING -i a -j RETURN\nnat PREROUTING -i b -j RETURN\nnat PREROUTING -i a -j RETURN\nnat PREROUTING -i b -j RETURN"
+    )
+    assert write_transition({}, listing, {("nat", "PREROUTING"): [2, 3]}).splitlines() == [
+        "*nat",
+        "-D PREROUTING 4",
+        "-D PREROUTING 3",
+        "COMMIT",
+    ]
+
+
+def test_equal_rules_of_ours_are_deleted_by_their_text():
+    listing = make_listing("nat PREROUTING -i a -j RETURN\nnat PREROUTING -i a -j RETURN")
+    assert (
+        write_transition({}, listing, {("nat", "PREROUTING"): [0, 1]}).splitlines()[1:3]
+        == ["-D PREROUTING -i a -j RETURN"] * 2
+    )
+
+
+def test_tables_that_are_right_are_skipped():
+    text = listing_of(TPROXY, IPV4)
+    listing = make_listing(text)
+    written = write_plan(TPROXY, IPV4)
+    assert unchanged_tables(written, listing, owned_of(listing, TPROXY), IPV4) == ["mangle", "nat"]
+    assert transition(text, TPROXY, skip=["mangle", "nat"]) == []
+    assert transition(text, TPROXY, skip=["mangle"])[0] == "*nat"
+    changed = make_listing(text.replace("--to-ports 15001", "--to-ports 15009"))
+    assert unchanged_tables(written, changed, owned_of(changed, TPROXY), IPV4) == ["mangle"]
+
+
+def tables(lines):
+    return [line for line in lines if line.startswith("*")]
+
+
+def test_a_table_that_stops_capturing_comes_last():
+    text = listing_of(TPROXY, IPV4)
+    assert tables(transition(text, REDIRECT)) == ["*nat", "*mangle"]
+    drop_only = plan(Options(inbound_ports="*", drop_invalid=True, ipv6="on"))  # mangle stays, its TPROXY does not
+    assert tables(transition(text, drop_only)) == ["*nat", "*mangle"]
+    assert tables(transition(text, TPROXY)) == ["*mangle", "*nat"]
+    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*mangle", "*nat"]
+    assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat"]
+
+
+# --- the way back -----------------------------------------------------------------------------------------------------
+
+
+def test_the_way_back_puts_each_of_our_rules_at_its_place_among_those_of_others():
+    text = "nat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j THEIRS\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -j RETURN\nnat ISTIO_OUTPUT -j ACCEPT\nnat THEIRS\nfilter INPUT -j THEIRS\nfilter THEIRS"
+    listing = make_listing(text)
+    target, lost = target_from_listing(listing, owned_of(listing))
+    assert lost == ()
+    assert target == {
+        "nat": {
+            "OUTPUT": [(1, "-p udp -j ISTIO_OUTPUT"), (3, "-j ISTIO_OUTPUT")],
+            "ISTIO_OUTPUT": [(0, "-j RETURN"), (0, "-j ACCEPT")],
+        }
+    }
+    assert write_transition(target, {}, {}).splitlines() == [
+        "*nat", ":ISTIO_OUTPUT - [0:0]", "-I OUTPUT 1 -p udp -j ISTIO_OUTPUT", "-I OUTPUT 3 -j ISTIO_OUTPUT",
+        "-A ISTIO_OUTPUT -j RETURN", "-A ISTIO_OUTPUT -j ACCEPT", "COMMIT",
+    ]  # fmt: skip
+
+
+# --- a run that was killed --------------------------------------------------------------------------------------------
+
+
+def interrupted(text, made=TPROXY):
+    listing = make_listing(text)
+    return is_interrupted(write_plan(made, IPV4), listing, owned_of(listing, made), IPV4)
+
+
+def test_the_first_tables_whole_and_nothing_else_is_what_a_killed_first_run_leaves():
+    text = listing_of(TPROXY, IPV4)
+    mangle = "\n".join(line for line in text.splitlines() if line.startswith("mangle"))
+    nat = "\n".join(line for line in text.splitlines() if line.startswith("nat"))
+    assert interrupted("")
+    assert interrupted(mangle)
+    assert interrupted(f"{mangle}\nnat OUTPUT -j THEIRS\nnat THEIRS")  # others' rules mean nothing
+    assert interrupted(text)
+    assert not interrupted(nat)  # the second without the first
+    assert not interrupted(mangle.replace("0x539", "0x7"))
+    assert not interrupted(mangle, REDIRECT)
+    assert not interrupted(f"{mangle}\nraw OUTPUT -j ISTIO_OUTPUT_DNS\nraw ISTIO_OUTPUT_DNS")
+
+
+@pytest.mark.parametrize("family", [IPV4, IPV6])
+def test_the_plan_s_target_has_the_positions_of_inserted_rules_alone(family):
+    made = plan(Options(virtual_interfaces=("tap0",), exclude_interfaces=("eth1",), ipv6="on"))
+    target = target_from_plan(write_plan(made, family))
+    assert target["nat"]["PREROUTING"] == [(1, "-i tap0 -j RETURN"), (0, "-i eth1 -j RETURN")]

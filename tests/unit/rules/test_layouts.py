@@ -1,0 +1,238 @@
+"""What holds for the plan of any options, and how rules become chains. Whole rulesets are on file in golden/rules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
+from strategies import made_options
+
+SOME = settings(max_examples=80, deadline=None, derandomize=True)
+BUILTIN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+
+
+def chain(options, place, family=IPV4):
+    """The rules of one chain, as `nat OUTPUT` names it; empty where there is none."""
+    table, name = place.split()
+    chains = write_plan(plan(options), family).get(table, {})
+    return chains[name].texts if name in chains else []
+
+
+def rules_of(made):
+    return [(table, one, rule) for table in made.tables for one in table.chains for rule in (*one.inserted, *one.rules)]
+
+
+@SOME
+@given(made_options())
+def test_the_same_options_make_the_same_plan(options):
+    assert plan(options) == plan(options.replace())
+
+
+@SOME
+@given(made_options())
+def test_every_rule_says_why_it_exists_and_is_of_a_family_that_is_planned(options):
+    made = plan(options)
+    for _, _, rule in rules_of(made):
+        assert rule.comment
+        assert rule.origin == "always" or rule.origin.startswith("--") or rule.origin.isupper(), rule
+        assert rule.families
+        assert set(rule.families) <= set(made.families)
+
+
+@SOME
+@given(made_options())
+def test_tables_stand_in_the_order_of_programming_and_every_chain_is_reached_and_named_once(options):
+    made = plan(options)
+    order = ["mangle", "nat", "raw", "filter"]
+    names = [table.name for table in made.tables]
+    assert names == sorted(names, key=order.index)
+    for table in made.tables:
+        chains = [one.name for one in table.chains]
+        assert len(set(chains)) == len(chains)
+        jumped_to = {
+            rule.target.chain for where, _, rule in rules_of(made) if where is table and hasattr(rule.target, "chain")
+        }
+        assert jumped_to <= set(chains)
+        assert all(one.rules or one.inserted or one.name in jumped_to for one in table.chains)
+        assert all(not one.inserted for one in table.chains if one.name not in BUILTIN)
+
+
+@SOME
+@given(made_options())
+def test_addresses_routes_and_policy_rules_belong_together(options):
+    made = plan(options)
+    assert [(one.family, one.table) for one in made.routes] == [(one.family, one.table) for one in made.ip_rules]
+    assert all((one.mark, one.table) == (options.tproxy_mark, options.tproxy_table) for one in made.ip_rules)
+    assert bool(made.ip_rules) == (options.inbound_mode == "TPROXY" and bool(options.inbound_ports))
+    current = options.layout == "current"
+    assert [one.cidr for one in made.addresses] == (["::6/128"] if current and options.ipv6 != "off" else [])
+
+
+def test_ipv6_is_planned_unless_it_is_off():
+    assert plan(Options()).families == FAMILIES
+    assert plan(Options(ipv6="on")).families == FAMILIES
+    assert plan(Options(ipv6="off")).families == (IPV4,)
+    assert plan(Options(layout="classic", ipv6="off")).families == FAMILIES  # which refuses it
+
+
+# --- orders that the kernel's listing has ------------------------------------------------------------------------------
+
+
+def test_in_tproxy_mode_each_port_has_its_two_rules_together():
+    options = Options(inbound_mode="TPROXY", inbound_ports=(80, 443), ipv6="on")
+    assert [rule.rpartition(" -j ")[2] for rule in chain(options, "mangle ISTIO_INBOUND")][-4:] == [
+        "ISTIO_DIVERT",
+        "ISTIO_TPROXY",
+    ] * 2
+    ports = [rule.partition("--dport ")[2].partition(" ")[0] for rule in chain(options, "mangle ISTIO_INBOUND")]
+    assert ports[-4:] == ["80", "80", "443", "443"]
+    classic = chain(options.replace(layout="classic"), "mangle ISTIO_INBOUND")
+    assert [rule.rpartition(" -j ")[2] for rule in classic] == ["ISTIO_DIVERT", "ISTIO_TPROXY"] * 2
+
+
+def test_virtual_interfaces_stand_in_the_reverse_of_their_order():
+    options = Options(virtual_interfaces=("a", "b"), outbound_cidrs="*", ipv6="on")
+    assert [rule.split()[1] for rule in chain(options, "nat PREROUTING")] == ["b", "a", "b", "a"]
+    for layout in ("current", "classic"):
+        listed = options.replace(outbound_cidrs="10.0.0.0/8,192.0.2.0/24", layout=layout)
+        assert [rule.split(" -j")[0] for rule in chain(listed, "nat PREROUTING")] == [
+            "-d 192.0.2.0/24 -i b", "-d 192.0.2.0/24 -i a", "-d 10.0.0.0/8 -i b", "-d 10.0.0.0/8 -i a", "-i b", "-i a",
+        ]  # fmt: skip
+        assert [rule.split(" -j")[0] for rule in chain(listed, "nat PREROUTING", IPV6)] == ["-i b", "-i a"]
+
+
+def test_excluded_interfaces_stand_first_in_every_table_that_captures():
+    options = Options(exclude_interfaces=("a", "b"), inbound_ports="*", drop_invalid=True, ipv6="on")
+    for mode, tables in (("REDIRECT", ("nat",)), ("NONE", ("nat",)), ("TPROXY", ("nat", "mangle"))):
+        for table in ("nat", "mangle"):
+            for name, option in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
+                first = chain(options.replace(inbound_mode=mode), f"{table} {name}")[:2]
+                wanted = [f"{option} {interface} -j RETURN" for interface in ("a", "b")]
+                assert (first == wanted) == (table in tables), (mode, table, name, first)
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "kept"),
+    [("127.0.0.0/8", False), ("127.5.0.0/16,10.0.0.0/8", False), ("::1/128", False), ("10.0.0.0/8", True), ("", True), ("*", True),
+     ("126.0.0.0/8", True), ("128.0.0.0/8", True), ("0.0.0.0/0", True), ("::2/128", True), ("::/64", True)],
+)  # fmt: skip
+def test_the_application_s_return_over_lo_is_kept_unless_a_loopback_network_is_captured(cidrs, kept):
+    for family in FAMILIES:
+        rules = chain(Options(outbound_cidrs=cidrs, ipv6="on"), "nat ISTIO_OUTPUT", family)
+        assert ("-o lo -m owner ! --uid-owner 1337 -j RETURN" in rules) is kept
+        assert ("-o lo -m owner ! --gid-owner 1337 -j RETURN" in rules) is kept
+
+
+def test_with_dns_capture_the_users_own_port_53_is_left_alone_and_the_groups_is_not():
+    rules = chain(Options(redirect_dns=True, capture_all_dns=True, ipv6="on"), "nat ISTIO_OUTPUT")
+    users, groups = (
+        [rule for rule in rules if f"-m owner --{kind}-owner 1337 -j ISTIO_IN" in rule] for kind in ("uid", "gid")
+    )
+    assert [rule.partition("-m ")[2].partition(" -m")[0] for rule in users + groups] == [
+        "multiport ! --dports 53,15008",
+        "tcp ! --dport 15008",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("servers", "four", "six"), [("10.0.0.1", 1, 0), ("fd00::1", 0, 1), ("10.0.0.1,10.0.0.2,fd00::1", 2, 1)]
+)
+def test_each_family_s_queries_go_to_the_resolver_where_the_family_has_a_server(servers, four, six):
+    options = Options(redirect_dns=True, dns_servers=servers, ipv6="on")
+    for family, count in ((IPV4, four), (IPV6, six)):
+        assert len(chain(options, "nat ISTIO_OUTPUT_DNS", family)) == 2 * count
+        assert ("-j ISTIO_OUTPUT_DNS" in chain(options, "nat ISTIO_OUTPUT", family)) is bool(count)
+        assert chain(options, "raw PREROUTING", family) == (["-j ISTIO_INBOUND"] if count else [])
+        assert len(chain(options, "raw ISTIO_INBOUND", family)) == count
+        assert len(chain(options, "raw ISTIO_OUTPUT_DNS", family)) == 4 + count
+
+
+def test_dns_without_a_server_is_a_warning_and_no_rule():
+    options = Options(redirect_dns=True, ipv6="on")
+    (warning,) = plan(options).warnings
+    assert warning.startswith("--redirect-dns: no name server")
+    assert plan(options).tables == plan(Options(ipv6="on")).tables
+    assert plan(options.replace(capture_all_dns=True)).warnings == ()
+
+
+def test_the_classic_layout_refuses_ipv6_that_is_off():
+    made = plan(Options(layout="classic", ipv6="off", inbound_ports="*"))
+    assert write_plan(made, IPV6).keys() == {"filter"}
+    assert chain(Options(layout="classic", ipv6="off"), "filter INPUT", IPV6) == [
+        "-m state --state ESTABLISHED -j ACCEPT",
+        "-d ::1/128 -i lo -j ACCEPT",
+        "-j REJECT --reject-with icmp6-port-unreachable",
+    ]
+    assert "filter" not in write_plan(made, IPV4)
+    assert "filter" not in write_plan(plan(Options(layout="classic", ipv6="on")), IPV6)
+
+
+# --- which option made a rule -----------------------------------------------------------------------------------------
+
+
+def origins(**fields):
+    return {rule["origin"] for rule in describe_plan(plan(Options(ipv6="on", **fields)))["rules"]}
+
+
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_without_any_option_these_make_the_rules(layout):
+    basic = {"always", "--envoy-port", "--inbound-capture-port", "--proxy-uid", "--proxy-gid"}
+    one_more = {"current": "--inbound-tunnel-port", "classic": "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK"}
+    assert origins(layout=layout) == basic | {one_more[layout]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "origin"),
+    [
+        ({"inbound_ports": "80"}, "--istio-inbound-ports"),
+        ({"inbound_ports": "*"}, "--istio-inbound-ports"),
+        ({"outbound_cidrs": "*"}, "--istio-service-cidr"),
+        ({"outbound_cidrs": "10.0.0.0/8"}, "--istio-service-cidr"),
+        ({"exclude_outbound_cidrs": "10.0.0.0/8"}, "--istio-service-exclude-cidr"),
+        ({"virtual_interfaces": ("tap0",)}, "--kube-virt-interfaces"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_a_rule_names_the_option_that_made_it(layout, fields, origin):
+    assert origins(layout=layout, **fields) - origins(layout=layout) == {origin}
+
+
+@pytest.mark.parametrize(
+    ("fields", "origin"),
+    [
+        ({"exclude_interfaces": ("eth1",)}, "--istio-exclude-interfaces"),
+        ({"outbound_ports": "80"}, "--istio-outbound-ports"),
+        ({"exclude_outbound_ports": "80"}, "--istio-local-outbound-ports-exclude"),
+        ({"redirect_dns": True, "capture_all_dns": True}, "--redirect-dns"),
+        ({"redirect_dns": True, "dns_servers": "10.0.0.1"}, "--redirect-dns"),
+        ({"drop_invalid": True}, "--drop-invalid"),
+        ({"owner_groups": "5"}, "ISTIO_OUTBOUND_OWNER_GROUPS"),
+        ({"exclude_owner_groups": "5"}, "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"),
+        ({"inbound_mode": "TPROXY"}, "--istio-inbound-interception-mode"),
+    ],
+)
+def test_a_rule_of_the_current_layout_names_the_option_that_made_it(fields, origin):
+    assert origins(**fields) - origins() == {origin}
+
+
+def test_a_rule_names_the_option_that_made_it_where_two_belong_together():
+    for layout in ("current", "classic"):
+        both = origins(layout=layout, inbound_ports="*", exclude_inbound_ports="80")
+        assert both - origins(layout=layout, inbound_ports="*") == {"--istio-local-exclude-ports"}
+        made = {
+            rule["text"]: rule["origin"]
+            for rule in describe_plan(
+                plan(Options(layout=layout, inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
+            )["rules"]
+        }
+        assert made["-j MARK --set-xmark 0x539/0xffffffff"] == "--istio-inbound-tproxy-mark"
+        assert made["-j ACCEPT"] == "--istio-inbound-interception-mode"
+        (tproxy,) = {origin for text, origin in made.items() if "-j TPROXY" in text}
+        assert tproxy == ("--inbound-capture-port" if layout == "current" else "--envoy-port")
+    assert origins(layout="classic", inbound_ports="*") - origins(layout="classic") == {"--istio-inbound-ports"}
+    refusing = describe_plan(plan(Options(layout="classic", ipv6="off")))["rules"]
+    assert {rule["origin"] for rule in refusing if rule["table"] == "filter"} == {"--ipv6"}

@@ -1,0 +1,229 @@
+"""The faces of every match: how it is listed, what nft calls it, its words, and of which packets it is true."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_rule, write_rule
+
+POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
+SYN = Packet(
+    family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), source_port=40000,
+    destination=number_of("1.2.3.4"), destination_port=80,
+    in_interface="", out_interface="eth0", has_socket=True, uid=1000, gid=1000, state="NEW", flags=("SYN",),
+)  # fmt: skip
+
+
+def listed(text, family=IPV4):
+    """The only match of a rule as iptables lists it."""
+    (match,) = parse_rule(f"{text} -j RETURN", family).matches
+    return match
+
+
+@pytest.mark.parametrize(
+    ("text", "nft", "words"),
+    [
+        ("-s 10.0.0.0/8", "ip saddr 10.0.0.0/8", "it comes from 10.0.0.0/8"),
+        ("! -s 10.0.0.0/8", "ip saddr != 10.0.0.0/8", "it comes not from 10.0.0.0/8"),
+        ("-d 1.2.3.4/32", "ip daddr 1.2.3.4", "it goes to 1.2.3.4/32"),
+        ("! -d 127.0.0.1/32", "ip daddr != 127.0.0.1", "it goes not to 127.0.0.1/32"),
+        ("-i eth0", 'iifname "eth0"', "it came in through eth0"),
+        ("! -i eth0", 'iifname != "eth0"', "it came in not through eth0"),
+        ("-o lo", 'oifname "lo"', "it leaves through lo"),
+        ("! -o lo", 'oifname != "lo"', "it leaves not through lo"),
+        ("-p tcp", "meta l4proto tcp", "it is TCP"),
+        ("! -p tcp", "meta l4proto != tcp", "it is not TCP"),
+        ("-p tcp -m tcp --dport 80", "tcp dport 80", "it is TCP and its destination port is 80"),
+        ("-p tcp -m tcp ! --dport 80", "tcp dport != 80", "it is TCP and its destination port is not 80"),
+        ("-p udp -m udp --sport 53", "udp sport 53", "it is UDP and its source port is 53"),
+        ("-p tcp -m multiport ! --dports 15008,53", "tcp dport != { 53, 15008 }", "it is TCP and its destination port is not 15008, 53"),
+        ("-p tcp -m tcp --dport 1:1024", "tcp dport 1-1024", "it is TCP and its destination port is 1 to 1024"),
+        ("-m owner --uid-owner 1337", "meta skuid 1337", "its socket's uid is 1337"),
+        ("-m owner ! --uid-owner 1337", "meta skuid != 1337", "its socket's uid is not 1337"),
+        ("-m owner --gid-owner 1337", "meta skgid 1337", "its socket's gid is 1337"),
+        ("-m owner ! --gid-owner 1337", "meta skgid != 1337", "its socket's gid is not 1337"),
+        ("-m owner --uid-owner 1000-1010", "meta skuid 1000-1010", "its socket's uid is from 1000 to 1010"),
+        ("-m mark --mark 0x539", "meta mark 0x00000539", "its mark is 1337"),
+        ("-m mark ! --mark 0x53a", "meta mark != 0x0000053a", "its mark is not 1338"),
+        ("-m mark --mark 0x1/0x1", "meta mark & 0x00000001 == 0x00000001", "its mark under the mask 0x1 is 0x1"),
+        ("-m connmark --mark 0x539", "ct mark 0x00000539", "its connection's mark is 1337"),
+        ("-m conntrack --ctstate INVALID", "ct state invalid", "its connection is INVALID"),
+        ("-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related", "its connection is RELATED or ESTABLISHED"),
+        ("-m state --state ESTABLISHED", "ct state established", "its connection is ESTABLISHED"),
+        ("-m socket", "socket transparent <= 1", "a socket is open for it"),
+    ],
+)  # fmt: skip
+def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
+    rule = parse_rule(f"{text} -j RETURN", IPV4)
+    assert write_rule(rule, IPV4) == [f"{text} -j RETURN"]
+    assert rule.matches[0].nft() == nft
+    assert rule.matches[0].describe() == words
+
+
+def test_addresses_of_ipv6_have_ipv6_s_words():
+    for text, nft in (("-s ::6/128", "ip6 saddr ::6"), ("! -d ::1/128", "ip6 daddr != ::1"), ("-d fd00::/8", "ip6 daddr fd00::/8")):
+        match = listed(text, IPV6)
+        assert match.nft() == nft
+        assert write_rule(parse_rule(f"{text} -j RETURN", IPV6), IPV6) == [f"{text} -j RETURN"]
+
+
+TRUTHS = [
+    # the match, the packet, and whether the match holds; None: nobody can know
+    ("-s 10.0.0.0/31", {"source": number_of("10.0.0.1")}, True),
+    ("-s 10.0.0.0/31", {}, False),
+    ("! -s 10.0.0.0/31", {}, True),
+    ("-s 10.0.0.0/31", {"source": None}, None),
+    ("! -s 10.0.0.0/31", {"source": None}, None),
+    ("-d 1.2.3.4/30", {"destination": number_of("1.2.3.4")}, True),
+    ("-d 1.2.3.4/30", {"destination": number_of("1.2.3.7")}, True),
+    ("-d 1.2.3.4/30", {"destination": number_of("1.2.3.8")}, False),
+    ("-d 1.2.3.4/30", {"destination": number_of("1.2.3.3")}, False),
+    ("! -d 1.2.3.4/30", {"destination": number_of("1.2.3.8")}, True),
+    ("-d 1.2.3.4/30", {"destination": None}, None),
+    ("-i eth0", {"in_interface": "eth0"}, True),
+    ("-i eth0", {"in_interface": "eth01"}, False),
+    ("-i eth0", {"in_interface": ""}, False),
+    ("! -i eth0", {"in_interface": "eth1"}, True),
+    ("! -i eth0", {"in_interface": "eth0"}, False),
+    ("-o eth+", {"out_interface": "eth7"}, True),
+    ("-o eth+", {"out_interface": "lo"}, False),
+    ("! -o eth+", {"out_interface": "lo"}, True),
+    ("-p tcp", {"protocol": "udp"}, False),
+    ("! -p tcp", {"protocol": "udp"}, True),
+    ("! -p tcp", {}, False),
+    ("-p tcp -m tcp --dport 80", {}, True),
+    ("-p tcp -m tcp --dport 80", {"destination_port": 81}, False),
+    ("-p tcp -m tcp ! --dport 80", {"destination_port": 81}, True),
+    ("-p tcp -m tcp ! --dport 80", {}, False),
+    ("-p tcp -m tcp --dport 80", {"destination_port": None}, None),
+    ("-p tcp -m tcp ! --dport 80", {"destination_port": None}, None),
+    ("-p tcp -m tcp --dport 80", {"protocol": "udp"}, False),
+    ("-p tcp -m tcp ! --dport 80", {"protocol": "udp"}, False),  # the protocol is asked, too
+    ("-p tcp -m tcp --sport 80", {}, False),
+    ("-p tcp -m tcp --sport 40000", {}, True),
+    ("-p tcp -m multiport ! --dports 53,80", {}, False),
+    ("-p tcp -m multiport ! --dports 53,80", {"destination_port": 81}, True),
+    ("-p tcp -m tcp --dport 80:90", {}, True),
+    ("-p tcp -m tcp --dport 80:90", {"destination_port": 90}, True),
+    ("-p tcp -m tcp --dport 80:90", {"destination_port": 91}, False),
+    ("-p tcp -m tcp --dport 80:90", {"destination_port": 79}, False),
+    ("-p tcp -m tcp ! --dport 80:90", {"destination_port": 79}, True),
+    ("-p tcp -m tcp --dport 80:90", {"destination_port": None}, None),
+    ("-p tcp -m tcp --sport 40000:40001", {}, True),
+    ("-p tcp -m tcp --dport 80:90", {"protocol": "udp"}, False),
+    ("-p tcp -m multiport --dports 22,80:90", {"destination_port": 22}, True),
+    ("-p tcp -m multiport --dports 22,80:90", {"destination_port": 23}, False),
+    ("-m owner --uid-owner 1000", {"gid": 7}, True),
+    ("-m owner --uid-owner 1000", {"uid": 7}, False),
+    ("-m owner --gid-owner 1000", {"uid": 7}, True),
+    ("-m owner --gid-owner 1000", {"gid": 7}, False),
+    ("-m owner ! --uid-owner 1000", {"uid": 7}, True),
+    ("-m owner ! --uid-owner 1000", {}, False),
+    ("-m owner --uid-owner 1000", {"uid": None}, None),
+    ("-m owner ! --gid-owner 1000", {"gid": None}, None),
+    ("-m owner --uid-owner 1000", {"has_socket": False}, False),  # a packet without a socket
+    ("-m owner ! --uid-owner 1000", {"has_socket": False}, True),
+    ("-m owner --uid-owner 1000-1010", {}, True),
+    ("-m owner --uid-owner 1000-1010", {"uid": 1010}, True),
+    ("-m owner --uid-owner 1000-1010", {"uid": 1011}, False),
+    ("-m owner --uid-owner 1000-1010", {"uid": 999}, False),
+    ("-m owner ! --uid-owner 1000-1010", {"uid": 999}, True),
+    ("-m owner --gid-owner 1000-1010", {"uid": 999}, True),
+    ("-m owner --uid-owner 1000-1010", {"uid": None}, None),
+    ("-m owner ! --uid-owner 1000-1010", {"has_socket": False}, True),
+    ("-m owner --uid-owner 1000-1010", {"has_socket": False}, False),
+    ("-m mark --mark 0x539", {"mark": 1337}, True),
+    ("-m mark --mark 0x539", {}, False),
+    ("-m mark ! --mark 0x539", {}, True),
+    ("-m mark ! --mark 0x539", {"mark": 1337}, False),
+    ("-m mark --mark 0x1/0x3", {"mark": 0x15}, True),
+    ("-m mark --mark 0x1/0x3", {"mark": 0x17}, False),
+    ("-m mark ! --mark 0x1/0x3", {"mark": 0x17}, True),
+    ("-m connmark --mark 0x539", {"connection_mark": 1337}, True),
+    ("-m connmark --mark 0x539", {"connection_mark": 1337, "state": "ESTABLISHED"}, True),
+    ("-m connmark --mark 0x539", {"mark": 1337}, False),
+    ("-m connmark --mark 0x539", {"connection_mark": 1337, "state": ""}, False),
+    ("-m connmark --mark 0x539", {"connection_mark": 1337, "state": "INVALID"}, False),
+    ("-m connmark --mark 0x539", {"connection_mark": 1337, "state": "UNTRACKED"}, False),
+    ("-m connmark ! --mark 0x1/0x3", {}, True),
+    ("-m connmark ! --mark 0x1/0x3", {"connection_mark": 5}, False),
+    ("-m connmark ! --mark 0x1/0x3", {"state": "INVALID"}, False),  # no connection: no, negated or not
+    ("-m connmark ! --mark 0x1/0x3", {"state": ""}, False),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": "RELATED"}, True),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": "ESTABLISHED"}, True),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", {}, False),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", {"state": ""}, None),
+    ("-m conntrack ! --ctstate NEW", {}, False),
+    ("-m conntrack ! --ctstate NEW", {"state": "ESTABLISHED"}, True),
+    ("-m conntrack ! --ctstate NEW", {"state": ""}, None),
+    ("-m conntrack --ctstate NEW,DNAT", {}, True),
+    ("-m conntrack --ctstate NEW,DNAT", {"state": "ESTABLISHED"}, None),  # whether it was translated is not a state
+    ("-m conntrack ! --ctstate NEW,SNAT", {"state": "ESTABLISHED"}, None),
+    ("-m conntrack ! --ctstate NEW,SNAT", {}, False),
+    ("-m socket", {"socket": True}, True),
+    ("-m socket", {"socket": False}, False),
+    ("-m socket", {"socket": None}, None),
+    ("-m addrtype --dst-type LOCAL", {"destination": number_of("10.0.0.2")}, True),
+    ("-m addrtype --dst-type LOCAL", {}, False),
+    ("-m addrtype ! --dst-type LOCAL", {}, True),
+    ("-m addrtype --src-type LOCAL", {}, True),
+    ("-m addrtype --dst-type LOCAL", {"destination": None}, None),
+    ("-m addrtype --dst-type LOCAL,BROADCAST", {"destination": number_of("10.0.0.2")}, True),
+    ("-m addrtype --dst-type LOCAL,BROADCAST", {}, None),
+    ("-m addrtype --dst-type BROADCAST", {}, None),
+    ("-m set --match-set banned dst", {}, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "changes", "truth"), TRUTHS)
+def test_a_match_is_true_of_these_packets(text, changes, truth):
+    assert listed(text).test(SYN.replace(**changes), POD) is truth
+
+
+@pytest.mark.parametrize(
+    ("flags", "truth"),
+    [(("SYN",), True), (("SYN", "ACK"), False), (("SYN", "PSH"), True), ((), False), (None, None)],
+)
+def test_tcp_flags_are_compared_under_their_mask(flags, truth):
+    protocol, match = parse_rule("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", IPV4).matches
+    assert protocol.test(SYN, POD) is True
+    assert match.test(SYN.replace(flags=flags), POD) is truth
+    negated = parse_rule("-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", IPV4).matches[1]
+    assert negated.test(SYN.replace(flags=flags), POD) is (None if truth is None else not truth)
+    assert match.test(SYN.replace(protocol="udp", flags=None), POD) is False
+
+
+def test_a_list_of_networks_is_one_of_them():
+    first, second = listed("-d 10.0.0.0/8"), listed("-d 1.2.3.0/24")
+    match = first.replace(networks=first.networks + second.networks)
+    assert match.xt().alternatives == ("-d 10.0.0.0/8", "-d 1.2.3.0/24")
+    assert match.nft() == "ip daddr { 1.2.3.0/24, 10.0.0.0/8 }"
+    assert match.describe() == "it goes to 10.0.0.0/8, 1.2.3.0/24"
+    assert match.test(SYN, POD) is True
+    assert match.test(SYN.replace(destination=number_of("1.2.4.1")), POD) is False
+    assert match.replace(negated=True).test(SYN, POD) is False
+
+
+def test_lists_of_interfaces_and_ports_are_one_of_them():
+    interfaces = listed("-i tap1").replace(names=("tap1", "tap0"))
+    assert interfaces.xt().alternatives == ("-i tap1", "-i tap0")
+    assert interfaces.nft() == 'iifname { "tap0", "tap1" }'
+    assert interfaces.test(SYN.replace(in_interface="tap0"), POD) is True
+    ports = listed("-p tcp -m tcp --dport 80").replace(ports=(443, 80, 443))
+    assert ports.nft() == "tcp dport { 80, 443 }"
+    assert ports.xt().alternatives == ("-m tcp --dport 443", "-m tcp --dport 80", "-m tcp --dport 443")
+
+
+def test_the_whole_of_a_family_is_listed_as_no_match_but_its_negation_is_listed():
+    everything = listed("-d 10.0.0.0/8").replace(networks=(listed("! -d 0.0.0.0/0").networks[0],))
+    assert everything.xt().alternatives == ("",)
+    assert everything.replace(negated=True).xt().alternatives == ("! -d 0.0.0.0/0",)
+
+
+def test_the_order_of_matches_is_that_of_a_listing():
+    text = "! -s 10.0.0.0/8 -d 1.2.3.4/32 -o lo -p tcp -m tcp --dport 80 -m owner --uid-owner 5 -j RETURN"
+    rule = parse_rule(text, IPV4)
+    assert write_rule(rule.replace(matches=rule.matches[::-1]), IPV4) == [
+        "! -s 10.0.0.0/8 -d 1.2.3.4/32 -o lo -p tcp -m owner --uid-owner 5 -m tcp --dport 80 -j RETURN"
+    ]
+    assert write_rule(rule, IPV4) == [text]

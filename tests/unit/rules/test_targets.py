@@ -1,0 +1,76 @@
+"""The faces of every target: how it is listed, what nft calls it, and its words. What it does is tested with the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import IPV4, IPV6, parse_rule, write_rule
+
+
+@pytest.mark.parametrize(
+    ("text", "nft", "words"),
+    [
+        ("ACCEPT", ("accept",), "accept it"),
+        ("DROP", ("drop",), "drop it"),
+        ("RETURN", ("return",), "return to the calling chain"),
+        ("REJECT --reject-with icmp-port-unreachable", ("reject with icmp type port-unreachable",), "refuse it"),
+        ("REJECT --reject-with tcp-reset", ("reject with tcp reset",), "refuse it with tcp-reset"),
+        ("ISTIO_IN_REDIRECT", ("jump istio-in-redirect",), "go through chain ISTIO_IN_REDIRECT"),
+        ("REDIRECT --to-ports 15001", ("redirect to :15001",), "redirect it to port 15001"),
+        (
+            "TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff",
+            # nft's tproxy ends a rule where no transparent socket is open; iptables' drops then
+            ("tproxy ip to :15006 meta mark set 0x00000539 accept", "drop"),
+            "hand it to the transparent socket on port 15006 and mark it 1337",
+        ),
+        ("MARK --set-xmark 0x53a/0xffffffff", ("meta mark set 0x0000053a",), "mark it 1338"),
+        pytest.param(
+            "MARK --set-xmark 0x1/0x3",
+            ("meta mark set meta mark & 0xfffffffc ^ 0x00000001",),
+            "change its mark (0x1 under the mask 0x3)",
+            marks=pytest.mark.xfail(strict=True, reason="the words say `it's mark`"),
+        ),
+        (
+            "CONNMARK --set-xmark 0x1/0x3",
+            ("ct mark set ct mark & 0xfffffffc ^ 0x00000001",),
+            "change its connection's mark (0x1 under the mask 0x3)",
+        ),
+        (
+            "CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff",
+            ("ct mark set meta mark",),
+            "copy its mark to the connection",
+        ),
+        (
+            "CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff",
+            ("meta mark set ct mark",),
+            "copy the connection's mark to it",
+        ),
+        ("CT --zone 2", ("ct zone set 2",), "track it in zone 2"),
+        ("CT --notrack", ("notrack",), "leave its connection untracked, out of reach of NAT"),
+        ("DNAT --to-destination 1.2.3.4:80", ("dnat to 1.2.3.4:80",), "send it to 1.2.3.4:80 instead"),
+        ("MASQUERADE", ("MASQUERADE",), "replace its source address (`MASQUERADE`)"),
+        ("NFQUEUE --queue-num 0", ("NFQUEUE --queue-num 0",), "do `NFQUEUE --queue-num 0` (not known to netinit)"),
+    ],
+)
+def test_a_target_says_the_same_in_each_dialect_and_in_words(text, nft, words):
+    rule = parse_rule(f"-p tcp -j {text}", IPV4)
+    assert write_rule(rule, IPV4) == [f"-p tcp -j {text}"]
+    assert rule.target.nft(IPV4) == nft
+    assert rule.target.describe() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "nft"),
+    [
+        ("REJECT --reject-with icmp6-port-unreachable", ("reject with icmpv6 type port-unreachable",)),
+        (
+            "TPROXY --on-port 15006 --on-ip :: --tproxy-mark 0x539/0xffffffff",
+            ("tproxy ip6 to :15006 meta mark set 0x00000539 accept", "drop"),
+        ),
+        ("DNAT --to-destination [fd00::1]:80", ("dnat to [fd00::1]:80",)),
+    ],
+)
+def test_ipv6_has_its_own_spellings(text, nft):
+    rule = parse_rule(f"-p tcp -j {text}", IPV6)
+    assert write_rule(rule, IPV6) == [f"-p tcp -j {text}"]
+    assert rule.target.nft(IPV6) == nft
