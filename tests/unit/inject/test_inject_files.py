@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from netinit.base.errors import InjectionError, ParseError
-from netinit.cli import inject
+from netinit.cli.inject import command as inject
 from netinit.cli.inject.files import LARGEST, RefusedFileError, replace
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"
