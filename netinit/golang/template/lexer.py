@@ -143,10 +143,14 @@ class _Lexer:
             "other": self.cut_other,
         }
 
+    def count_lines(self, end: int) -> None:
+        """Count the lines up to that place."""
+        if end > self.counted:
+            self.line += self.text.count("\n", self.counted, end)
+            self.counted = end
+
     def add(self, kind: str, start: int, value: str) -> None:
-        if start > self.counted:
-            self.line += self.text.count("\n", self.counted, start)
-            self.counted = start
+        self.count_lines(start)
         self.tokens.append(Token(kind, start, value, self.line))
 
     def cut(self) -> None:
@@ -188,6 +192,7 @@ class _Lexer:
     def cut_action(self) -> None:
         """Take the tokens up to the right delimiter, and that."""
         self.depth = 0
+        self.count_lines(self.at)
         while found := self.inside.match(self.text, self.at):
             if found.lastgroup == "right":
                 if self.depth:
@@ -199,8 +204,12 @@ class _Lexer:
         raise _LexError("unclosed action", self.at)
 
     def take(self, kind: str, value: str) -> None:
-        self.add(kind, self.at, value)
+        """Add the token that stands here, up to which the lines are counted, and go on behind it."""
+        self.tokens.append(Token(kind, self.at, value, self.line))
         self.at += len(value)
+        if "\n" in value:
+            self.line += value.count("\n")
+        self.counted = self.at
 
     def cut_space(self, value: str) -> None:
         self.take(SPACE, value)
@@ -215,7 +224,7 @@ class _Lexer:
         if "0" <= value[0] <= "9":
             self.cut_number(value)
             return
-        if not is_identifier_character(value[0]):
+        if not (value[0].isascii() or is_identifier_character(value[0])):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
         value = self.name(value)
         self.take(self.names.get(value, IDENTIFIER), value)
