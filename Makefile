@@ -11,27 +11,47 @@ at_least_3_11 = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/de
 PYTHON ?= $(shell $(call at_least_3_11,/usr/bin/python3) && echo /usr/bin/python3 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGE := $(VENV)/.installed
+RUNTIME := $(VENV)/.installed-runtime# what users have
+PACKAGE := $(VENV)/.installed# with the tools of development
 E2E := $(VENV)/.installed-e2e
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
+JOBS ?= auto# tests at the same time
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help system install demo test lint bench prove fuzz mutants image lock sbom image-test clean
+.NOTPARALLEL:
+.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: install ## make a pod of network namespaces, program it, send connections, remove everything (root)
+demo: wants-root $(if $(filter libiptc,$(BACKEND)),$(PACKAGE),$(RUNTIME)) ## make a pod, program it, send connections, remove everything (root)
 	@$(BIN)/netinit demo $(if $(BACKEND),--backend $(BACKEND))
 
-test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --ignore tests/e2e $(ARGS)
+wants-root:
+	@$(if $(ROOT),,echo "make $(firstword $(MAKECMDGOALS)) needs root: it makes network namespaces; sudo make $(firstword $(MAKECMDGOALS))"; exit 1)
 
-lint: install ## ruff, mypy --strict, the direction of imports
+# Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
+test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
+	@$(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e $(ARGS)
+
+WORKFLOWS = $(wildcard .github/workflows/*.yml)
+
+lint: install ## ruff, mypy --strict, the direction of imports, the workflows
 	@$(BIN)/ruff check --quiet --output-format concise
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+ifneq ($(WORKFLOWS),)
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS) > $(VENV)/workflows.log || { cat $(VENV)/workflows.log; exit 1; }
+	@$(BIN)/zizmor --quiet --offline --no-progress --persona pedantic .github > $(VENV)/zizmor.log || { cat $(VENV)/zizmor.log; exit 1; }
+	@if command -v actionlint >/dev/null; then actionlint; else echo "without actionlint, which is not installed: schema and zizmor alone"; fi
+endif
+
+wheel: install ## build the wheel and the source archive into dist/, and check them as an index would
+	@rm -rf build dist/netinit-*.whl dist/netinit-*.tar.gz
+	@$(BIN)/python -m build --no-isolation --outdir dist . > $(VENV)/build.log 2>&1 || { tail -n 20 $(VENV)/build.log; exit 1; }
+	@rm -rf build
+	@$(BIN)/twine check --strict dist/netinit-*.whl dist/netinit-*.tar.gz
 
 bench: install ## measure start-up, memory and growth (root); BENCH=apply runs one of tests/bench
 	@for name in $(or $(BENCH),$(basename $(notdir $(wildcard tests/bench/[a-z]*.py)))); do \
@@ -69,7 +89,7 @@ IMAGE ?= netinit:$(VERSION)
 SBOM ?= dist/netinit-$(VERSION).cdx.json
 COMMIT ?= $(shell git log -1 --format=%H 2>/dev/null)
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)# 1980-01-01, the earliest in an archive
-image sbom: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
+image sbom wheel: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 
 image: ## build the image with podman or docker; IMAGE=name:tag
 	@$(if $(ENGINE),,echo "neither podman nor docker is installed; as root: apt-get install podman"; exit 1)
@@ -79,7 +99,7 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 
 lock: $(E2E) ## choose the newest Python packages for the image anew, with their hashes: requirements-image.txt
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
+	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \
@@ -96,61 +116,65 @@ image-test: ## build the image from nothing, attack it, run it as Kubernetes doe
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
 
 clean: ## remove what was made here
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info
 	@find netinit tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What apt-get calls the things that are missing here. Programs are looked for, not packages.
+# What apt-get calls the things that are missing here. Programs are looked for, not packages: PROGRAM:PACKAGE, or one name
+# for both.
+USED := iptables-nft-restore:iptables nft:nftables ipset ip:iproute2
 system:
 	@missing=(); \
-	command -v iptables-nft-restore >/dev/null || missing+=(iptables); \
-	command -v nft >/dev/null || missing+=(nftables); \
-	command -v ipset >/dev/null || missing+=(ipset); \
-	command -v ip >/dev/null || missing+=(iproute2); \
-	command -v dot >/dev/null || missing+=(graphviz); \
-	command -v gcc >/dev/null || missing+=(gcc); \
+	for wanted in $(USED) $(PROGRAMS); do command -v $${wanted%%:*} >/dev/null || missing+=($${wanted##*:}); done; \
 	for package in $(PACKAGES); do dpkg-query --status $$package >/dev/null 2>&1 || missing+=($$package); done; \
-	for program in $(PROGRAMS); do command -v $$program >/dev/null || missing+=($$program); done; \
 	command -v $(PYTHON) >/dev/null || missing+=(python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
-	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
-	  2>/dev/null || missing+=(python3-dev); \
+	if [ -n "$(HEADERS)" ]; then \
+	  $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+	    2>/dev/null || missing+=(python3-dev); \
+	fi; \
 	if [ $${#missing[@]} -eq 0 ]; then exit 0; fi; \
 	if [ -z "$(ROOT)" ] || ! command -v apt-get >/dev/null; then \
 	  echo "missing here: $${missing[*]}; as root: apt-get install $${missing[*]}"; exit 0; \
 	fi; \
-	echo "installing $${missing[*]}"; \
+	eval "$$patiently"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	log=$$(mktemp); \
-	{ apt-get update && apt-get install -y --no-install-recommends "$${missing[@]}"; } >"$$log" 2>&1 </dev/null \
-	  || { grep '^E:' "$$log" | tail -n 3; echo "going on without $${missing[*]}, which apt-get could not install"; }; \
-	rm -f "$$log"
+	patiently "installing $${missing[*]}" sh -c 'apt-get update && exec apt-get install -y --no-install-recommends "$$@"' sh "$${missing[@]}" \
+	  || echo "going on without $${missing[*]}, which apt-get could not install"
 
-$(PACKAGE): pyproject.toml | system
+tools: # what the tests and the backend libiptc want beside that
+	@$(MAKE) system PROGRAMS="dot:graphviz gcc" HEADERS=1
+
+$(RUNTIME): pyproject.toml | system
 	@$(call at_least_3_11,$(PYTHON)) || { echo "netinit wants Python 3.11 or newer; PYTHON=/path/to/python3 names one"; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1; } \
 	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install python3-venv"; exit 1; }
-	@echo "installing netinit and its tools into $(VENV)"
-	@log=$$(mktemp); \
-	if ! $(PIP) install -e '.[dev]' >"$$log" 2>&1; then \
-	  grep -q python-iptables "$$log" || { tail -n 20 "$$log"; exit 1; }; \
-	  echo "python-iptables cannot be built (it wants gcc and Python's headers): going on without the backend libiptc"; \
-	  $(BIN)/python -c "$$requirements" | xargs -d '\n' $(PIP) install; \
-	  $(PIP) install --no-deps -e .; \
-	fi; \
-	rm -f "$$log"
+	@eval "$$patiently"; patiently "installing netinit into $(VENV) (half a minute)" $(PIP) install -e .
+	@touch $@
+
+$(PACKAGE): pyproject.toml $(RUNTIME) | tools
+	@eval "$$patiently"; patiently "installing the tools of development (a minute or two)" $(PIP) install -e '.[dev]'
+	@eval "$$patiently"; patiently "building python-iptables" $(PIP) install -e '.[libiptc]' \
+	  || echo "python-iptables cannot be built (it wants gcc and Python's headers): going on without the backend libiptc"
 	@touch $@
 
 $(E2E): $(PACKAGE) pyproject.toml
-	@echo "installing what the tests of the image want"
-	@$(PIP) install -e '.[e2e]'
+	@eval "$$patiently"; patiently "installing what the tests of the image want" $(PIP) install -e '.[e2e]'
 	@touch $@
 
-# All requirements but the one that has to be compiled.
-define requirements :=
-import tomllib
-project = tomllib.load(open("pyproject.toml", "rb"))["project"]
-wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
-print("\n".join(text for text in wanted if not text.startswith("python-iptables")))
+# Says what is done, runs it with its output in a log, and shows by a dot now and then that it lives; where it fails, the
+# end of the log says why.
+define patiently :=
+patiently() {
+  local log process code=0
+  log=$$(mktemp)
+  printf '%s ' "$$1"
+  "$${@:2}" >"$$log" 2>&1 </dev/null &
+  process=$$!
+  while kill -0 $$process 2>/dev/null; do printf .; sleep 1; done
+  echo
+  wait $$process || { code=$$?; tail -n 20 "$$log"; }
+  rm -f "$$log"
+  return $$code
+}
 endef
-export requirements
-
+export patiently

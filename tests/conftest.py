@@ -5,16 +5,19 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from netinit.lab import Pod, find_obstacle
+from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
-settings.register_profile("netinit", deadline=None)  # no test depends on the clock
+# No example fails for being slow: how long it takes depends on what else the machine does.
+settings.register_profile("netinit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("netinit")
 
 
@@ -43,12 +46,31 @@ def insist_on_namespaces(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("netns"):
         insist_on_namespaces(item.config)
+    for marker, kind in (("mounts", "mount"), ("users", "user")):
+        if item.get_closest_marker(marker) and (reason := find_unshare_obstacle(kind)):
+            pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says why tests were skipped: a line for each reason, however many they are and wherever they stand."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"{number} skipped: {reason}")
 
 
 @pytest.fixture
 def require_netns(request: pytest.FixtureRequest) -> None:
     """The test is skipped, or fails with --require-netns, where no network namespace can be made."""
     insist_on_namespaces(request.config)
+
+
+@pytest.fixture
+def readable(require_netns: None) -> tuple[str, ...]:
+    """What to put before a command that runs as an ordinary user, so that it can read the checkout and this Python."""
+    if reason := find_reading_obstacle():
+        pytest.skip(reason)
+    return make_prefix(wanted())
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from netinit.pods import verify as verifying
 from netinit.pods.apply import Outcome
 
 ROOT = Path(__file__).parent.parent
+TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 REDIRECT = (*SIDECAR, "--ipv6", "on")
@@ -106,9 +107,11 @@ def listing(namespace: Namespace, variant: str) -> str:
 def state(namespace: Namespace) -> str:
     """Everything that rules, routes and addresses are, but for what the kernel does by itself.
 
-    It keeps empty built-in tables, and in a pod's first second it settles link-local addresses and the routes of its own.
+    It keeps empty built-in tables, and in a pod's first second it settles link-local addresses and the routes of its own;
+    an IPv6 address is tentative for a moment after it was added.
     """
     text = drop_empty_tables(take_snapshot(namespace))
+    text = re.sub(r"(?<= flags=)\d+", lambda flags: str(int(flags[0]) & ~TENTATIVE), text)
     return re.sub(r"^(route .* proto=2 .*|address address=fe80::.*)\n", "", text, flags=re.MULTILINE)
 
 

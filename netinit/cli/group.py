@@ -25,6 +25,7 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
     "check-inject": ("inject.check", "Tell for each object whether it will be injected, and why."),
     "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
+    "completion": ("completion", "Print what makes a shell complete netinit's commands and options."),
     "version": ("version", "Print the version."),
 }
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}

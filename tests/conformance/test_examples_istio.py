@@ -203,7 +203,7 @@ def test_with_the_cni_plugin_our_image_proves_the_redirection_and_programs_nothi
 
 
 @pytest.mark.netns
-def test_istio_validation_needs_no_privilege_at_all(pod):
+def test_istio_validation_needs_no_privilege_at_all(pod, readable):
     def start(container, *prefix):
         command = [*prefix, sys.executable, "-m", "netinit", *container["args"]]
         return pod.run(command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
@@ -211,7 +211,7 @@ def test_istio_validation_needs_no_privilege_at_all(pod):
     validation = init_of(injected(example("istio-cni.yaml")), "istio-validation")
     context = validation["securityContext"]
     ids = [f"--reuid={context['runAsUser']}", f"--regid={context['runAsGroup']}", "--clear-groups"]
-    powerless = ["setpriv", *ids, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    powerless = [*readable, "setpriv", *ids, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
     refused = start(validation, *powerless)
     assert refused.returncode == 126, "nothing is programmed yet"

@@ -277,15 +277,15 @@ def run(seed, number):
     """One case: the target's name and what came of it. Raises whatever is not allowed."""
     rng = random.Random(f"{seed}/{number}")
     target = TARGETS[number % len(TARGETS)]
-    started = time.monotonic()
+    started = time.process_time()
     try:
         target(rng)
         outcome = "passed"
     except EXPECTED as error:
         assert str(error).strip(), "an error without words"
         outcome = "refused"
-    took = time.monotonic() - started
-    assert took < SLOW, f"took {took:.1f} s"
+    took = time.process_time() - started
+    assert took < SLOW, f"took {took:.1f} s of the processor"
     return target.__name__, outcome
 
 
@@ -320,12 +320,12 @@ def fuzz_with_atheris():
 
 def run_text(target, text):
     """One case that is all in one text. Raises whatever is not allowed."""
-    started = time.monotonic()
+    started = time.process_time()
     try:
         target(text)
     except EXPECTED as error:
         assert str(error).strip(), "an error without words"
-    assert time.monotonic() - started < 10 * SLOW, "slow"  # modules that count their lines are slower
+    assert time.process_time() - started < 10 * SLOW, "slow"  # modules that count their lines are slower
 
 
 def read_yaml(text):

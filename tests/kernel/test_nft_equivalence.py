@@ -249,7 +249,7 @@ def test_every_connection_of_further_cases_meets_the_same_fate_in_every_dialect(
     check_iptables(pod, Options.from_argv(MORE[name], ENVIRONMENTS.get(name, {})))
 
 
-@settings(max_examples=int(os.environ.get("NETINIT_EQUIVALENCE_EXAMPLES", "8")), deadline=None)
+@settings(max_examples=int(os.environ.get("NETINIT_EQUIVALENCE_EXAMPLES", "8")))
 @given(options=made_options(interfaces=("eth1", "eth2")))
 def test_every_connection_meets_the_same_fate_in_every_dialect_whatever_the_options(pod, options):
     check_iptables(pod, options)

@@ -464,7 +464,7 @@ def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
 
     @seed(SEED)
     @settings(
-        max_examples=-(-CONNECTIONS // BATCH), deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        max_examples=-(-CONNECTIONS // BATCH), database=None, suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False,
     )  # fmt: skip
     @given(made_options(interfaces=(NEIGHBOUR,)), st.lists(made_attempts(), min_size=BATCH, max_size=BATCH))
@@ -525,7 +525,7 @@ def test_rules_of_others_beside_ours_are_understood_from_the_listing(dialect, po
 
     @seed(SEED)
     @settings(
-        max_examples=-(-CONNECTIONS // BATCH // 2), deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        max_examples=-(-CONNECTIONS // BATCH // 2), database=None, suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False,
     )  # fmt: skip
     @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -36,7 +37,9 @@ def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
     cases = [(variant, arguments, *measure(variant, arguments)) for variant in VARIANTS for arguments in (REDIRECT, TPROXY)]
     chance = random.Random(7)
     interrupted = {"nothing yet": 0, "half": 0, "all": 0}
-    for number in range(KILLS):
+    for number in itertools.count():
+        if number >= KILLS and all(interrupted.values()):
+            break
         variant, arguments, clean, wanted, duration = cases[number % len(cases)]
         with Pod() as pod:
             process = start_tool(pod, *arguments, "--backend", variant)
@@ -49,7 +52,6 @@ def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
 
             apply_in(pod, Options.from_argv([*arguments, "--backend", variant]))
             check_same(state(pod), wanted, f"kill {number} of {variant} {arguments}")
-    assert all(interrupted.values()), f"the kills missed a phase: {interrupted}"
 
 
 def measure(variant, arguments):

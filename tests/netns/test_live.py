@@ -172,7 +172,7 @@ def test_whatever_the_options_a_good_pod_is_right_in_every_row():
         counted = []
 
         @seed(4)
-        @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+        @settings(max_examples=15, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
         @given(made_options(interfaces=("eth1",)))
         def hold(options):
             backend = BACKENDS[len(counted) % 3]
@@ -228,14 +228,15 @@ def test_a_proxy_without_a_transparent_socket_is_found(pod):
     assert all("no transparent socket listens on 15006" in row.observed for row in wrong), tell(report)
 
 
-def test_a_pod_with_a_user_namespace_is_probed_from_outside():
+@pytest.mark.users
+def test_a_pod_with_a_user_namespace_is_probed_from_outside(readable):
     with Pod(user_namespace=True) as pod:
         arguments = (*REDIRECT, "--pid", str(pod.pid))
-        assert run_tool(pod.client, *arguments).returncode == 0
-        done = run_tool(pod.client, "verify", "--live", *arguments)
+        assert run_tool(pod.client, *arguments, prefix=readable).returncode == 0
+        done = run_tool(pod.client, "verify", "--live", *arguments, prefix=readable)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "a peer to a port of the pod" in done.stdout
-        assert run_tool(pod.client, "doctor", *arguments).returncode == 0
+        assert run_tool(pod.client, "doctor", *arguments, prefix=readable).returncode == 0
 
 
 def test_without_any_rules_nothing_is_captured_and_that_is_said(pod):

@@ -314,7 +314,8 @@ def test_a_refused_rule_changes_nothing_and_is_quoted(inside):
     assert take_snapshot(inside) == before
 
 
-def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_with_the_remedy():
+@pytest.mark.users
+def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_with_the_remedy(readable):
     """There nft cannot enlarge its socket's buffer beyond net.core.wmem_default, and a transaction must fit into it."""
     buffer = int(Path("/proc/sys/net/core/wmem_default").read_text())
     if buffer > 500_000:
@@ -327,7 +328,7 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
         "b.commit(b.change(p, b.observe()))"
     )
     with Pod(user_namespace=True) as pod:
-        argv = ["nsenter", "-t", str(pod.pid), "-U", "-n", sys.executable, "-c", code]
+        argv = ["nsenter", "-t", str(pod.pid), "-U", "-n", *readable, sys.executable, "-c", code]
         done = subprocess.run(argv, input=networks, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         pytest.skip("this nft makes room for long transactions")

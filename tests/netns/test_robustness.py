@@ -36,6 +36,7 @@ from programming import (
     start_tool,
     state,
 )
+from readable import NOBODY
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -141,9 +142,8 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
     for caller in callers:
         caller.start()
     try:
-        began = time.monotonic()
         rounds = 0
-        while time.monotonic() - began < 2.5:
+        while rounds < 30 or len(arrivals) < 300:
             apply_in(pod, lives[rounds % len(lives)])
             rounds += 1
     finally:
@@ -151,8 +151,6 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
         for caller in callers:
             caller.join()
 
-    assert rounds > 10
-    assert len(arrivals) > 200
     strays = {text for text in arrivals if text not in ("proxy 15001", "proxy 15006")}
     assert strays == set(), f"of {len(arrivals)} connections in {rounds} changes"
 
@@ -239,6 +237,7 @@ HIDE_PROGRAMS = (
 )  # fmt: skip
 
 
+@pytest.mark.mounts
 def test_without_programs_the_error_names_each_candidate_and_why(pod):
     hide = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
     failed = run_tool(pod, *REDIRECT, prefix=["unshare", "-m", "sh", "-c", hide, "sh"])
@@ -252,6 +251,7 @@ def test_without_programs_the_error_names_each_candidate_and_why(pod):
     assert "ISTIO" not in state(pod)
 
 
+@pytest.mark.mounts
 def test_libiptc_removes_what_it_made_where_there_are_no_programs(pod):
     needs("libiptc")
     before = state(pod)
@@ -261,11 +261,8 @@ def test_libiptc_removes_what_it_made_where_there_are_no_programs(pod):
     check_same(state(pod), before, "not as before")
 
 
-def test_without_privileges_one_line_says_so(pod):
-    for prefix in (
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"],
-    ):
+def test_without_privileges_one_line_says_so(pod, readable):
+    for prefix in ([*readable, *NOBODY], [*readable, *NOBODY, "--bounding-set=-all", "--inh-caps=-all"]):
         for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
             failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
             assert failed.returncode == 1

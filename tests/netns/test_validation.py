@@ -32,13 +32,14 @@ def test_validation_alone_programs_nothing_and_fails_without_rules(pod):
     assert pod.run(["iptables-nft-save"]).stdout == ""
 
 
-def test_as_in_the_validation_container_the_proxys_user_needs_no_privilege(pod):
+def test_as_in_the_validation_container_the_proxys_user_needs_no_privilege(pod, readable):
     apply_in(pod, Options.from_argv(ON))
-    done = pod_run_as(pod, PROXY_ID)
+    proxy = (*readable, "setpriv", f"--reuid={PROXY_ID}", f"--regid={PROXY_ID}", "--clear-groups", "--inh-caps=-all")
+    done = run_tool(pod, *ALONE, prefix=proxy)
     assert done.returncode == 0, done.stderr
     assert "uid 1337 to 127.0.0.6 port 15002: captured on port 15006, original destination kept" in done.stderr
     remove_in(pod)
-    assert pod_run_as(pod, PROXY_ID).returncode == 126
+    assert run_tool(pod, *ALONE, prefix=proxy).returncode == 126
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,3 @@ def test_a_pod_without_ipv6_is_validated_in_ipv4_alone():
         done = run_tool(pod, *SIDECAR, "--run-validation")
         assert done.returncode == 0, done.stderr
         assert "IPv6: uid" not in done.stderr
-
-
-def pod_run_as(pod, user):
-    return run_tool(pod, *ALONE, prefix=("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"))

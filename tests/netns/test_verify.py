@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 
 import pytest
@@ -133,12 +134,19 @@ def test_an_operator_verifies_from_outside_by_pid(pod):
 
 def outside(*arguments):
     """The tool run in the machine's own namespace."""
-    return subprocess.run([*TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
+    return run_outside((), *arguments)
+
+
+def run_outside(prefix, *arguments):
+    """The same, started by a prefix: whoever joins a pod's users reads files as one of them from there on."""
+    return subprocess.run([*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
 
 
 @variants
-def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(require_netns, variant):
+@pytest.mark.users
+def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(readable, variant):
     needs(variant)
+    outside = functools.partial(run_outside, readable)
     with Pod(user_namespace=True) as pod:
         before = state(pod)
         arguments = [*SIDECAR, "--pid", str(pod.pid)]
@@ -159,11 +167,12 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(req
 
 
 @variants
-def test_the_init_container_of_such_a_pod_works_as_in_any_other(require_netns, variant):
+@pytest.mark.users
+def test_the_init_container_of_such_a_pod_works_as_in_any_other(readable, variant):
     needs(variant)
     with Pod(user_namespace=True) as pod:
         before = state(pod)
-        inside = ["nsenter", "-t", str(pod.pid), "-U", "-n", *TOOL]
+        inside = [*readable, "nsenter", "-t", str(pod.pid), "-U", "-n", *TOOL]
         for said in ("programmed by", "nothing to do"):
             done = subprocess.run(
                 [*inside, *SIDECAR, "--backend", variant], env={"PATH": FOLDERS}, capture_output=True, text=True, check=False

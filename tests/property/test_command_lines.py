@@ -60,7 +60,7 @@ def read_by_click(words, environ):
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2))
 @example(["-i", "-b", "80"], {})
 @example(["--", "-p", "1"], {})
@@ -71,7 +71,7 @@ def test_both_parsers_make_the_same_of_any_command_line(words, environ):
     assert read_lean(words, environ) == read_by_click(words, environ)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(valid_lines())
 def test_both_parsers_understand_every_valid_command_line(words):
     lean = read_lean(words, {})

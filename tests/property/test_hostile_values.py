@@ -136,7 +136,7 @@ text_values = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.dictionaries(st.sampled_from([flag for flag in FLAGS if flag.long]), text_values, max_size=6), st.booleans())
 @example({}, False)  # noqa: FBT003 - a value to draw
 def test_any_mix_of_values_is_refused_readably_or_harmless(chosen, by_environment):

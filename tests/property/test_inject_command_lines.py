@@ -50,7 +50,7 @@ def read_by_click(words, environ):
             return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(_piece, max_size=4).map(lambda pieces: [word for piece in pieces for word in piece]), environments)
 @example(["-f", "-f", "a"], {})
 @example(["-f", "a", "-f=b"], {})
@@ -62,7 +62,7 @@ def test_what_the_lean_reader_takes_click_reads_alike(words, environ):
     assert lean is None or lean == read_by_click(words, environ)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(plain_lines(), st.dictionaries(st.sampled_from(VARIABLES), st.sampled_from(("", "true", "false")), max_size=2))
 def test_a_plain_command_line_never_needs_click(words, environ):
     lean = read(words, environ)

@@ -20,7 +20,7 @@ class Cluster:
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need the Kubernetes client: "
-                "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
+                "pip install kubernetes; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
         try:
             config.load_kube_config(config_file=kubeconfig, context=context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
 from netinit.rules.layouts import plan
+from readable import NOBODY
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
 FLAGS = "-b * -i * --ipv6 on"
@@ -101,14 +103,14 @@ def test_whether_ipv6_is_on_is_decided_by_the_pods_addresses_as_apply_decides():
 
 
 @pytest.mark.netns
-def test_a_dry_run_leaves_no_trace_and_needs_no_privilege():
+def test_a_dry_run_leaves_no_trace_and_needs_no_privilege(readable, tmp_path):
     look = "iptables-nft-save; ip6tables-nft-save; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names; ip rule; ip address"
     dry = "; ".join(
-        f"setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all {sys.executable} -I -S {MAIN} {words}"
+        f"{shlex.join([*readable, *NOBODY])} --inh-caps=-all {sys.executable} -I -S {MAIN} {words}"
         for words in ("-n -b 80 -m TPROXY", "render --format nft", "render --format json --redirect-dns", "apply -n --reconcile")
     )
     done = subprocess.run(
-        ["unshare", "-n", "sh", "-ec", f"({look}) >$0; {dry} >/dev/null; ({look}) | cmp - $0; rm $0", "/tmp/netinit-dry-run-test"],
+        ["unshare", "-n", "sh", "-ec", f"({look}) >$0; ({dry}) >/dev/null; ({look}) | cmp - $0", tmp_path / "before"],
         capture_output=True,
         text=True,
         check=False,

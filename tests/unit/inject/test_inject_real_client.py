@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("kubernetes", reason="the Kubernetes client is not installed: pip install 'netinit[kubernetes]'")
+pytest.importorskip("kubernetes", reason="the Kubernetes client is not installed: pip install kubernetes")
 
 TOKEN = "for-tests"
 TEMPLATE = "metadata: {annotations: {mesh: '{{ .MeshConfig.TrustDomain }} {{ .Values.v }}'}}"

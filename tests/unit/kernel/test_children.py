@@ -71,7 +71,7 @@ class Evil:
         return os.system, ("echo taken over > /dev/null",)
 
 
-@pytest.mark.parametrize("value", [Evil(), os.system, Options.from_argv, OSError, children.ask], ids=str)
+@pytest.mark.parametrize("value", [Evil(), os.system, Options.from_argv, OSError, children.ask], ids=["evil", "system", "from_argv", "OSError", "ask"])
 def test_an_answer_that_would_run_something_is_not_read(monkeypatch, value):
     monkeypatch.setattr(children, "_pack", lambda item: pickle.dumps(item, protocol=4))
     with pytest.raises(NetinitError, match="which no answer may"):

@@ -79,7 +79,7 @@ def test_the_validator_of_these_tests_notices_what_is_wrong():
             validate({name: value for name, value in good.items() if name != key}, SCHEMA)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(made_options())
 def test_every_rendering_tells_the_same_rules(options):
     made = plan(options)

@@ -1,0 +1,125 @@
+"""The wheel, installed where nothing else is: what it needs, what it holds, and that its commands work."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from email.parser import Parser
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+pytestmark = pytest.mark.xdist_group("wheel")  # one wheel and one environment for all
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("netinit", "pyproject.toml", "README.md", "LICENSE")
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app:1}]}\n"
+
+
+def check(*command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy of the sources, without asking an index."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if copy is shutil.copytree else {}))
+    check(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
+    return next(folder.glob("netinit-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def described(wheel):
+    """The wheel's own description, as an index and pip read it."""
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(path).decode())
+
+
+def needed(described, *extras):
+    """The names of the distributions that it needs on this machine, without an extra or with these."""
+    texts = described.get_all("Requires-Dist")
+    wanted = [Requirement(text) for text in texts]
+    return {one.name for one in wanted if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, described, tmp_path_factory):
+    """The programs of an environment that holds the wheel and the distributions it names, and nothing else."""
+    folder = tmp_path_factory.mktemp("empty")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": folder, "platbase": folder}))
+    for name in needed(described):
+        for top in {Path(str(file)).parts[0] for file in metadata.files(name)} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(metadata.distribution(name).locate_file(top))
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    check(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel)
+    check(*pip, "check")
+    return folder / "bin"
+
+
+def test_it_needs_no_compiler_and_the_backend_libiptc_is_an_extra(described):
+    assert needed(described) == {"click", "pyyaml", "pyroute2"}
+    assert needed(described, "libiptc") - needed(described) == {"python-iptables"}
+    assert needed(described, "kubernetes") - needed(described) == {"kubernetes"}
+
+
+def test_no_message_advises_an_extra_of_a_package_that_no_index_has():
+    advised = {path.name: re.findall(r"netinit\[.*", path.read_text()) for path in (ROOT / "netinit").rglob("*.py")}
+    assert {name: found for name, found in advised.items() if found} == {}
+
+
+def test_it_holds_what_the_sources_hold(wheel):
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "netinit").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == there
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--version", "netinit "),
+        ("render -p 15001 -u 1337 -b * -i * --ipv6 off", "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001"),
+        ("explain --to 10.1.2.3:443 --uid 1000 -b * -i * --ipv6 off", "goes to the proxy on 15001"),
+        ("lint -b * -i * -d 15021,15090", ""),
+        ("completion bash", "_NETINIT_COMPLETE=bash_complete"),
+    ],
+)
+def test_a_command_works_where_nothing_else_is_installed(installed, words, told, tmp_path):
+    assert told in check(installed / "netinit", *words.split(), cwd=tmp_path)
+
+
+def test_pods_are_injected_where_nothing_else_is_installed(installed, tmp_path):
+    (tmp_path / "pod.yaml").write_text(POD)
+    injected = check(installed / "netinit", "inject", "-f", "pod.yaml", cwd=tmp_path)
+    assert "name: istio-init" in injected
+    assert "name: istio-proxy" in injected
+
+
+def test_the_backend_that_is_not_installed_says_what_is_missing(installed, tmp_path):
+    command = [installed / "python", "-c", LIBIPTC]
+    assert "python-iptables: not installed: pip install python-iptables" in check(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
+
+
+LIBIPTC = """
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.rules.network import IPV4
+print(*LibiptcBackend(own_files=False).feed({IPV4: "*nat"}).values())
+"""
