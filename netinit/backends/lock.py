@@ -57,6 +57,9 @@ class XtablesLock(Lock):
                 f"{self._backend}: {label}{path!r} cannot be opened: {error.strerror};"
                 " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
+        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # nobody means it; our programs have it too
+            posix.close(descriptor)
+            return -1
         if not take(descriptor, self._nanoseconds):
             holders = describe_holders(descriptor)
             posix.close(descriptor)

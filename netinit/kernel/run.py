@@ -36,6 +36,8 @@ _DYING = 2.0  # seconds that a killed program may take to be gone; in the kernel
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
 
+_at_work: set[int] = set()  # process ids of the programs that were started and not waited for
+
 # Filled once and for good by a child that is about to join another user namespace: see `seal`.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
@@ -118,6 +120,7 @@ def start(
         if isinstance(error, BackendUnavailableError):
             raise
         raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
+    _at_work.add(pid)
     fcntl.fcntl(opened[3], fcntl.F_SETOWN, pid)
     fcntl.fcntl(opened[3], _F_SETSIG, _SIGKILL)
     fcntl.fcntl(opened[3], fcntl.F_SETFL, posix.O_ASYNC)
@@ -140,6 +143,7 @@ def finish(running: Running) -> Finished:
     late = status is None
     if status is None:
         status = end(running.pid)
+    _at_work.discard(running.pid)
     posix.close(running.leash)
     output = _read(running.output, "surrogateescape")
     errors = _read(running.errors, "replace").strip()
@@ -174,8 +178,15 @@ def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableErro
 def kill(running: Running) -> None:
     """Ends a program whose answer nobody wants any more."""
     end(running.pid)
+    _at_work.discard(running.pid)
     for descriptor in (running.leash, running.output, running.errors):
         posix.close(descriptor)
+
+
+def end_all() -> None:
+    """Kills all programs at work; whoever waits for them hears of it. For the handler of a signal."""
+    for pid in _at_work:
+        posix.kill(pid, _SIGKILL)
 
 
 def wait(pid: int, deadline: int) -> int | None:

@@ -19,7 +19,7 @@ from netinit.kernel.routes import Made, Step
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.inspect import Side, Survey, describe_leftover
-from netinit.pods.transaction import Signals, Transaction
+from netinit.pods.transaction import Transaction
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -82,7 +82,7 @@ def _reach_out(options: Options, log: Log) -> int:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
-        with pod.lock(options.lock_timeout, log.warn) as locks, Signals():  # the child is not to be left in the middle
+        with pod.lock(options.lock_timeout, log.warn) as locks:
             pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=locks.descriptors)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate

@@ -1,7 +1,7 @@
 """A run as a list of steps, each with its inverse: all of them are done, or everything is as it was before.
 
-Signals that ask to end wait for the step at hand: a program that is changing rules is not left alone at its work. They
-are heard before the next step, and the run goes back. After the last step they find whoever listened before.
+A signal that asks to end kills the programs of the step at hand, which then fails, or is heard before the next step; the
+run goes back, whatever comes meanwhile. Then it finds whoever listened before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found] # the C part of signal, whose e
 import posix
 
 from netinit.base.errors import ApplyError, NetinitError
+from netinit.kernel import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,21 +27,15 @@ SIGNALS = {_signal.SIGHUP: "SIGHUP", _signal.SIGINT: "SIGINT", _signal.SIGTERM: 
 
 
 class Signals:
-    """Signals that ask to end, heard and kept back: between `listen` and `stop`, or by `with`, they interrupt nothing.
+    """Signals that ask to end, heard and kept back between `listen` and `stop`.
 
-    `stop` gives the last one to whoever listened before, unless `obey` has.
+    `stop` gives the last one to whoever listened before, unless `obey` has. `patient`: programs at work go on.
     """
 
     def __init__(self) -> None:
         self._handlers: dict[int, Any] = {}  # by signal: who listened before
         self._heard = 0
-
-    def __enter__(self) -> Self:
-        self.listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.patient = False
 
     def listen(self) -> None:
         """From here on signals are kept back; again changes nothing. Only the main thread hears signals."""
@@ -71,6 +66,8 @@ class Signals:
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         self._heard = number
+        if not self.patient:
+            run.end_all()
 
 
 class Transaction:
@@ -102,6 +99,7 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         left = ""
+        self._signals.patient = True
         try:
             if error is not None:
                 left = self._undo()
