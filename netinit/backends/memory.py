@@ -107,6 +107,11 @@ class MemoryKernel:
             lines.append("COMMIT")
         return "".join([line + "\n" for line in lines])
 
+    def list_rules(self, family: Family) -> str:
+        """The same without tables that hold nothing."""
+        parts = self.list_tables(family).split("COMMIT\n")
+        return "".join([f"{part}COMMIT\n" for part in parts if "\n-A " in part or " - [" in part or " DROP [" in part])
+
     def execute(self, family: Family, script: str) -> None:
         """Does what iptables-restore --noflush does with the input; ApplyError says why the kernel would refuse it.
 

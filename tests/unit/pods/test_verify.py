@@ -1,0 +1,60 @@
+"""Verifying on a machine in memory: what is compared, with whose rules, and that nothing changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.backends.memory_machine import MemoryMachine
+from netinit.base.errors import BackendUnavailableError
+from netinit.base.net import IPV4
+from netinit.options import Options
+from netinit.pods.apply import apply
+from netinit.pods.verify import verify
+
+NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
+
+
+@pytest.fixture
+def machine():
+    return MemoryMachine()
+
+
+def asked(backend, *more):
+    return Options.from_argv(["-i", "*", "-b", "*", "-m", "TPROXY", "--ipv6", "on", "--backend", backend, *more])
+
+
+def found(machine, options):
+    return [difference.describe() for difference in verify(options, machine).differences]
+
+
+@pytest.mark.parametrize("backend", [NFT, LEGACY, NFTABLES])
+def test_without_a_backend_named_the_one_that_holds_rules_is_compared(machine, backend):
+    apply(asked(backend), machine=machine)
+    before = machine.snapshot()
+    report = verify(asked("auto"), machine)
+    assert (report.backend, report.differences) == (backend, ())
+    assert machine.snapshot() == before
+
+
+def test_an_empty_namespace_misses_all_of_the_preferred_backend(machine):
+    report = verify(asked("auto"), machine)
+    assert report.backend == NFT
+    assert {difference.kind for difference in report.differences} == {"missing"}
+
+
+def test_rules_of_another_backend_a_route_and_a_foreign_rule_are_each_a_difference(machine):
+    apply(asked(NFT), machine=machine)
+    machine.tables[NFT].execute(IPV4, "*nat\n-I OUTPUT 1 -p tcp -j RETURN\nCOMMIT\n")
+    other = MemoryMachine()
+    apply(asked(LEGACY), machine=other)
+    machine.tables[LEGACY] = other.tables[LEGACY]
+    machine.link.routes = machine.link.routes[1:]
+    texts = found(machine, asked(NFT))
+    assert [text.split(":")[0] for text in texts] == ["leftover", "missing", "shadowed"]
+    assert "route local default dev lo table 133" in texts[1]
+
+
+def test_rules_that_cannot_be_read_are_an_error(machine):
+    machine.missing = {NFT, LEGACY, NFTABLES, LIBIPTC}
+    with pytest.raises(BackendUnavailableError, match="the rules cannot be read:\n"):
+        verify(Options(), machine)
