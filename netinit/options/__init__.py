@@ -5,7 +5,6 @@ Precedence: flag, environment variable, default. An empty variable counts as uns
 
 from __future__ import annotations
 
-from netinit.base.errors import OptionError
 from netinit.options import kinds
 from netinit.options.declare import Flag, istio, ours
 from netinit.options.interception import (
@@ -22,12 +21,11 @@ from netinit.options.interception import (
     TPROXY,
     Interception,
 )
-from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, Self
+    from typing import Any
 
 __all__ = [
     "AUTO",
@@ -185,39 +183,9 @@ class Options(Interception):
     )
 
     @classmethod
-    def from_texts(
-        cls, texts: Mapping[str, tuple[str, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
-    ) -> Self:
-        """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
-
-        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
-        """
-        read: dict[str, Any] = {}
-        problems = list(known_problems)
-        for flag in cls.flags:
-            text, label = texts.get(flag.field) or _from_environment(flag, environ)
-            if not label:
-                continue
-            try:
-                read[flag.field] = flag.kind.read(text)
-            except ValueError as error:
-                problems.append(f"{label}: {quote_value(text)} {error}")
+    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
-        if problems:
-            raise OptionError(*problems)
-        return cls._made(read)
-
-    @classmethod
-    def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Options from a command line in Istio's syntax (no program name) and an environment (default: an empty one).
-
-        OptionError lists every problem.
-        """
-        from netinit.options.argv import describe_strays, take_flags
-
-        taken = take_flags(arguments)
-        return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
         """The shortest command line from which `from_argv` makes equal options; fields in `always` are spelled out.
@@ -280,14 +248,6 @@ class Options(Interception):
 
 
 FLAGS = Options.flags
-
-
-def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]:
-    for name in flag.variables:
-        text = environ.get(name)
-        if text:
-            return text, f"environment variable {name}"
-    return "", ""
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:

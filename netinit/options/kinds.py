@@ -39,6 +39,7 @@ class Kind(Record):
     read: Callable[[str], Any]
     write: Callable[[Any], str] = str
     words: tuple[str, ...] = ()  # all that may be given, where that is a short list
+    is_file: bool = False  # a shell completes the names of files
 
 
 def quote_value(text: str) -> str:
@@ -300,4 +301,4 @@ SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
 LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
 PID = Kind(metavar="PID", read=read_pid)
-PATH = Kind(metavar="PATH", read=read_path)
+PATH = Kind(metavar="PATH", read=read_path, is_file=True)
