@@ -57,7 +57,11 @@ class FlagCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options first, then those of the rules by where they come from."""
         groups = group_flags(self.settings)
-        further = [param for param in self.get_params(ctx) if not isinstance(param, _FlagOption)]
+        further = [
+            param
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and not isinstance(param, _FlagOption)
+        ]
         own = [describe(flag) for flag in groups.pop(PLAIN, ())] + [param.get_help_record(ctx) for param in further]
         with formatter.section(PLAIN):
             formatter.write_dl([record for record in own if record])

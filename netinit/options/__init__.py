@@ -54,7 +54,7 @@ class Options(Interception):
         "-n --dry-run",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Print what would be done, touch nothing.",
+        help_text="Print what would be done, change nothing.",
     )
     netns: str = istio(
         "--network-namespace --netns",
@@ -68,31 +68,31 @@ class Options(Interception):
         "--pid",
         kind=kinds.PID,
         default=0,
-        help_text="The network namespace of this process is programmed.",
+        help_text="Program the network namespace of this process.",
     )
     host_network: bool = ours(
         "--host-network",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Change the machine's own network namespace too, which is refused otherwise.",
+        help_text="Allow changes to the machine's own network namespace, which are refused otherwise.",
     )
     cni_mode: bool = istio(
         "--cni-mode",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Running as a CNI plugin on the host's file system; wants --network-namespace.",
+        help_text="Run as a CNI plugin on the host's file system; needs --network-namespace.",
     )
     skip_rule_apply: bool = istio(
         "--skip-rule-apply",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Do not program.",
+        help_text="Do not program any rules.",
     )
     run_validation: bool = istio(
         "--run-validation",
         kind=kinds.SWITCH,
         default=False,
-        help_text="After programming (or alone, with --skip-rule-apply) prove that redirection works.",
+        help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.",
     )
     probe_port: int = istio(
         "--iptables-probe-port",
@@ -105,13 +105,13 @@ class Options(Interception):
         "--probe-timeout",
         kind=kinds.DURATION,
         default=5 * 10**9,
-        help_text="The limit of the validation.",
+        help_text="How long the validation may take.",
     )
     reconcile: bool = istio(
         "--reconcile",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Existing, different rules are replaced; otherwise they are reported and left.",
+        help_text="Replace existing rules that differ; without it they are reported and left.",
     )
     cleanup_only: bool = istio(
         "--cleanup-only",
@@ -123,7 +123,7 @@ class Options(Interception):
         "--force-apply",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Apply even where the state looks right already.",
+        help_text="Program the rules even where they are right already.",
     )
     native_nftables: bool = istio(
         "--native-nftables",
@@ -153,13 +153,13 @@ class Options(Interception):
         "--backend",
         kind=kinds.choice(*BACKEND_CHOICES),
         default=AUTO,
-        help_text="What programs the kernel.",
+        help_text="The backend that programs the kernel; auto chooses one that works here.",
     )
     rule_comments: bool = ours(
         "--rule-comments",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Write into the kernel why each rule exists.",
+        help_text="Give each rule in the kernel a comment that says why it exists.",
     )
     # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
     ipset_threshold: int = ours(
@@ -173,13 +173,13 @@ class Options(Interception):
         "--lock-timeout",
         kind=kinds.DURATION,
         default=10 * 10**9,
-        help_text="How long locks that others hold are waited for.",
+        help_text="How long to wait for locks that other processes hold.",
     )
     debug: bool = ours(
         "--debug",
         kind=kinds.SWITCH,
         default=False,
-        help_text="With an error, print Python's traceback.",
+        help_text="Print Python's traceback with an error.",
     )
 
     @classmethod

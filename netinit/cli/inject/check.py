@@ -27,10 +27,10 @@ _MARKS = {True: "✔", False: "✘"}
 
 @click.command("check-inject", cls=FlagCommand, settings=CheckFlags)
 def command(options: CheckFlags) -> int:
-    """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
+    """Show for each object whether it will be injected, the whole chain of reasons, and what its pods get.
 
-    Webhook selectors, host network, namespace, label, annotation, selectors of the injector and its policy are all
-    looked at, and what would change the result. A table on a terminal, JSON else.
+    Checks the webhooks' selectors, the host network, namespace, label and annotation, and the injector's selectors and
+    policy, and shows what would change the result. Prints a table on a terminal, and JSON otherwise.
     """
     return check(options)
 

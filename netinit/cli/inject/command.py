@@ -14,8 +14,8 @@ def command(options: InjectFlags) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
     Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs
-    and Lists of them are injected; everything else comes out as it went in, comments included. Nothing is written
-    unless all succeeded.
+    and Lists of them are injected. Everything else is copied unchanged, comments included. If one object fails, nothing
+    is written.
 
     \b
     kubectl apply -f <(netinit inject -f app.yaml)

@@ -63,13 +63,13 @@ class CheckFlags(Settings):
         "-R --recursive",
         kind=SWITCH,
         default=False,
-        help_text="Take the folders inside folders as well.",
+        help_text="Also read the folders inside folders.",
     )
     config_file: str = plain(
         "--injectConfigFile",
         kind=_INPUT,
         default="",
-        help_text="The injector's configuration: its text or the whole ConfigMap (default: our own templates).",
+        help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).",
     )
     mesh_file: str = plain(
         "--meshConfigFile",
@@ -81,7 +81,7 @@ class CheckFlags(Settings):
         "--valuesFile",
         kind=_INPUT,
         default="",
-        help_text="The values of the templates, JSON or YAML.",
+        help_text="The values for the templates, JSON or YAML.",
     )
     revision: str = plain(
         "--revision",
@@ -94,14 +94,14 @@ class CheckFlags(Settings):
         kind=_YES,
         default=True,
         also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="The proxy runs as an init container that never ends.",
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.",
     )
     compliance_policy: str = plain(
         "--compliance-policy",
         kind=_text("POLICY"),
         default="",
         also=("COMPLIANCE_POLICY",),
-        help_text="The policy that the proxy must keep, such as fips-140-3.",
+        help_text="The compliance policy of the proxy, such as fips-140-3.",
     )
     context: str = plain(
         "--context",
@@ -137,7 +137,7 @@ class CheckFlags(Settings):
         "-n --namespace",
         kind=_text("NAMESPACE"),
         default="",
-        help_text="The namespace of objects that name none.",
+        help_text="The namespace of objects that do not name one.",
     )
     # None: not given; an empty text: no labels
     labels: str | None = plain(
@@ -150,20 +150,20 @@ class CheckFlags(Settings):
         "--json",
         kind=SWITCH,
         default=False,
-        help_text="Print the explanation as JSON also on a terminal.",
+        help_text="Print the explanation as JSON, on a terminal too.",
     )
     as_table: bool = plain(
         "--table",
         kind=SWITCH,
         default=False,
-        help_text="Print the explanation as a table also into a pipe.",
+        help_text="Print the explanation as a table, into a pipe too.",
     )
     debug: bool = plain(
         "--debug",
         kind=SWITCH,
         default=False,
         also=("NETINIT_DEBUG",),
-        help_text="With an error, print Python's traceback.",
+        help_text="Print Python's traceback with an error.",
     )
 
     @property
@@ -189,13 +189,13 @@ class InjectFlags(CheckFlags):
         "-o --output",
         kind=Kind(metavar="FILE|-", read=str, is_file=True),
         default=STDIN,
-        help_text="Where the manifests go (default: stdout).",
+        help_text="Where the manifests are written; - is stdout.",
     )
     explain: bool = plain(
         "--explain",
         kind=SWITCH,
         default=False,
-        help_text="Print for each object whether it will be injected, and why; write nothing.",
+        help_text="Show for each object whether it will be injected, and why; write nothing.",
     )
 
     def _check(self) -> list[str]:
