@@ -59,7 +59,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
         click.option("--uid", default="", metavar="USER", help=f"The user who connects: number or name (default: {APPLICATION})."),
-        click.option("--gid", default="", metavar="GROUP", help="The group of the user who connects (default: the number of --uid)."),
+        click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
         click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
         click.option("--mark", default=0, metavar="MARK", help="The firewall mark that the socket sets.", type=click.IntRange(0, 2**32 - 1)),
     )):  # fmt: skip
@@ -70,8 +70,8 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules that this pod's init container programs (YAML or JSON)."),
-        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example address)."),
+        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container (YAML or JSON)."),
+        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
         click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
         function = decorate(function)

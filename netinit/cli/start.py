@@ -137,7 +137,7 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
     try:
         from netinit.cli import group
     except ImportError as error:
-        raise known or NetinitError(f"this command wants the Python package click ({error}); install it") from None
+        raise known or NetinitError(f"this command needs the Python package click ({error}); install it") from None
     return group.run(call.program, call.words, environ, alone=call.apply)
 
 
