@@ -61,7 +61,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--uid", default="", metavar="USER", help=f"The user who connects: number or name (default: {APPLICATION})."),
         click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
         click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
-        click.option("--mark", default=0, metavar="MARK", help="The firewall mark that the socket sets.", type=click.IntRange(0, 2**32 - 1)),
+        click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
     )):  # fmt: skip
         function = decorate(function)
     return function
