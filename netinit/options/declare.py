@@ -259,7 +259,7 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 def _read_value(flag: Flag, value: Any) -> Any:
     """The value in its own type. ValueError with the end of a sentence that begins with the value."""
     if flag.repeated:
-        return tuple([flag.kind.read(one) for one in value])
+        return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):
         return flag.kind.read(value)
     try:

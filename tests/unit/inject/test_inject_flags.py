@@ -77,6 +77,11 @@ def test_all_that_is_wrong_is_named_at_once(words, environ, problems):
     assert list(caught.value.problems) == problems
 
 
+@pytest.mark.parametrize("given", ["a.yaml", ["a.yaml"], ("a.yaml",)])
+def test_one_manifest_may_be_given_as_a_text(given):
+    assert CheckFlags(filenames=given).filenames == ("a.yaml",)
+
+
 def test_check_inject_has_the_same_flags_without_those_that_write():
     own = {flag.field for flag in InjectFlags.flags} - {flag.field for flag in CheckFlags.flags}
     assert own == {"output", "explain"}
