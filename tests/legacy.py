@@ -99,7 +99,7 @@ def filled():
 
 def change_to(backend, options):
     state = backend.observe()
-    return backend.change(plan(options), state)
+    return state.compare(plan(options)).change()
 
 
 def feed_by_program(scripts):

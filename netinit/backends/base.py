@@ -13,18 +13,51 @@ from netinit.rules.model import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from netinit.rules.difference import Difference
 
 
 class State(Record):
-    """What a backend saw. `seen` is in the backend's own terms; the rest is what callers may ask."""
+    """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
 
-    seen: Any
     ours: bool  # rules of this project (or of Istio) are there
     others: bool  # rules of somebody else are there
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
+
+    @abstractmethod
+    def compare(self, plan: Plan) -> Comparison:
+        """The live rules beside those of a plan."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """The live rules as the dialect lists them, by family or dialect name, for the log."""
+
+
+class Comparison(ABC):
+    """What was seen beside a plan, and the changes that follow from it.
+
+    `differences` say how the live rules differ from the plan, in the order of the rules; empty when they are as planned.
+    """
+
+    differences: tuple[Difference, ...]
+
+    @abstractmethod
+    def shadows(self) -> tuple[Difference, ...]:
+        """Rules of others that stand before ours and may decide first."""
+
+    @abstractmethod
+    def resumable(self) -> bool:
+        """True when the live rules are what an interrupted first run of this plan leaves (so finishing is safe)."""
+
+    @abstractmethod
+    def change(self, *, force: bool = False) -> Change:
+        """What turns the live rules of ours into the plan's; what is right already is left out unless `force` is set."""
+
+    @abstractmethod
+    def removal(self) -> Change:
+        """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
+
+        ApplyError when rules of others lead into ours.
+        """
 
 
 class Change(Record):
@@ -54,29 +87,6 @@ class Backend(ABC):
         """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
 
     @abstractmethod
-    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        """How the live rules differ from the plan, in the order of the rules; empty when they are as planned."""
-
-    @abstractmethod
-    def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        """Rules of others that stand before ours and may decide first."""
-
-    @abstractmethod
-    def resumable(self, plan: Plan, state: State) -> bool:
-        """True when the live rules are what an interrupted first run of this plan leaves (so finishing is safe)."""
-
-    @abstractmethod
-    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
-        """What turns the live rules of ours into the plan's; what is right already is left out unless `force` is set."""
-
-    @abstractmethod
-    def removal(self, plan: Plan, state: State) -> Change:
-        """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
-
-        ApplyError when rules of others lead into ours.
-        """
-
-    @abstractmethod
     def commit(self, change: Change) -> None:
         """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""
 
@@ -92,9 +102,5 @@ class Backend(ABC):
         return Lock()
 
     @abstractmethod
-    def describe(self, state: State) -> dict[str, str]:
-        """The live rules as the dialect lists them, by family or dialect name, for the log."""
-
-    @abstractmethod
-    def list_rules(self) -> dict[str, str]:
-        """The rules as they are now, listed like `describe` does; quicker than to look and describe."""
+    def list_rules(self, comparison: Comparison) -> dict[str, str]:
+        """The rules after the comparison's change was committed, listed like a state's `describe`; quicker than to look."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends.base import Change, State
-from netinit.backends.iptables import Seen, Side
+from netinit.backends.base import Change
+from netinit.backends.iptables import XtablesComparison, XtablesState
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.shown import escape
 from netinit.kernel import detect, run
-from netinit.rules.difference import Difference
 from netinit.rules.iptables.sets import (
     MOST_ELEMENTS,
-    AddressSet,
     Contents,
     compare_sets,
     parse_save,
@@ -29,7 +27,6 @@ from netinit.rules.iptables.sets import (
 )
 from netinit.rules.model import OWNED_CHAINS, Plan
 
-PREPARE, WANTED = "ipset", "ipset afterwards"  # keys of a change: input for ipset, names of the sets that stay
 PROGRAM = "ipset"
 PATIENCE = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 IN_USE = "in use"
@@ -46,10 +43,57 @@ def read_contents() -> Contents:
     return found
 
 
-class SeenWithSets(Seen):
-    """The listings, and the owned sets with their elements."""
+class SetsState(XtablesState):
+    """The listings, and the owned sets with their elements; lists longer than `threshold` are to be sets."""
 
     sets: Contents
+    owner: str  # how the names of the backend's sets begin
+    threshold: int
+
+    def compare(self, plan: Plan) -> SetsComparison:
+        return SetsComparison(plan, self)
+
+
+class SetsChange(Change):
+    """A change with what `ipset` is fed before it, and the names of the sets that stay after it."""
+
+    preparation: str
+    kept: tuple[str, ...]
+
+
+class SetsComparison(XtablesComparison):
+    """The listings and sets beside a plan whose long lists are sets."""
+
+    state: SetsState
+
+    def __init__(self, plan: Plan, state: SetsState) -> None:
+        rewritten, self.wanted = use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
+        super().__init__(plan, state, rewritten)
+        found = self.differences + compare_sets(self.wanted, state.sets)
+        plainly = found and self.wanted and state.ours and not state.sets
+        if plainly and not XtablesComparison(plan, state).differences:
+            found = ()  # the same rules without sets, which capture the same
+        self.differences = found
+
+    def resumable(self) -> bool:
+        live = self.state.sets
+        asked = [
+            made for made in self.wanted if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
+        ]
+        return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
+
+    def change(self, *, force: bool = False) -> SetsChange:
+        live = self.state.sets
+        _refuse_foreign_questions(self.state, surplus(self.wanted, live))
+        preparation = render_preparation(self.wanted, live, force=force)
+        return self._with_sets(super().change(force=force), preparation, tuple([made.name for made in self.wanted]))
+
+    def removal(self) -> SetsChange:
+        _refuse_foreign_questions(self.state, tuple(self.state.sets))
+        return self._with_sets(super().removal(), "", ())
+
+    def _with_sets(self, made: Change, preparation: str, kept: tuple[str, ...]) -> SetsChange:
+        return SetsChange(scripts=made.scripts, before=self.state, plan=self.plan, preparation=preparation, kept=kept)
 
 
 class SetsBackend(RestoreBackend):
@@ -58,50 +102,36 @@ class SetsBackend(RestoreBackend):
     def __init__(self, *, threshold: int, **given: object) -> None:
         super().__init__(**given)  # type: ignore[arg-type]
         self._threshold = threshold
-        self._rewritten: tuple[Plan, Plan, tuple[AddressSet, ...]] | None = None
 
-    def observe(self) -> State:
-        state = super().observe()
+    def observe(self) -> SetsState:
+        return self._as_observed(super().observe())
+
+    def _as_observed(self, state: XtablesState) -> SetsState:
         sets = self._read_sets()
-        seen = SeenWithSets(texts=state.seen.texts, listings=state.seen.listings, sets=sets)
-        return state.replace(seen=seen, ours=state.ours or bool(sets))
-
-    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        _, wanted = self._rewrite(plan)
-        found = super().compare(plan, state) + compare_sets(wanted, state.seen.sets)
-        if found and wanted and state.ours and not state.seen.sets and not self._compare_plainly(plan, state):
-            return ()  # the same rules without sets, which capture the same
-        return found
-
-    def resumable(self, plan: Plan, state: State) -> bool:
-        _, wanted = self._rewrite(plan)
-        live: Contents = state.seen.sets
-        asked = [made for made in wanted if any(f"--match-set {made.name} " in text for text in state.seen.texts.values())]
-        return super().resumable(plan, state) and all(live.get(made.name) == made.elements for made in asked)
-
-    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
-        _, wanted = self._rewrite(plan)
-        _refuse_foreign_questions(state, surplus(wanted, state.seen.sets))
-        made = super().change(plan, state, force=force)
-        scripts = {PREPARE: render_preparation(wanted, state.seen.sets, force=force)}
-        return made.replace(scripts={**made.scripts, **scripts, WANTED: " ".join([each.name for each in wanted])})
-
-    def removal(self, plan: Plan, state: State) -> Change:
-        _refuse_foreign_questions(state, tuple(state.seen.sets))
-        return super().removal(plan, state)
+        return SetsState(
+            ours=state.ours or bool(sets),
+            others=state.others,
+            notices=state.notices,
+            texts=state.texts,
+            listings=state.listings,
+            families=state.families,
+            comments=state.comments,
+            sets=sets,
+            owner=f"netinit-{self.variant}",
+            threshold=self._threshold,
+        )
 
     def commit(self, change: Change) -> None:
-        before: Contents = change.before.seen.sets
-        kept = change.scripts.get(WANTED, "").split()
+        before, preparation, kept = _parts(change)
         try:
-            self._feed_sets(change.scripts.get(PREPARE, ""))
+            self._feed_sets(preparation)
             super().commit(change)
         except NetinitError as error:
             self._return_sets(before)
             if not kept or isinstance(error, LockedError):
                 raise
             self._commit_plainly(change, error)
-            kept = []
+            kept = ()
         try:
             self._destroy(tuple([name for name in self._names() if name not in kept]))
         except NetinitError:
@@ -110,7 +140,7 @@ class SetsBackend(RestoreBackend):
 
     def put_back(self, change: Change) -> None:
         """Sets first, so that the rules find them; those that were not there go when no rule asks them any more."""
-        before: Contents = change.before.seen.sets
+        before = _parts(change)[0]
         self._feed_sets(render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
@@ -120,30 +150,10 @@ class SetsBackend(RestoreBackend):
 
     def _commit_plainly(self, change: Change, error: NetinitError) -> None:
         """The change without sets, for a kernel that refused them; the first error where that fails as well."""
-        threshold, self._threshold, self._rewritten = self._threshold, 0, None
         try:
-            super().commit(super().change(change.plan, change.before))
+            super().commit(plain_change(change))
         except NetinitError:
             raise error from None
-        finally:
-            self._threshold, self._rewritten = threshold, None
-
-    def _compare_plainly(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        threshold, self._threshold, self._rewritten = self._threshold, 0, None
-        try:
-            return super().compare(plan, state)
-        finally:
-            self._threshold, self._rewritten = threshold, None
-
-    def _sides(self, plan: Plan, state: State) -> list[Side]:
-        return super()._sides(self._rewrite(plan)[0], state)
-
-    def _rewrite(self, plan: Plan) -> tuple[Plan, tuple[AddressSet, ...]]:
-        """The plan with sets, and the sets; remembered, so that it is one and the same plan each time."""
-        if self._rewritten is None or self._rewritten[0] is not plan:
-            owner = f"netinit-{self.variant}"
-            self._rewritten = (plan, *(use_sets(plan, owner, self._threshold) if self._threshold else (plan, ())))
-        return self._rewritten[1:]
 
     def _names(self) -> tuple[str, ...]:
         return tuple([name for name in detect.owned_sets() if name.startswith(f"netinit-{self.variant}-")])
@@ -174,6 +184,20 @@ class SetsBackend(RestoreBackend):
                 time.sleep(0.005)
 
 
+def plain_change(change: Change) -> Change:
+    """The change of the same plan without sets."""
+    if not isinstance(change.before, SetsState):
+        raise TypeError("the change of another backend")
+    return XtablesComparison(change.plan, change.before).change()
+
+
+def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
+    """The sets of before, what ipset is fed, and the names of the sets that stay."""
+    if not isinstance(change, SetsChange) or not isinstance(change.before, SetsState):
+        raise TypeError("the change of another backend")
+    return change.before.sets, change.preparation, change.kept
+
+
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
     path = run.find(PROGRAM)
     if not path:  # never another backend beside rules that ask these sets
@@ -184,9 +208,9 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
     return result.output
 
 
-def _refuse_foreign_questions(state: State, names: tuple[str, ...]) -> None:
+def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
     """ApplyError where a rule of somebody else asks one of these sets, which could then not be destroyed."""
-    for family, listing in state.seen.listings.items():
+    for family, listing in state.listings.items():
         for table, listed in listing.items():
             for chain, texts in listed.rules.items():
                 for text in texts if chain not in OWNED_CHAINS else ():

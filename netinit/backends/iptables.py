@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.backends.base import Backend, Change, Lock, State
+from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
@@ -36,13 +36,6 @@ WAY_OUT = (
 )
 
 
-class Seen(Record):
-    """The listings by family: as printed, and taken apart."""
-
-    texts: dict[Family, str]
-    listings: dict[Family, Listing]
-
-
 class Side(Record):
     """One family of a plan beside what is live."""
 
@@ -50,6 +43,65 @@ class Side(Record):
     written: Written
     listing: Listing
     owned: Owned
+
+
+class XtablesState(State):
+    """The listings by family: as printed, and taken apart."""
+
+    texts: dict[Family, str]
+    listings: dict[Family, Listing]
+    families: tuple[Family, ...]  # those the kernel has
+    comments: bool  # those of rules are written
+
+    def compare(self, plan: Plan) -> XtablesComparison:
+        return XtablesComparison(plan, self)
+
+    def describe(self) -> dict[str, str]:
+        return {family.name: _show(text) for family, text in self.texts.items() if text}
+
+
+class XtablesComparison(Comparison):
+    """The listings beside the plan as written, family by family. `written` is the plan where it is written differently."""
+
+    def __init__(self, plan: Plan, state: XtablesState, written: Plan | None = None) -> None:
+        self.plan = plan
+        self.state = state
+        self.sides = _pair(written or plan, state.listings, state.families, comments=state.comments)
+        found: tuple[Difference, ...] = ()
+        for side in self.sides:
+            found += compare_listing(side.written, side.listing, side.owned, side.family)
+        self.differences = found
+
+    def shadows(self) -> tuple[Difference, ...]:
+        found: list[Difference] = []
+        for side in self.sides:
+            found += find_shadows(side.listing, side.owned, side.family)
+        return tuple(found)
+
+    def resumable(self) -> bool:
+        return all(is_interrupted(side.written, side.listing, side.owned, side.family) for side in self.sides)
+
+    def change(self, *, force: bool = False) -> Change:
+        scripts = {}
+        for side in self.sides:
+            skip = () if force else unchanged_tables(side.written, side.listing, side.owned, side.family)
+            scripts[side.family.name] = write_transition(
+                target_from_plan(side.written), side.listing, side.owned, skip=skip
+            )
+        return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
+
+    def removal(self) -> Change:
+        scripts = {}
+        for side in self.sides:
+            for table, chain, rule in find_foreign_jumps(side.listing):
+                from netinit.rules.iptables.parse.quotation import quote_rule
+
+                place = f"{side.family.name} {table} {escape(chain)}"
+                raise ApplyError(
+                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
+                )
+            scripts[side.family.name] = write_transition({}, side.listing, side.owned)
+        return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
 
 
 class XtablesBackend(Backend):
@@ -68,7 +120,6 @@ class XtablesBackend(Backend):
         self._lock_timeout = lock_timeout  # nanoseconds
         self._own_files = own_files  # False: the host's file system, whose lock is not about this namespace
         self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit wants it
-        self._last: tuple[Plan, State, list[Side]] | None = None
 
     @abstractmethod
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
@@ -82,47 +133,8 @@ class XtablesBackend(Backend):
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commits each family's input; returns the errors by family, empty when all went well."""
 
-    def observe(self) -> State:
+    def observe(self) -> XtablesState:
         return self._state(*self.look(self._families))
-
-    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        found: tuple[Difference, ...] = ()
-        for side in self._sides(plan, state):
-            found += compare_listing(side.written, side.listing, side.owned, side.family)
-        return found
-
-    def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        found: list[Difference] = []
-        for side in self._sides(plan, state):
-            found += find_shadows(side.listing, side.owned, side.family)
-        return tuple(found)
-
-    def resumable(self, plan: Plan, state: State) -> bool:
-        return all(
-            is_interrupted(side.written, side.listing, side.owned, side.family) for side in self._sides(plan, state)
-        )
-
-    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
-        scripts = {}
-        for side in self._sides(plan, state):
-            skip = () if force else unchanged_tables(side.written, side.listing, side.owned, side.family)
-            scripts[side.family.name] = write_transition(
-                target_from_plan(side.written), side.listing, side.owned, skip=skip
-            )
-        return Change(scripts=_filled(scripts), before=state, plan=plan)
-
-    def removal(self, plan: Plan, state: State) -> Change:
-        scripts = {}
-        for side in self._sides(plan, state):
-            for table, chain, rule in find_foreign_jumps(side.listing):
-                from netinit.rules.iptables.parse.quotation import quote_rule
-
-                place = f"{side.family.name} {table} {escape(chain)}"
-                raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
-                )
-            scripts[side.family.name] = write_transition({}, side.listing, side.owned)
-        return Change(scripts=_filled(scripts), before=state, plan=plan)
 
     def commit(self, change: Change) -> None:
         scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
@@ -131,7 +143,7 @@ class XtablesBackend(Backend):
             return
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         try:
-            self.put_back(change)
+            XtablesBackend.put_back(self, change)  # the rules alone, whatever else a backend puts back
         except NetinitError as error:
             message += f"; putting back what was before failed too: {error}"
         raise type(next(iter(errors.values())))(message)
@@ -141,10 +153,7 @@ class XtablesBackend(Backend):
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
-    def describe(self, state: State) -> dict[str, str]:
-        return {family.name: _show(text) for family, text in state.seen.texts.items() if text}
-
-    def list_rules(self) -> dict[str, str]:
+    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel tells
         return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
     def look(
@@ -170,20 +179,21 @@ class XtablesBackend(Backend):
         censuses = self.count(families)
         return self.read(families, counted=counted), censuses
 
-    def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> State:
+    def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> XtablesState:
         sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)
-        return State(
-            seen=Seen(texts=texts, listings=listings),
+        return XtablesState(
+            texts=texts,
+            listings=listings,
+            families=self._families,
+            comments=self._comments,
             ours=any(side.owned or any(holds_ours(table) for table in side.listing.values()) for side in sides),
             others=any(holds_others(side.listing, side.owned) for side in sides),
             notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
         )
 
-    def _sides(self, plan: Plan, state: State) -> list[Side]:
-        """The plan beside the state; remembered, since every question about the two needs it."""
-        if self._last is None or self._last[0] is not plan or self._last[1] is not state:
-            self._last = (plan, state, _pair(plan, state.seen.listings, self._families, comments=self._comments))
-        return self._last[2]
+    def _as_observed(self, state: XtablesState) -> XtablesState:
+        """The state of some families as a backend's own kind."""
+        return state
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         """Brings the families back to what they were before the change, from whatever they are now.
@@ -191,10 +201,10 @@ class XtablesBackend(Backend):
         Returns the places of rules that could not be put back.
         """
         now = self._state(*self.look(families))
-        before = {side.family: side for side in self._sides(change.plan, change.before)}
+        before = {side.family: side for side in _comparison(change.before, change.plan).sides}
         scripts = {}
         lost: list[str] = []
-        for side in self._sides(change.plan, now):
+        for side in _comparison(self._as_observed(now), change.plan).sides:
             if side.family in families:
                 old = before[side.family]
                 owned = spare_others(side.owned, side.listing, old.listing, old.owned)
@@ -206,6 +216,13 @@ class XtablesBackend(Backend):
         for error in self.feed(scripts).values():
             raise error
         return lost
+
+
+def _comparison(state: State, plan: Plan) -> XtablesComparison:
+    comparison = state.compare(plan)
+    if not isinstance(comparison, XtablesComparison):
+        raise TypeError(f"the state of another dialect: {type(state).__name__}")
+    return comparison
 
 
 def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends.base import Backend, Change, State
+from netinit.backends.base import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
-from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
 from netinit.rules.difference import EXTRA, MISSING, Difference
@@ -46,12 +45,50 @@ WITHOUT_SUPPORT = (
 )
 
 
-class Seen(Record):
+class NftState(State):
     """The owned tables that exist, in the kernel's order, how nft lists them, counters left out, and what the kernel counts."""
 
     tables: tuple[str, ...]
     text: str
     counts: Census
+    comments: bool  # those of rules are written
+
+    def compare(self, plan: Plan) -> NftComparison:
+        return NftComparison(plan, self)
+
+    def describe(self) -> dict[str, str]:
+        return {DIALECT: self.text} if self.text else {}
+
+
+class NftComparison(Comparison):
+    """The tables beside the plan in nft's words."""
+
+    def __init__(self, plan: Plan, state: NftState) -> None:
+        self.plan = plan
+        self.state = state
+        self.written = write_plan(plan, comments=state.comments)
+        self.differences = _find_differences(self.written, state)
+
+    def shadows(self) -> tuple[Difference, ...]:
+        """Nothing: no rule of others can stand in tables of our own."""
+        return ()
+
+    def resumable(self) -> bool:
+        """Only where nothing is there: a transaction is never half made."""
+        return not self.state.ours
+
+    def change(self, *, force: bool = False) -> Change:
+        wrong = {difference.table for difference in self.differences}
+        wanted = {name: chains for name, chains in self.written.items() if force or name in wrong}
+        # Only what is there is deleted: a deletion makes the kernel wait for all its readers, some 15 ms.
+        replaced = [name for name in self.state.tables if name in wanted or name not in self.written]
+        return self._make_change(render_replacement(render_tables(wanted), replaced))
+
+    def removal(self) -> Change:
+        return self._make_change(render_replacement("", self.state.tables))
+
+    def _make_change(self, script: str) -> Change:
+        return Change(scripts={DIALECT: script} if script else {}, before=self.state, plan=self.plan)
 
 
 class NftablesBackend(Backend):
@@ -68,9 +105,8 @@ class NftablesBackend(Backend):
         own_files: bool = True,  # noqa: ARG002 - no file is used
     ) -> None:
         self._comments = comments
-        self._last: tuple[Plan, State, Written, tuple[Difference, ...]] | None = None
 
-    def observe(self) -> State:
+    def observe(self) -> NftState:
         chains = detect.nft_chains()
         if chains is None:
             raise BackendUnavailableError(
@@ -81,37 +117,14 @@ class NftablesBackend(Backend):
         if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
             raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
         foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
-        return State(
-            seen=Seen(
-                tables=tables,
-                text=_spell_priority("".join(self._list("--stateless", tables))),
-                counts=_count(chains) if tables else {},
-            ),
+        return NftState(
+            tables=tables,
+            text=_spell_priority("".join(_list("--stateless", tables))),
+            counts=_count(chains) if tables else {},
+            comments=self._comments,
             ours=bool(tables),
             others=len(inet) > len(tables) or bool(foreign),
         )
-
-    def compare(self, plan: Plan, state: State) -> tuple[Difference, ...]:
-        return self._compare(plan, state)[1]
-
-    def shadows(self, plan: Plan, state: State) -> tuple[Difference, ...]:  # noqa: ARG002
-        """Nothing: no rule of others can stand in tables of our own."""
-        return ()
-
-    def resumable(self, plan: Plan, state: State) -> bool:  # noqa: ARG002
-        """Only where nothing is there: a transaction is never half made."""
-        return not state.ours
-
-    def change(self, plan: Plan, state: State, *, force: bool = False) -> Change:
-        written, found = self._compare(plan, state)
-        wrong = {difference.table for difference in found}
-        wanted = {name: chains for name, chains in written.items() if force or name in wrong}
-        # Only what is there is deleted: a deletion makes the kernel wait for all its readers, some 15 ms.
-        replaced = [name for name in state.seen.tables if name in wanted or name not in written]
-        return _make_change(render_replacement(render_tables(wanted), replaced), plan, state)
-
-    def removal(self, plan: Plan, state: State) -> Change:
-        return _make_change(render_replacement("", state.seen.tables), plan, state)
 
     def commit(self, change: Change) -> None:
         script = change.scripts.get(DIALECT)
@@ -119,63 +132,24 @@ class NftablesBackend(Backend):
             self._run(("-f", "-"), script)
 
     def put_back(self, change: Change) -> None:
-        before: Seen = change.before.seen
+        before = change.before
+        if not isinstance(before, NftState):
+            raise TypeError("the change of another backend")
         if _reads_files(before.text):
             raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        self._run(("-f", "-"), render_replacement(before.text, self.observe().seen.tables))
-        if self.observe().seen.text != before.text:
+        self._run(("-f", "-"), render_replacement(before.text, self.observe().tables))
+        if self.observe().text != before.text:
             raise ApplyError(f"nft lists other tables than before ({', '.join(before.tables) or 'none'})")
 
     def check(self, script: str) -> None:
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
         self._run(("-c", "-f", "-"), script)
 
-    def describe(self, state: State) -> dict[str, str]:
-        return {DIALECT: state.seen.text} if state.seen.text else {}
-
-    def list_rules(self) -> dict[str, str]:
-        """The rules of the last transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
-        return {DIALECT: render_tables(self._last[2])} if self._last else {}
-
-    def _compare(self, plan: Plan, state: State) -> tuple[Written, tuple[Difference, ...]]:
-        """The plan as nft lists it and its differences; remembered, since compare and change both need them."""
-        if self._last is None or self._last[0] is not plan or self._last[1] is not state:
-            written = write_plan(plan, comments=self._comments)
-            self._last = (plan, state, written, self._find_differences(written, state.seen))
-        return self._last[2:]
-
-    def _find_differences(self, written: Written, seen: Seen) -> tuple[Difference, ...]:
-        if not seen.tables:
-            return _miss_everything(written)
-        counted = {name: table.chains for name, table in seen.counts.items()}
-        planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
-        if (
-            planned == counted
-            and _has_one_meaning(seen.text)
-            and seen.text == render_tables({name: written[name] for name in seen.tables})
-        ):
-            return ()
-        from netinit.rules.nft.listing import compare_listing, parse_listing  # json and re: only where texts differ
-
-        try:
-            texts = self._list("--json", seen.tables)
-            listing = {name: table for text in texts for name, table in parse_listing(text).items()}
-        except (ApplyError, ParseError) as error:
-            return _distrust(written, seen, str(error))
-        listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
-        if listed != counted:
-            return _distrust(written, seen, "the kernel counts other rules than nft lists")
-        return compare_listing(written, listing)
-
-    def _list(self, option: str, tables: tuple[str, ...]) -> list[str]:
-        """Our tables as nft lists them; it lists one in a run, and the sets of others may be as long as they like."""
-        path = run.find("nft") if tables else ""
-        running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
-        finished = [run.finish(started) for started in running]
-        for result in finished:
-            if result.status:
-                raise _explain(result, path)
-        return [result.output for result in finished]
+    def list_rules(self, comparison: Comparison) -> dict[str, str]:
+        """The rules of the transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
+        if not isinstance(comparison, NftComparison):
+            raise TypeError("the comparison of another backend")
+        return {DIALECT: render_tables(comparison.written)}
 
     def _run(self, arguments: tuple[str, ...], script: str = "") -> str:
         path = run.find("nft")
@@ -185,6 +159,41 @@ class NftablesBackend(Backend):
         if result.status:
             raise _explain(result, path)
         return result.output
+
+
+def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...]:
+    if not seen.tables:
+        return _miss_everything(written)
+    counted = {name: table.chains for name, table in seen.counts.items()}
+    planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
+    if (
+        planned == counted
+        and _has_one_meaning(seen.text)
+        and seen.text == render_tables({name: written[name] for name in seen.tables})
+    ):
+        return ()
+    from netinit.rules.nft.listing import compare_listing, parse_listing  # json and re: only where texts differ
+
+    try:
+        texts = _list("--json", seen.tables)
+        listing = {name: table for text in texts for name, table in parse_listing(text).items()}
+    except (ApplyError, ParseError) as error:
+        return _distrust(written, seen, str(error))
+    listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
+    if listed != counted:
+        return _distrust(written, seen, "the kernel counts other rules than nft lists")
+    return compare_listing(written, listing)
+
+
+def _list(option: str, tables: tuple[str, ...]) -> list[str]:
+    """Our tables as nft lists them; it lists one in a run, and the sets of others may be as long as they like."""
+    path = run.find("nft") if tables else ""
+    running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
+    finished = [run.finish(started) for started in running]
+    for result in finished:
+        if result.status:
+            raise _explain(result, path)
+    return [result.output for result in finished]
 
 
 def _spell_priority(text: str) -> str:
@@ -212,15 +221,11 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
         raise BackendUnavailableError(f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}") from None
 
 
-def _distrust(written: Written, seen: Seen, why: str) -> tuple[Difference, ...]:
+def _distrust(written: Written, seen: NftState, why: str) -> tuple[Difference, ...]:
     """The differences of tables that cannot be read: they are not as planned, and to be replaced."""
     rule = f"the whole table, which cannot be read safely: {why}"
     found = [Difference(kind=EXTRA, where=DIALECT, table=name, rule=rule) for name in seen.tables]
     return (*found, *_miss_everything({name: chains for name, chains in written.items() if name not in seen.tables}))
-
-
-def _make_change(script: str, plan: Plan, state: State) -> Change:
-    return Change(scripts={DIALECT: script} if script else {}, before=state, plan=plan)
 
 
 def _miss_everything(written: Written) -> tuple[Difference, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import LEGACY, LIBIPTC, MEMORY, named
-from netinit.backends.base import Backend, Change, Lock, State
+from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
@@ -158,7 +158,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
             raise _nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-        removals = [(side.backend, side.backend.removal(plan, side.state)) for side in holders]
+        removals = [(side.backend, side.state.compare(plan).removal()) for side in holders]
         with Transaction() as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
@@ -210,40 +210,42 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
     backend, state, plan = side.backend, side.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
-    found = leftovers + backend.compare(plan, state)
+    comparison = state.compare(plan)
+    found = leftovers + comparison.differences
     steps = _routes_towards(plan, task) if backend.in_kernel else ()
     if not found and not steps and not task.options.force_apply:
-        rules = backend.describe(state) if task.final else {}
-        warnings = state.notices + _find_shadows(backend, plan, state)
+        rules = state.describe() if task.final else {}
+        warnings = state.notices + (_describe_shadows(comparison) if state.others else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if found and not task.options.reconcile:
-        _refuse_to_replace(side, leftovers, found, plan)
+        _refuse_to_replace(side, leftovers, found, comparison)
     with Transaction() as run:
-        warnings = _bring_about(run, side, others, task, steps, differs=bool(found or task.options.force_apply))
-    return _report(side, task, state.notices + warnings)
+        warnings = _bring_about(run, side, others, task, comparison=comparison, steps=steps)
+    return _report(side, task, comparison, state.notices + warnings)
 
 
-def _refuse_to_replace(side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], plan: Plan) -> None:
+def _refuse_to_replace(side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
-    if leftovers or (side.state.ours and not side.backend.resumable(plan, side.state)):
+    if leftovers or (side.state.ours and not comparison.resumable()):
         raise _refuse(found if side.state.ours else leftovers)
 
 
 def _bring_about(
-    run: Transaction, side: Side, others: tuple[Side, ...], task: Task, steps: tuple[Step, ...], *, differs: bool
+    run: Transaction, side: Side, others: tuple[Side, ...], task: Task, *, comparison: Comparison, steps: tuple[Step, ...]
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
-    backend, state, plan, leftovers = side.backend, side.state, task.plan, bool(others)
+    backend, plan, leftovers = side.backend, task.plan, bool(others)
+    differs = leftovers or comparison.differences or task.options.force_apply
     for one in (side, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = _route(run, [step for step in steps if step.add], task.machine)
     if others and plan.ip_rules:
-        state = _hand_over(run, side, others, task)
+        comparison = _hand_over(run, side, others, task).compare(plan)
         others = ()
     if differs:
-        _commit(run, backend, backend.change(plan, state, force=task.options.force_apply))
+        _commit(run, backend, comparison.change(force=task.options.force_apply))
     for other in others:
-        _commit(run, other.backend, other.backend.removal(plan, other.state))
+        _commit(run, other.backend, other.state.compare(plan).removal())
     if leftovers:  # the interim mark's, and what had to be kept for the other backends' rules
         steps = _routes_towards(plan, task)
     _route(run, [step for step in steps if not step.add], task.machine)
@@ -254,24 +256,24 @@ def _routes_towards(plan: Plan, task: Task) -> tuple[Step, ...]:
     return routes.steps_towards(plan, task.families, link=task.machine.link)
 
 
-def _report(side: Side, task: Task, warnings: tuple[str, ...]) -> Outcome:
+def _report(side: Side, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
     backend = side.backend
     rules: dict[str, str] = {}
     try:
         if side.state.others:
             after = backend.observe()
-            warnings += _find_shadows(backend, task.plan, after)
-            rules = backend.describe(after)
+            warnings += _describe_shadows(after.compare(task.plan))
+            rules = after.describe()
         elif task.final:
-            rules = backend.list_rules()
+            rules = backend.list_rules(comparison)
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
     return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
 
 
-def _find_shadows(backend: Backend, plan: Plan, state: State) -> tuple[str, ...]:
-    return tuple([shadow.describe() for shadow in backend.shadows(plan, state)]) if state.others else ()
+def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
+    return tuple([shadow.describe() for shadow in comparison.shadows()])
 
 
 def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Task) -> State:
@@ -282,9 +284,9 @@ def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Tas
     """
     interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
     _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
-    _commit(run, side.backend, side.backend.change(interim, side.state))
+    _commit(run, side.backend, side.state.compare(interim).change())
     for other in others:
-        _commit(run, other.backend, other.backend.removal(interim, other.state))
+        _commit(run, other.backend, other.state.compare(interim).removal())
     return side.backend.observe()
 
 

@@ -38,9 +38,10 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
     side = _side_to_compare(survey, options)
     differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
-    differences += side.backend.compare(plan, side.state)
+    comparison = side.state.compare(plan)
+    differences += comparison.differences
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
-    differences += side.backend.shadows(plan, side.state)
+    differences += comparison.shadows()
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + side.state.notices
     return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=warnings)
 

@@ -79,13 +79,13 @@ def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
             backend = LibiptcBackend()
             state = backend.observe()
             for step, want in zip((options, OTHER), wanted, strict=True):
-                backend.commit(backend.change(plan(step), state))
+                backend.commit(state.compare(plan(step)).change())
                 assert listings() == want, name
                 state = backend.observe()
-                assert state.seen.texts == want, name
-                assert backend.compare(plan(step), state) == (), name
-                assert backend.change(plan(step), state).scripts == {}, name
-            backend.commit(backend.removal(EMPTY_PLAN, state))
+                assert state.texts == want, name
+                assert state.compare(plan(step)).differences == (), name
+                assert state.compare(plan(step)).change().scripts == {}, name
+            backend.commit(state.compare(EMPTY_PLAN).removal())
             assert filled() == before, name
 
 
@@ -110,7 +110,7 @@ def test_one_removes_what_the_other_programmed(programs):
         for options in (DEFAULT, OTHER):
             programming.commit(change_to(programming, options))
         assert filled() != before
-        removing.commit(removing.removal(EMPTY_PLAN, removing.observe()))
+        removing.commit(removing.observe().compare(EMPTY_PLAN).removal())
         assert filled() == before
 
 

@@ -54,19 +54,19 @@ def inside(pod):
 def apply(wanted: Plan, *, force: bool = False, **options) -> bool:
     """Whether there was something to do."""
     backend = NftablesBackend(**options)
-    change = backend.change(wanted, backend.observe(), force=force)
+    change = backend.observe().compare(wanted).change(force=force)
     backend.commit(change)
     return bool(change.scripts)
 
 
 def remove() -> None:
     backend = NftablesBackend()
-    backend.commit(backend.removal(SIMPLE, backend.observe()))
+    backend.commit(backend.observe().compare(SIMPLE).removal())
 
 
 def differences(wanted: Plan, **options) -> list[str]:
     backend = NftablesBackend(**options)
-    return [difference.describe() for difference in backend.compare(wanted, backend.observe())]
+    return [difference.describe() for difference in backend.observe().compare(wanted).differences]
 
 
 def nft(pod: Namespace, command: str) -> str:
@@ -90,7 +90,7 @@ def subprocess_modules(pod: Namespace) -> list[str]:
         "import sys; from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
         "from netinit.rules.layouts import plan;"
         "b = B(); s = b.observe(); assert s.ours;"
-        "assert not b.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on')), s);"
+        "assert not s.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on'))).differences;"
         "print(*sys.modules)"
     )
     return pod.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True).stdout.split()
@@ -218,7 +218,7 @@ def test_replacing_the_rules_lets_no_connection_by(pod):
         "from netinit.rules.layouts import plan;"
         "plans = [plan(Options.from_argv(['-i', '*', *more])) for more in ([], ['-b', '80'], ['-x', '192.0.2.0/24'])]\n"
         "for number in range(30):\n"
-        "    b = B(); b.commit(b.change(plans[number % 3], b.observe(), force=True))"
+        "    b = B(); b.commit(b.observe().compare(plans[number % 3]).change(force=True))"
     )
     with pod.entered():
         apply(SIMPLE)
@@ -275,7 +275,7 @@ def test_without_the_program_the_error_says_what_to_install(inside, monkeypatch)
 
 def test_without_the_program_and_without_rules_another_backend_may_serve(inside, monkeypatch):
     backend = NftablesBackend()
-    change = backend.change(SIMPLE, backend.observe())
+    change = backend.observe().compare(SIMPLE).change()
     monkeypatch.setattr(programs, "find", lambda _: "")
     with pytest.raises(BackendUnavailableError, match="add the package nftables to the image"):
         backend.commit(change)
@@ -288,7 +288,7 @@ def test_a_program_that_is_too_old_is_named_with_the_version_it_takes(inside, tm
     monkeypatch.setattr(programs, "find", lambda _: str(old))
     backend = NftablesBackend()
     with pytest.raises(BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"):
-        backend.commit(backend.change(SIMPLE, backend.observe()))
+        backend.commit(backend.observe().compare(SIMPLE).change())
 
 
 def test_without_permission_the_error_names_the_capability(pod):
@@ -307,7 +307,7 @@ def test_a_refused_rule_changes_nothing_and_is_quoted(inside):
     backend = NftablesBackend()
     apply(SIMPLE)
     before = take_snapshot(inside)
-    change = backend.change(planned("-b", "80"), backend.observe())
+    change = backend.observe().compare(planned("-b", "80")).change()
     broken = change.replace(scripts={"nft": change.scripts["nft"] + "add rule inet istio-proxy-nat nowhere accept\n"})
     with pytest.raises((ApplyError, BackendUnavailableError), match="nft: "):
         backend.commit(broken)
@@ -325,7 +325,7 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
         "import sys; from netinit.backends.nftables import NftablesBackend as B;"
         "from netinit.options import Options; from netinit.rules.layouts import plan;"
         "b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
-        "b.commit(b.change(p, b.observe()))"
+        "b.commit(b.observe().compare(p).change())"
     )
     with Pod(user_namespace=True) as pod:
         argv = ["nsenter", "-t", str(pod.pid), "-U", "-n", *readable, sys.executable, "-c", code]

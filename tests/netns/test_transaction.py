@@ -306,7 +306,7 @@ def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):
         def load(self, name, options, families):
             backend = super().load(name, options, families)
 
-            def list_rules():
+            def list_rules(_):
                 raise ApplyError("no more memory")
 
             backend.list_rules = list_rules

@@ -54,7 +54,7 @@ def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
             scripts = []
             for backend in (real, fake):
                 state = backend.observe()
-                change = backend.change(plan(step), state) if step else backend.removal(EMPTY_PLAN, state)
+                change = state.compare(plan(step)).change() if step else state.compare(EMPTY_PLAN).removal()
                 backend.commit(change)
                 scripts.append(change.scripts)
             assert scripts[0] == scripts[1]

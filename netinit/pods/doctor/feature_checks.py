@@ -200,7 +200,7 @@ def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str
     )
     try:
         backend = backends.load(name, options, (family,))
-        backend.commit(backend.change(plan, backend.observe(), force=True))
+        backend.commit(backend.observe().compare(plan).change(force=True))
     except NetinitError as error:
         return str(error)
     return ""

@@ -158,19 +158,19 @@ def test_commands_do_what_those_of_iptables_restore_do(kernel):
 def test_rules_are_programmed_found_right_changed_and_removed_among_those_of_others(kernel, options):
     add_foreign_rules(kernel)
     backend = MemoryBackend(kernel=kernel)
-    before = backend.observe().seen.texts
+    before = backend.observe().texts
     for step in (options, *MANY):
         wanted = plan(step)
-        backend.commit(backend.change(wanted, backend.observe()))
+        backend.commit(backend.observe().compare(wanted).change())
         state = backend.observe()
-        assert backend.compare(wanted, state) == ()
-        assert backend.change(wanted, state).scripts == {}
+        assert state.compare(wanted).differences == ()
+        assert state.compare(wanted).change().scripts == {}
         assert (state.ours, state.others) == (True, True)
-    backend.commit(backend.removal(EMPTY_PLAN, backend.observe()))
+    backend.commit(backend.observe().compare(EMPTY_PLAN).removal())
     state = backend.observe()
     assert (state.ours, state.others) == (False, True)
     for family in FAMILIES:
-        tables = without_empty_tables(state.seen.texts[family])
+        tables = without_empty_tables(state.texts[family])
         assert tables == without_empty_tables(before[family])
 
 
@@ -181,7 +181,7 @@ def without_empty_tables(text):
 
 def test_comments_reach_the_rules_where_they_are_asked_for(kernel):
     backend = MemoryBackend(kernel=kernel, comments=True)
-    backend.commit(backend.change(plan(SIDECAR), backend.observe()))
+    backend.commit(backend.observe().compare(plan(SIDECAR)).change())
     assert '-m comment --comment "' in kernel.list_tables(IPV4)
 
 
@@ -192,19 +192,19 @@ def test_comments_reach_the_rules_where_they_are_asked_for(kernel):
 def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
     add_foreign_rules(kernel)
     backend = MemoryBackend(kernel=kernel)
-    backend.commit(backend.change(plan(SIDECAR), backend.observe()))
-    before = backend.observe().seen.texts
-    change = backend.change(plan(MANY[3]), backend.observe())
+    backend.commit(backend.observe().compare(plan(SIDECAR)).change())
+    before = backend.observe().texts
+    change = backend.observe().compare(plan(MANY[3])).change()
     kernel.fail_next[failing] = LockedError("held by a test")
 
     with pytest.raises(LockedError, match=f"^{failing.name}: held by a test$"):
         backend.commit(change)
 
-    after = backend.observe().seen.texts
+    after = backend.observe().texts
     assert {family: without_empty_tables(text) for family, text in after.items()} == before
     assert kernel.fail_next == {}
     backend.commit(change)
-    assert backend.compare(plan(MANY[3]), backend.observe()) == ()
+    assert backend.observe().compare(plan(MANY[3])).differences == ()
 
 
 # As others find it
@@ -213,14 +213,14 @@ def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
 def test_the_backend_by_name_keeps_its_rules_for_as_long_as_the_process_lives(monkeypatch):
     monkeypatch.setattr(memory, "KERNEL", MemoryKernel())
     first = backends.load("memory", SIDECAR, FAMILIES)
-    first.commit(first.change(plan(SIDECAR), first.observe()))
+    first.commit(first.observe().compare(plan(SIDECAR)).change())
     second = backends.load("memory", SIDECAR, FAMILIES)
-    assert second.compare(plan(SIDECAR), second.observe()) == ()
+    assert second.observe().compare(plan(SIDECAR)).differences == ()
     assert MemoryBackend(kernel=MemoryKernel()).observe().ours is False
 
 
 def test_only_the_families_that_the_kernel_has_are_programmed(kernel):
     backend = MemoryBackend(kernel=kernel, families=(IPV4,))
-    backend.commit(backend.change(plan(SIDECAR), backend.observe()))
+    backend.commit(backend.observe().compare(plan(SIDECAR)).change())
     assert "ISTIO_OUTPUT" in kernel.list_tables(IPV4)
     assert kernel.list_tables(IPV6) == ""
