@@ -27,7 +27,7 @@ INTERRUPTED, TOO_LARGE = 4, 27  # EINTR, EFBIG
 NEW_ADDRESS, DELETE_ADDRESS, GET_ADDRESS = 20, 21, 22
 NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
 NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
-GET_NFT_CHAIN, GET_NFT_RULE = 10 << 8 | 4, 10 << 8 | 7
+GET_NFT_CHAIN, GET_NFT_RULE, GET_NFT_SET, GET_NFT_ELEMENTS = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 CHAIN_HOOK = 4
 LIST_SETS = 6 << 8 | 7
 SET_PROTOCOL = 6  # the oldest still spoken by kernels
@@ -266,6 +266,23 @@ def list_nft_rules(family: int) -> list[bytes]:
     """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
         return [body for _, body in link.dump(GET_NFT_RULE, pack("=BBH", family, 0, 0))]
+
+
+def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        found = [read_attributes(body, 4) for _, body in link.dump(GET_NFT_SET, pack("=BBH", family, 0, 0))]
+    # NFTA_SET_TABLE 1, NAME 2, FLAGS 3, of which NFT_SET_ANONYMOUS is the first
+    return [(read_name(one[1]), read_name(one[2]), bool(one.get(3, b"\0")[-1] & 1)) for one in found]
+
+
+def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack("=BBH", family, 0, 0)
+    for kind, text in ((1, table), (2, name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
+        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+    with Netlink(NETLINK_NETFILTER) as link:
+        return sum([len(message) for _, message in link.dump(GET_NFT_ELEMENTS, body, most)])
 
 
 def _attribute(kind: int, value: bytes) -> bytes:
