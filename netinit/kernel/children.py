@@ -69,8 +69,8 @@ def limit(memory: int, output: int) -> None:
 
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
         hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
 
 
 def _fork() -> int:

@@ -72,12 +72,16 @@ class LocalRoute(Record):
 
 
 class NftChain(Record):
-    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name."""
+    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
+
+    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    """
 
     family: int
     table: str
     name: str
     hooked: bool  # a base chain
+    uses: int = 0
 
 
 class Netlink:
@@ -240,9 +244,10 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     found = []
     with Netlink(NETLINK_NETFILTER) as link:
         for _, body in link.dump(GET_NFT_CHAIN, pack("=BBH", AF_UNSPEC, 0, 0)):
-            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3
+            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3, NFTA_CHAIN_USE 6
+            uses = int.from_bytes(attributes.get(6, b""), "big")
             table, name = read_name(attributes[1]), read_name(attributes[3])
-            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes))
+            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes, uses=uses))
     return tuple(found)
 
 

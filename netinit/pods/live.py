@@ -54,7 +54,7 @@ def _read_here(options: Options, warning: str) -> LiveRules:
     marks = {family: _local_marks(family) for family in settled.kernel_families}
     sides: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
-    for name in backends.populated():
+    for name in backends.populated(settled.options):
         if name in _VARIANTS:
             contents = ipset.read_contents()
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
