@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
+from netinit.base.output import show_artefact
 from netinit.cli import group
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.start import COMPLETION_VARIABLES, NAME
@@ -17,7 +16,7 @@ SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.command("completion", context_settings=HELP_NAMES)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(shell: str) -> None:
-    """Print what makes a shell complete netinit's commands and options.
+    """Print the script that completes netinit's commands and options in a shell.
 
     \b
     bash: in ~/.bashrc        eval "$(netinit completion bash)"
@@ -25,7 +24,6 @@ def command(shell: str) -> None:
           compinit
     fish: once                netinit completion fish >~/.config/fish/completions/netinit.fish
 
-    A new shell then completes; netinit must be on its PATH. The text asks netinit whenever a word is to be completed, by a
-    variable that click reads.
+    Completion works in every new shell that has netinit on its PATH. The script runs netinit for each completion.
     """  # noqa: D301 - click's mark of lines that are not to be wrapped is the character itself
-    sys.stdout.write(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())
+    show_artefact(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())
