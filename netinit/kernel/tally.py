@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
-MOST_OF_SETS = 1 << 22  # bytes of elements that are read of a family's sets: some 100,000 networks
+MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
 _MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
 # linux/netfilter/nf_tables.h: attributes of a rule, of an expression, and what meta may load

@@ -99,7 +99,7 @@ def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from
     assert run_tool(inside, "apply", *NATIVE).returncode == 0
     script = {
         "a set": f"add set inet istio-proxy-nat big {{ type ipv4_addr; }}\nadd element inet istio-proxy-nat big {{ {networks(1_000_000)} }}\n",
-        "a rule": f"add rule inet istio-proxy-nat istio-output ip daddr {{ {networks(250_000)} }} return\n",
+        "a rule": f"add rule inet istio-proxy-nat istio-output ip daddr {{ {networks(300_000)} }} return\n",
     }[kind]
     call(inside, "nft", "-f", "-", stdin=script)
     verified = run_tool(inside, "verify", *NATIVE)
