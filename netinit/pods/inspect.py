@@ -41,7 +41,7 @@ class Survey:
             from netinit.kernel.capabilities import raise_permitted
 
             raise_permitted()  # here, since nothing before wants them, and dry runs never come here
-        for name in backends.populated(thorough=thorough):
+        for name in backends.populated(options, thorough=thorough):
             if not self._look(name) and name == LEGACY:
                 self._look(LIBIPTC)  # which sees the same without a program
 
