@@ -15,7 +15,7 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import describe_holders, take
 
 XTABLES_LOCK = "/run/xtables.lock"
-NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
+NO_LOCK = "/dev/null"  # as a lock file it means that none is wanted
 
 
 class XtablesLock(Lock):
@@ -57,7 +57,7 @@ class XtablesLock(Lock):
                 f"{self._backend}: {label}{path!r} cannot be opened: {error.strerror};"
                 " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
-        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # nobody means it; our programs have it too
+        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # anybody may hold it locked for ever
             posix.close(descriptor)
             return -1
         if not take(descriptor, self._nanoseconds):

@@ -51,7 +51,7 @@ class Machine(ABC):
         """The options without what they leave to the pod's addresses and name servers."""
 
     @abstractmethod
-    def occupied(self, *, thorough: bool) -> tuple[str, ...]:
+    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
         """The backends whose tables may hold rules; `thorough` where looking may register tables."""
 
     @abstractmethod
@@ -99,8 +99,8 @@ class ThisMachine(Machine):
     def settle(self, options: Options) -> detect.Settled:
         return detect.settle(options)
 
-    def occupied(self, *, thorough: bool) -> tuple[str, ...]:
-        return backends.populated(thorough=thorough)
+    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
+        return backends.populated(options, thorough=thorough)
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
         return backends.load(name, options, families)

@@ -168,7 +168,7 @@ class MemoryMachine(Machine):
         settled = options.replace(ipv6=OFF) if options.ipv6 == AUTO else options
         return Settled(options=settled, kernel_families=self.families, warnings=())
 
-    def occupied(self, *, thorough: bool) -> tuple[str, ...]:  # noqa: ARG002 - looking makes nothing
+    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:  # noqa: ARG002 - looking makes nothing
         return tuple([name for name, kernel in self.tables.items() if any(kernel.tables.values())])
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posix
+
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
@@ -11,6 +13,8 @@ from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netinit.backends.base import Lock
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
@@ -84,7 +88,7 @@ class RestoreBackend(XtablesBackend):
         arguments = ["--noflush", *self._lock_arguments()]
         jobs = [(programs[family], arguments, script) for family, script in scripts.items()]
         with self.lock():
-            results = run.finish_all(run.start_all(jobs, environment=self._environment(), waits=self._lock_timeout))
+            results = self._run(jobs)
         return {
             family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
             for family, result in zip(scripts, results, strict=True)
@@ -100,8 +104,8 @@ class RestoreBackend(XtablesBackend):
             )
         return path
 
-    def _environment(self) -> dict[str, str]:
-        return {}
+    def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
+        return run.finish_all(run.start_all(jobs))
 
     def _lock_arguments(self) -> list[str]:
         return []
@@ -189,7 +193,14 @@ class LegacyVariant(RestoreBackend):
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
-    def _environment(self) -> dict[str, str]:
-        from netinit.backends.lock import NO_LOCK
+    def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
+        """Runs them with a lock that nobody else can open, since this process holds the real one.
 
-        return {"XTABLES_LOCKFILE": NO_LOCK}  # this process holds the real one
+        Whatever has a name, /dev/null too, anybody may hold locked for ever.
+        """
+        nothing = posix.memfd_create("lock", 0)  # programs inherit it
+        try:
+            environment = {"XTABLES_LOCKFILE": f"/proc/self/fd/{nothing}"}
+            return run.finish_all(run.start_all(jobs, environment=environment, waits=self._lock_timeout))
+        finally:
+            posix.close(nothing)

@@ -26,6 +26,9 @@ _STDERR = 2
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
 
+_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what nobody needs"
+
+
 class ChildError(Exception):
     """A fault of netinit's own in a child; the text is what the child's traceback ended with."""
 
@@ -60,6 +63,16 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
     return _open(data)  # type: ignore[no-any-return]
 
 
+def limit(memory: int, output: int) -> None:
+    """From now on this process and its programs have no more address space, and write no longer files, than this."""
+    import resource
+
+    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
+        hard = resource.getrlimit(kind)[1]
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
 def _fork() -> int:
     import warnings
 
@@ -89,6 +102,8 @@ def _describe(action: Callable[[], object], kept: tuple[int, ...]) -> bytes:
     try:
         _leave_behind(kept)
         found = action()
+    except MemoryError:
+        return _ERROR + marshal.dumps(("NetinitError", (_TOO_MUCH,)))
     except OptionError as error:
         return _ERROR + marshal.dumps((type(error).__name__, error.problems))
     except NetinitError as error:

@@ -27,7 +27,7 @@ INTERRUPTED, TOO_LARGE = 4, 27  # EINTR, EFBIG
 NEW_ADDRESS, DELETE_ADDRESS, GET_ADDRESS = 20, 21, 22
 NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
 NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
-GET_NFT_CHAIN, GET_NFT_RULE = 10 << 8 | 4, 10 << 8 | 7
+GET_NFT_CHAIN, GET_NFT_RULE, GET_NFT_SET, GET_NFT_ELEMENTS = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 CHAIN_HOOK = 4
 LIST_SETS = 6 << 8 | 7
 SET_PROTOCOL = 6  # the oldest still spoken by kernels
@@ -72,12 +72,16 @@ class LocalRoute(Record):
 
 
 class NftChain(Record):
-    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name."""
+    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
+
+    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    """
 
     family: int
     table: str
     name: str
     hooked: bool  # a base chain
+    uses: int = 0
 
 
 class Netlink:
@@ -240,9 +244,10 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     found = []
     with Netlink(NETLINK_NETFILTER) as link:
         for _, body in link.dump(GET_NFT_CHAIN, pack("=BBH", AF_UNSPEC, 0, 0)):
-            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3
+            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3, NFTA_CHAIN_USE 6
+            uses = int.from_bytes(attributes.get(6, b""), "big")
             table, name = read_name(attributes[1]), read_name(attributes[3])
-            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes))
+            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes, uses=uses))
     return tuple(found)
 
 
@@ -266,6 +271,23 @@ def list_nft_rules(family: int) -> list[bytes]:
     """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
         return [body for _, body in link.dump(GET_NFT_RULE, pack("=BBH", family, 0, 0))]
+
+
+def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        found = [read_attributes(body, 4) for _, body in link.dump(GET_NFT_SET, pack("=BBH", family, 0, 0))]
+    # NFTA_SET_TABLE 1, NAME 2, FLAGS 3, of which NFT_SET_ANONYMOUS is the first
+    return [(read_name(one[1]), read_name(one[2]), bool(one.get(3, b"\0")[-1] & 1)) for one in found]
+
+
+def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack("=BBH", family, 0, 0)
+    for kind, text in ((1, table), (2, name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
+        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+    with Netlink(NETLINK_NETFILTER) as link:
+        return sum([len(message) for _, message in link.dump(GET_NFT_ELEMENTS, body, most)])
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

@@ -249,7 +249,7 @@ class Busy(ThisMachine):
         backend.observe = lambda: observe().replace(ours=True)
         return backend
 
-    def occupied(self, *, thorough):
+    def occupied(self, options, *, thorough):
         return ("iptables-legacy",)
 
 

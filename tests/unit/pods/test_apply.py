@@ -233,7 +233,7 @@ def test_what_somebody_else_made_meanwhile_is_theirs_when_the_run_fails(machine)
 
 def test_libiptc_finds_what_iptables_legacy_made(machine):
     machine.tables[LIBIPTC] = machine.tables[LEGACY]
-    machine.occupied = lambda *, thorough: (LEGACY,)  # who can see them is asked once
+    machine.occupied = lambda options, *, thorough: (LEGACY,)  # who can see them is asked once
     apply(asked(LEGACY), machine=machine)
     assert not apply(asked(LIBIPTC), machine=machine).changed
 
