@@ -8,7 +8,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
-from netinit.kernel.namespaces import describe_holders
+from netinit.kernel.locks import describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 

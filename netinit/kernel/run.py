@@ -118,9 +118,7 @@ def start(
         if isinstance(error, BackendUnavailableError):
             raise
         raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
-    fcntl.fcntl(opened[3], fcntl.F_SETOWN, pid)
-    fcntl.fcntl(opened[3], _F_SETSIG, _SIGKILL)
-    fcntl.fcntl(opened[3], fcntl.F_SETFL, posix.O_ASYNC)
+    tie(opened[3], pid)
     posix.close(opened[0])
     posix.close(opened[3])
     return Running(
@@ -203,9 +201,28 @@ def wait(pid: int, deadline: int) -> int | None:
 
 def end(pid: int) -> int:
     """Kills a child; its wait status, or SIGKILL's where the kernel does not let it go."""
-    posix.kill(pid, _SIGKILL)
-    status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
+    try:
+        try:  # noqa: SIM105 - contextlib takes a millisecond of every start
+            posix.kill(pid, _SIGKILL)
+        except PermissionError:  # it has become somebody else, and this process has no KILL: its leash ends it
+            pass
+        status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
+    except (ProcessLookupError, ChildProcessError):  # somebody else has reaped it
+        status = None
     return _SIGKILL if status is None else status
+
+
+def tie(leash: int, pid: int) -> bool:
+    """From now on the kernel kills the process when the last writing end of the pipe is closed, whatever ids it takes on.
+
+    `leash` is the pipe's reading end, which the process holds. False where the writing end was closed before that.
+    """
+    fcntl.fcntl(leash, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(leash, _F_SETSIG, _SIGKILL)
+    fcntl.fcntl(leash, fcntl.F_SETFL, posix.O_ASYNC)
+    poller = select.poll()
+    poller.register(leash, 0)
+    return not poller.poll(0)
 
 
 def seal(paths: Sequence[str]) -> None:

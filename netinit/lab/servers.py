@@ -16,13 +16,13 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from netinit.base.errors import LabError
-from netinit.kernel import forks
+from netinit.base.errors import LabError, NetinitError
+from netinit.kernel import children, namespaces
+from netinit.kernel.users import become, creating_as
 from netinit.lab.probes import render_address
 
 __all__ = ["Listener", "Server"]
@@ -88,22 +88,13 @@ class Server:
         self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
     ) -> None:
         self.name = name
-        self._ready, ready = os.pipe()
-        leash, self._leash = os.pipe()
 
-        def body() -> None:
-            forks.settle(ready, leash, namespace)
-            _serve_forever(name, namespace, listeners, (uid, gid), (ready, leash))
+        def act(answer: children.Answer) -> None:
+            _serve_forever(answer, name, namespace, listeners, (uid, gid))
 
-        try:
-            self.pid = forks.fork(body)
-        except BaseException:
-            os.close(self._ready)
-            os.close(self._leash)
-            raise
-        finally:
-            os.close(ready)
-            os.close(leash)
+        what = f"server {name!r} did not start"
+        self._child = children.start(act, seconds=_READY_SECONDS, what=what, kept=(namespace,))
+        self.pid = self._child.pid
 
     def __enter__(self) -> Self:
         return self
@@ -116,57 +107,48 @@ class Server:
     def wait(self) -> None:
         """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
         try:
-            problem = forks.receive(self._ready, _READY_SECONDS).decode()
-        except (EOFError, TimeoutError):
-            problem = "it died or hangs; its stderr says why"
-        if problem:
+            self._child.receive()
+        except (NetinitError, OSError) as error:
             self.close()
-            raise LabError(f"server {self.name!r} did not start: {problem}")
+            raise LabError(str(error)) from None
 
     def close(self) -> None:
         """The process is gone and with it its listeners and connections; closing twice does no harm."""
-        if self._leash < 0:
-            return
-        os.close(self._leash)
-        os.close(self._ready)
-        self._leash = self._ready = -1
-        forks.end(self.pid)
+        self._child.end()
 
 
 def _serve_forever(
+    answer: children.Answer,
     name: str,
     namespace: int,
     listeners: tuple[Listener, ...],
     identity: tuple[int | None, int | None],
-    pipes: tuple[int, int],
 ) -> None:
-    """The life of the child: open, drop privileges, report, answer, and end when the leash is let go."""
-    ready, leash = pipes
+    """The life of the child: open, drop privileges, report, and answer until it is killed. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)  # pipes of the parent would else never end for their readers
+    for stream in (0, 1):
+        os.dup2(null, stream)
     selector = selectors.DefaultSelector()
+    namespaces.enter(namespace)
+    os.close(namespace)
     try:
-        forks.setns(namespace)
-        os.close(namespace)
         for listener in listeners:
-            with forks.creating_as(*identity):
+            with creating_as(*identity):
                 made = listener.open()
             desk = _Desk(name, listener, selector)
-            answer = desk.accept if listener.kind == "tcp" else desk.answer_datagram
-            selector.register(made, selectors.EVENT_READ, answer)
-        forks.become(*identity)
+            react = desk.accept if listener.kind == "tcp" else desk.answer_datagram
+            selector.register(made, selectors.EVENT_READ, react)
+        become(*identity)
     except (LabError, OSError) as error:
-        forks.send(ready, str(error).encode())
-        return
-    forks.send(ready, b"")
-    os.close(ready)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    selector.register(leash, selectors.EVENT_READ, None)
+        raise LabError(f"server {name!r} did not start: {error}") from None
+    answer.give(None)
     while True:
         for key, _ in selector.select():
-            if key.data is None:
-                return
-            react: Callable[[socket.socket], None] = key.data
             with contextlib.suppress(BlockingIOError):
-                react(key.fileobj)  # type: ignore[arg-type] # only the leash is a number
+                key.data(key.fileobj)
 
 
 class _Desk:

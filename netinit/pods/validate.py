@@ -7,6 +7,7 @@ token arrives on the right port together with the original destination: a mere c
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -17,7 +18,7 @@ from netinit.base.errors import ValidationFailedError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
-from netinit.kernel import detect, netlink
+from netinit.kernel import children, detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
 
@@ -27,7 +28,6 @@ SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 APPLICATION_UID = 65534  # any user but the proxy's
 TOKEN_BYTES = 16
 UNREACHABLE = "no route"
-UNREACHABLE_STATUS = 101  # ENETUNREACH, as the exit status of the connecting child
 
 
 class Probe(Record):
@@ -136,10 +136,9 @@ def _prove(probe: Probe, deadline: float) -> str:
     except OSError as error:
         return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
     with listener:
-        child = os.fork()
-        if not child:
-            os._exit(_connect(probe, token, deadline))
-        arrived = _wait_for(listener, probe.family, token, deadline, child)
+        left = max(0.01, deadline - time.monotonic())
+        with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
+            arrived = _wait_for(listener, probe.family, token, deadline, child)
     if isinstance(arrived, tuple):
         if arrived == probe.destination:
             return ""
@@ -163,34 +162,26 @@ def _listen(family: Family, port: int) -> socket.socket:
 
 
 def _wait_for(
-    listener: socket.socket, family: Family, token: bytes, deadline: float, child: int
+    listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
 ) -> tuple[str, int] | str:
     """The original destination of the connection that brought the token, or what happened instead."""
-    status = None
-    while True:
-        readable, _, _ = select.select([listener], [], [], 0.02)
-        if readable:
+    waited: list[socket.socket | children.Child] = [listener, child]
+    while (left := deadline - time.monotonic()) > 0:
+        readable, _, _ = select.select(waited, [], [], left)
+        if listener in readable:
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(max(0.01, deadline - time.monotonic()))
-                brought = _read_token(connection)
-                if brought == token:
+                if _read_token(connection) == token:
                     found = _destination_or_reason(connection, family)
                     connection.sendall(token)
-                    if status is None:
-                        os.waitpid(child, 0)
                     return found
-            continue  # somebody else's connection proves nothing
-        if status is None:
-            done, code = os.waitpid(child, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(code) if done else None
+        elif child in readable:  # somebody else's connection proves nothing
+            status = child.receive()
             if status:
-                return UNREACHABLE if status == UNREACHABLE_STATUS else f"the connection failed: {os.strerror(status)}"
-        if time.monotonic() > deadline:
-            if status is None:
-                os.kill(child, 9)
-                os.waitpid(child, 0)
-            return "it did not arrive within --probe-timeout"
+                return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
+            waited.remove(child)
+    return "it did not arrive within --probe-timeout"
 
 
 def _read_token(connection: socket.socket) -> bytes:
@@ -208,7 +199,7 @@ def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[s
 
 
 def _connect(probe: Probe, token: bytes, deadline: float) -> int:
-    """In the child: becomes the user, brings the token; the error's number is the exit status."""
+    """In the child: becomes the user, brings the token; 0, or the error's number."""
     try:
         if probe.uid != os.geteuid():
             os.setgroups([])
@@ -224,7 +215,7 @@ def _connect(probe: Probe, token: bytes, deadline: float) -> int:
             connection.sendall(token)
             answer = connection.recv(TOKEN_BYTES, socket.MSG_WAITALL)
     except TimeoutError:
-        return 110  # ETIMEDOUT
+        return errno.ETIMEDOUT
     except OSError as error:
-        return error.errno or 5  # EIO
-    return 0 if answer == token else 71  # EPROTO
+        return error.errno or errno.EIO
+    return 0 if answer == token else errno.EPROTO

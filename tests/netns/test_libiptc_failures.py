@@ -129,7 +129,7 @@ def test_without_privileges_the_error_names_them(readable):
 
 FEED_AND_TELL = r"""
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.rules.network import IPV4
+from netinit.base.net import IPV4
 for error in LibiptcBackend(own_files=False).feed({IPV4: "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n"}).values():
     print(f"{type(error).__name__}: {error}", end="")
 """

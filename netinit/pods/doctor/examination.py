@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from netinit import backends
-from netinit.base.errors import LabError, NetinitError
+from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect
-from netinit.kernel.capabilities import CAP_SETPCAP, confine, raise_permitted
-from netinit.kernel.namespaces import read_text
+from netinit.kernel.capabilities import CAP_SETPCAP, confine
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import Pod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
@@ -72,7 +72,6 @@ def _read_resolv_conf(options: Options) -> tuple[str, tuple[Finding, ...]]:
 def _examine_here(
     options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
 ) -> Examination:
-    raise_permitted()
     settled = detect.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
@@ -116,7 +115,7 @@ def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, .
             return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
     try:
         return try_backends(options, families, names), ""
-    except (LabError, OSError) as error:
+    except (NamespaceError, OSError) as error:
         return (), str(error)
 
 

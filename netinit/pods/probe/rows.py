@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect, namespaces
+from netinit.kernel import detect
 from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
@@ -121,7 +122,7 @@ def _check_privileges() -> None:
         raise BackendUnavailableError(
             f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
         )
-    if namespaces.read_text(EVENTS).strip() == "0":
+    if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"
         )
