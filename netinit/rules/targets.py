@@ -249,7 +249,8 @@ class SetMark(Target):
     def describe(self) -> str:
         if self.mask == FULL_MASK and not self.connection:
             return f"mark it {self.value}"
-        return f"change {'its connection' if self.connection else 'it'}'s mark ({self.value:#x} under the mask {self.mask:#x})"
+        whose = "its connection's" if self.connection else "its"
+        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
 
     @property
     def tracks(self) -> bool:

@@ -83,8 +83,7 @@ def find_cause(trace: Trace) -> Step | None:
     """
     hits = trace.hits
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
-        last = [step for step in trace.steps if step.rule is not None and step.holds is not False]
-        return last[-1] if last and trace.reason.startswith("rule") else None
+        return trace.decider
     if trace.verdict == CAPTURED:
         kinds = (Tproxy,) if trace.transparent else (Redirect,)
         places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]
