@@ -16,7 +16,7 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, run
 from netinit.kernel import locks as locking
 
 TYPE_CHECKING = False
@@ -204,6 +204,7 @@ class Pod:
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights than are meant for inside, and acts."""
+        preload.load()
         if self._owner >= 0 and joins:
             run.seal(_list_programs())
             capabilities.hide()
@@ -281,6 +282,7 @@ def _find_owner(namespace: int) -> int:
 
 
 def _read_confined(root: int) -> str:
+    preload.load()
     capabilities.confine()
     return files.read_in_root(root, detect.RESOLV_CONF)
 

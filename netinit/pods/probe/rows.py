@@ -87,6 +87,8 @@ def probe(options: Options) -> Report:
     BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
     """
     notes: list[str] = []
+    with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
+        import pyroute2  # noqa: F401
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
     return Report(report.rows, (*notes, *report.notes))
