@@ -16,7 +16,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostEr
 from netinit.base.net import Family
 from netinit.kernel import children, detect, run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file, read_text
-from netinit.kernel.locks import describe_holders, take
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders, take
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"

@@ -8,7 +8,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
-from netinit.kernel.locks import describe_holders
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
 NFT_FAMILIES = {2: "ip", 10: "ip6"}

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's, where XTABLES_LOCKFILE names no other
 FOLDER = "/run/netinit"  # of this machine's locks of pods
 POLL = 0.01  # seconds
 _PRIVATE_FOLDER = 0o040700

@@ -90,10 +90,7 @@ def start(
 
     `waits` are nanoseconds that it may spend on waiting for locks, beside its work.
     """
-    environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
-    environ[b"LC_ALL"] = b"C"  # messages are read by this project
-    for name, value in (environment or {}).items():
-        environ[name.encode()] = value.encode()
+    environ = _make_environment(environment or {})
     seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
     program = path.rpartition("/")[2]
     opened: list[int] = []  # standard input, output and errors, the leash's end for the program, and ours
@@ -130,6 +127,14 @@ def start(
         deadline=time.monotonic_ns() + int(seconds * 10**9),
         seconds=seconds,
     )
+
+
+def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
+    environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
+    environ[b"LC_ALL"] = b"C"  # messages are read by this project
+    for name, value in more.items():
+        environ[name.encode()] = value.encode()
+    return environ
 
 
 def finish(running: Running) -> Finished:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.base.errors import LabError
-from netinit.base.net import IPV4
+from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import detect, run
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
 from netinit.options import BACKEND_CHOICES, Options
@@ -35,7 +35,7 @@ CHOICES = tuple([name for name in BACKEND_CHOICES if name != "memory"])  # which
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
-PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
+PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,20 +21,20 @@ from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import LabError, NetinitError
+from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.users import become, creating_as
 from netinit.lab.probes import render_address
+from netinit.pods.validate import original_destination
 
 __all__ = ["Listener", "Server"]
 
-SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; IP6T_SO_ORIGINAL_DST has the same number
 IP_PKTINFO = 8  # linux/in.h
 IP_TRANSPARENT = 19
 IPV6_TRANSPARENT = 75  # linux/in6.h
-_SOCKADDR_IN6_SIZE = 28
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
-_IPV4, _IPV6 = 4, 6
+_IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +227,7 @@ class _Desk:
 def read_original_destination(connection: socket.socket) -> str | None:
     """The destination of the connection before REDIRECT or DNAT, `address:port`; None where it is not tracked."""
     try:
-        if connection.family == socket.AF_INET:
-            raw = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
-            port, address = struct.unpack_from("!2xH4s", raw)
-        else:
-            raw = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, _SOCKADDR_IN6_SIZE)
-            port, address = struct.unpack_from("!2xH4x16s", raw)
+        address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
     except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
         return None
-    return render_address((socket.inet_ntop(connection.family, address), port))
+    return render_address(address)

@@ -10,7 +10,7 @@ from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
+from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
 from netinit.kernel import detect, netlink
 from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
@@ -102,11 +102,10 @@ def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:
 def _local_marks(family: Family) -> tuple[frozenset[int], int]:
     """The marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
-    full = 0xFFFFFFFF
     rules = [
         rule
         for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.mask == full and rule.table in tables
+        if rule.plain and rule.mask == FULL_MASK and rule.table in tables
     ]
     return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
 

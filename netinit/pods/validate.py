@@ -22,7 +22,6 @@ from netinit.kernel import children, detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
 
-PASSTHROUGH = {IPV4: "127.0.0.6", IPV6: "::6"}
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 APPLICATION_UID = 65534  # any user but the proxy's
@@ -30,7 +29,7 @@ TOKEN_BYTES = 16
 UNREACHABLE = "no route"
 
 
-class Probe(Record):
+class Proof(Record):
     """One connection: by whom (a user id), whither, and the port at which it must arrive."""
 
     family: Family
@@ -54,7 +53,7 @@ def validate(options: Options, log: Log) -> None:
         proven = 0
         for probe in probes:
             failure = _prove(probe, deadline)
-            if failure == UNREACHABLE and probe.destination[0] not in PASSTHROUGH.values():
+            if failure == UNREACHABLE and probe.destination[0] != family.passthrough_address:
                 log.info(f"{family.name}: {probe.what}: not proven, there is no route to {probe.destination[0]}")
             elif failure:
                 failures.append(f"{family.name}: {probe.what}: {failure}")
@@ -74,15 +73,15 @@ def validate(options: Options, log: Log) -> None:
         )
 
 
-def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
+def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     """The connections that the options' rules must capture and that this process may make."""
     proxy, port = options.proxy_uids[0], options.probe_port
     inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
-    passthrough = PASSTHROUGH[family] if options.layout != CLASSIC or family is IPV4 else _own_address(family)
+    passthrough = family.passthrough_address if options.layout != CLASSIC or family is IPV4 else _own_address(family)
     found = []
     if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
-        found.append(Probe(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
+        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
     application = next(
         (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
     )
@@ -95,7 +94,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
     ):
         what = f"uid {application} to {OUTSIDE[family]} port {port}"
         found.append(
-            Probe(
+            Proof(
                 family=family,
                 uid=application,
                 destination=(OUTSIDE[family], port),
@@ -128,7 +127,7 @@ def original_destination(connection: socket.socket, family: Family) -> tuple[str
     return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
 
 
-def _prove(probe: Probe, deadline: float) -> str:
+def _prove(probe: Proof, deadline: float) -> str:
     """An empty text when the connection arrived as it must, else what happened instead."""
     token = os.urandom(TOKEN_BYTES)
     try:
@@ -198,7 +197,7 @@ def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[s
         return f"arrived without an original destination ({error.strerror}): it was not redirected by these rules"
 
 
-def _connect(probe: Probe, token: bytes, deadline: float) -> int:
+def _connect(probe: Proof, token: bytes, deadline: float) -> int:
     """In the child: becomes the user, brings the token; 0, or the error's number."""
     try:
         if probe.uid != os.geteuid():
@@ -208,7 +207,7 @@ def _connect(probe: Probe, token: bytes, deadline: float) -> int:
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if (
-                probe.destination[0] == PASSTHROUGH[IPV6]
+                probe.destination[0] == IPV6.passthrough_address
             ):  # else the kernel takes ::6 as the source too, which is spared
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)

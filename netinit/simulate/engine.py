@@ -21,7 +21,7 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
 
 if TYPE_CHECKING:
-    from netinit.rules.targets import Verdict
+    from netinit.rules.traversal import Verdict
 
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _DESTINATION, _SOURCE = "destination", "source"
