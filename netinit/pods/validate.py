@@ -13,11 +13,11 @@ import select
 import socket
 import struct
 import time
+from dataclasses import dataclass
 
 from netinit.base.errors import ValidationFailedError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.base.records import Record
 from netinit.kernel import children, detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
@@ -29,7 +29,8 @@ TOKEN_BYTES = 16
 UNREACHABLE = "no route"
 
 
-class Proof(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
     """One connection: by whom (a user id), whither, and the port at which it must arrive."""
 
     family: Family

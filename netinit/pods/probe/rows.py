@@ -47,7 +47,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Probes:
     """The rows in order of the matrix, and what was left out and why."""
 
     rows: tuple[Row, ...]
@@ -81,7 +81,7 @@ class _Sighting:
         return self.accepted or any(event.destroyed for event in self.events)
 
 
-def probe(options: Options) -> Report:
+def probe(options: Options) -> Probes:
     """Probes the namespace that the options name (default: this process's) and leaves it as it was.
 
     BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
@@ -91,10 +91,10 @@ def probe(options: Options) -> Report:
         import pyroute2  # noqa: F401
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
-    return Report(report.rows, (*notes, *report.notes))
+    return Probes(report.rows, (*notes, *report.notes))
 
 
-def _probe_here(options: Options, warning: str) -> Report:
+def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
     settled = detect.settle(options)
     families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
@@ -111,7 +111,7 @@ def _probe_here(options: Options, warning: str) -> Report:
             notes.append(f"nothing was probed from outside: {obstacle}")
         else:
             rows += _probe_inbound(settled.options, families, notes)
-    return Report(tuple(rows), tuple(notes))
+    return Probes(tuple(rows), tuple(notes))
 
 
 def _check_privileges() -> None:
