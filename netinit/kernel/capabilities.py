@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posix
-from typing import TYPE_CHECKING
 
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.files import read_text
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -15,13 +15,13 @@ import gc
 import posix
 import select
 import time
-from typing import TYPE_CHECKING
 
 from netinit.base import errors
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError, OptionError
 from netinit.base.logs import flush
 from netinit.kernel import run
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import fcntl
 import posix
-from typing import TYPE_CHECKING
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
 from netinit.kernel import capabilities, children, detect, files, namespaces, preload, run
 from netinit.kernel import locks as locking
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
