@@ -36,6 +36,9 @@ _HEADER = 8  # bytes of an answer's length, before it
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
 
+_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what nobody needs"
+
+
 class ChildError(Exception):
     """A fault of netinit's own in a child; the text is what the child's traceback ended with, `trace` all of it."""
 
@@ -195,6 +198,16 @@ def ask_all(
     return found
 
 
+def limit(memory: int, output: int) -> None:
+    """From now on this process and its programs have no more address space, and write no longer files, than this."""
+    import resource
+
+    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
+        hard = resource.getrlimit(kind)[1]
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
 def _fork() -> int:
     import warnings
 
@@ -232,6 +245,8 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
 def _describe(error: BaseException) -> bytes:
     import marshal
 
+    if isinstance(error, MemoryError):
+        return _ERROR + marshal.dumps(("NetinitError", (_TOO_MUCH,)))
     if isinstance(error, OptionError):
         return _ERROR + marshal.dumps((type(error).__name__, error.problems))
     if isinstance(error, NetinitError):

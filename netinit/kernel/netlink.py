@@ -37,8 +37,11 @@ FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
-NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, IPSET_CMD_LIST = 10 << 8 | 4, 10 << 8 | 7, 6 << 8 | 7
-NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK = 1, 3, 4
+NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
+IPSET_CMD_LIST = 6 << 8 | 7
+NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_USE = 1, 3, 4, 6
+NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
+NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
 IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
 IPSET_FLAG_LIST_HEADER = 4
@@ -83,12 +86,16 @@ class LocalRoute(Record):
 
 
 class NftChain(Record):
-    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name."""
+    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
+
+    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    """
 
     family: int
     table: str
     name: str
     hooked: bool  # a base chain
+    uses: int = 0
 
 
 class Netlink:
@@ -243,7 +250,9 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
-        found.append(NftChain(family=body[0], table=table, name=name, hooked=NFTA_CHAIN_HOOK in attributes))
+        uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
+        hooked = NFTA_CHAIN_HOOK in attributes
+        found.append(NftChain(family=body[0], table=table, name=name, hooked=hooked, uses=uses))
     return tuple(found)
 
 
@@ -285,6 +294,25 @@ def _rule_header(family: int, action: int = 0) -> bytes:
 def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
     """A struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
+
+
+def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
+    found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
+    return [
+        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
+        for one in found
+    ]
+
+
+def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack(_NETFILTER, family, 0, 0)
+    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
+        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+    with Netlink(NETLINK_NETFILTER) as link:
+        return sum([len(message) for _, message in link.dump(NFT_MSG_GETSETELEM, body, most)])
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
+MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
+_MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
 # linux/netfilter/nf_tables.h: attributes of a rule, of an expression, and what meta may load
 TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
@@ -116,6 +118,20 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
         )
         for name in counts
     }
+
+
+def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
+    """Why the sets of these tables of nf_tables are too long to be listed; empty where they are not."""
+    left = MOST_OF_SETS
+    try:
+        for table, name, inside in netlink.list_nft_sets(family):
+            if table in tables:
+                left -= netlink.measure_nft_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
+    except OSError as error:
+        if error.errno == netlink.EFBIG:
+            return "it has sets that are too long"
+        return f"the kernel does not tell what its sets hold: {posix.strerror(error.errno or 0)}"
+    return ""
 
 
 def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:

@@ -35,7 +35,7 @@ class Survey:
         self._families = families
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
-        for name in backends.populated(thorough=thorough):
+        for name in backends.populated(options, thorough=thorough):
             if not self._look(name) and name == LEGACY:
                 self._look(LIBIPTC)  # which sees the same without a program
 
