@@ -29,7 +29,7 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 
 PROGRAM = "ipset"
 PATIENCE = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
-IN_USE = "in use"
+IN_USE = "in use"  # how ipset words it
 
 
 def read_contents() -> Contents:
@@ -41,6 +41,10 @@ def read_contents() -> Contents:
         else:
             found[name] = parse_save(_run(("save", name)), name, size)
     return found
+
+
+class SetInUseError(ApplyError):
+    """A rule asks the set, which therefore stays."""
 
 
 class SetsState(XtablesState):
@@ -176,9 +180,7 @@ class SetsBackend(RestoreBackend):
                 try:
                     _run(("destroy", name))
                     break
-                except ApplyError as error:
-                    if IN_USE not in str(error):
-                        raise
+                except SetInUseError as error:
                     if not again:
                         raise ApplyError(f"{error}; a rule of somebody else asks the set {name}: remove it first") from None
                 time.sleep(0.005)
@@ -204,7 +206,8 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
         raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
-        raise ApplyError(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
+        kind = SetInUseError if IN_USE in result.errors else ApplyError
+        raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
     return result.output
 
 

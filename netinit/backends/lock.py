@@ -12,9 +12,8 @@ from netinit.backends.base import Lock
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.namespaces import describe_holders, take
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders, take
 
-XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # as a lock file it means that none is wanted
 
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from netinit import backends
 from netinit.backends.base import Backend, Lock
 from netinit.base.net import Family
-from netinit.kernel import detect, namespaces, netlink
+from netinit.kernel import detect, locks, namespaces, netlink
 from netinit.options import Options
 
 TYPE_CHECKING = False
@@ -29,10 +29,6 @@ class Machine(ABC):
     """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
 
     link: Link
-
-    @abstractmethod
-    def raise_privileges(self) -> None:
-        """Puts into effect what this process may have."""
 
     @abstractmethod
     def has_capability(self, number: int) -> bool:
@@ -70,7 +66,7 @@ class NamespaceLock(Lock):
         self._nanoseconds = nanoseconds
 
     def __enter__(self) -> None:
-        self._descriptor = namespaces.lock(self._nanoseconds)
+        self._descriptor = locks.lock(self._nanoseconds)
 
     def __exit__(self, *_: object) -> None:
         posix.close(self._descriptor)
@@ -80,12 +76,6 @@ class ThisMachine(Machine):
     """The machine and the namespace that this process is in."""
 
     link = netlink
-
-    def raise_privileges(self) -> None:
-        if posix.geteuid():
-            from netinit.kernel.capabilities import raise_permitted
-
-            raise_permitted()
 
     def has_capability(self, number: int) -> bool:
         return detect.has_capability(number)

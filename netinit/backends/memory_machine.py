@@ -150,9 +150,6 @@ class MemoryMachine(Machine):
         rules = sorted(self.link.rules, key=lambda rule: rule.priority)
         return "\n".join([*lines, *map(repr, rules), *sorted(map(repr, self.link.routes)), *self.link.addresses])
 
-    def raise_privileges(self) -> None:
-        """They are what they are."""
-
     def has_capability(self, number: int) -> bool:
         return number in self.capabilities
 

@@ -82,8 +82,8 @@ def _reach_out(options: Options, log: Log) -> int:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
-        with pod.lock(options.lock_timeout, log.warn) as locks:
-            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=locks.descriptors)
+        with pod.lock(options.lock_timeout, log.warn) as held:
+            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=held.descriptors)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 

@@ -39,7 +39,6 @@ class Survey:
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
         self._machine = machine
-        machine.raise_privileges()  # here, since nothing before wants them, and dry runs never come here
         for name in machine.occupied(options, thorough=thorough):
             if not self._look(name) and name == LEGACY:
                 self._look(LIBIPTC)  # which sees the same without a program

@@ -10,9 +10,9 @@ from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError, ParseError
-from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
-from netinit.kernel import detect, namespaces, netlink
-from netinit.kernel.capabilities import raise_permitted
+from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
+from netinit.kernel import detect, netlink
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
@@ -48,7 +48,6 @@ def read_live(options: Options) -> LiveRules:
 
 
 def _read_here(options: Options, warning: str) -> LiveRules:
-    raise_permitted()
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
@@ -104,11 +103,10 @@ def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:
 def _local_marks(family: Family) -> tuple[frozenset[int], int]:
     """The marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
-    full = 0xFFFFFFFF
     rules = [
         rule
         for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.mask == full and rule.table in tables
+        if rule.plain and rule.mask == FULL_MASK and rule.table in tables
     ]
     return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
 
@@ -127,8 +125,8 @@ def read_surroundings(family: Family) -> Surroundings:
     setting = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
     return Surroundings(
         family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
-        forwards=(namespaces.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
-        picks_up=(namespaces.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
+        forwards=(read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
+        picks_up=(read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
     )  # fmt: skip
 
 
