@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.rules.census import TableCount, find_contradiction
+from netinit.rules.census import MOST_RULES, TableCount, check_size, find_contradiction
 from netinit.rules.iptables.ownership import target_of, without_comment
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.transition import target_from_listing, write_transition
@@ -161,6 +161,26 @@ def test_a_listing_counts_only_where_the_kernel_counts_the_same(tables, told):
 def test_base_chains_that_iptables_does_not_list_are_left_out():
     counts = TableCount(chains={"OUTPUT": 1, "ZZ": 1, "mine": 5}, hooked=frozenset({"mine"}))
     assert find_contradiction(LISTING, {"nat": counts}, "IPv4") == ""
+    hidden = TableCount(chains={"mine": 5, "OUTPUT": 1, "ZZ": 2}, hooked=frozenset({"mine"}))
+    assert "chain ZZ" in find_contradiction(LISTING, {"nat": hidden}, "IPv4")
+
+
+def test_built_in_chains_that_are_listed_before_they_are_made_hide_nothing_behind_them():
+    listing = parse_listing(table(":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A ZZ -j RETURN"))
+    assert find_contradiction(listing, {"nat": TableCount(chains={"ZZ": 1})}, "IPv4") == ""
+    assert find_contradiction(listing, {"nat": TableCount(chains={})}, "IPv4") == (
+        "IPv4: table nat, chain ZZ: 1 rules listed, no such chain in the kernel"
+    )
+
+
+def test_a_table_with_more_rules_than_are_read_is_an_error_that_says_how_many():
+    check_size({"nat": TableCount(chains={"A": MOST_RULES - 1, "B": 1}), "raw": TableCount(chains={"A": 1})}, "IPv4")
+    with pytest.raises(ParseError) as refusal:
+        check_size({"raw": TableCount(chains={}), "nat": TableCount(chains={"A": MOST_RULES, "B": 1})}, "IPv6")
+    assert str(refusal.value) == (
+        "the listing cannot be read safely: IPv6: table nat has 200,001 rules, and more than 200,000 are not read;"
+        " remove those that nobody needs"
+    )
 
 
 @pytest.mark.parametrize("name", ["lo -j RETURN", 'x"', "x\n", "x\\", "x\udcff", "x\x0b", "x\u2028"])
