@@ -145,13 +145,15 @@ def _serve(family: Family, job: Job, answer: int) -> None:
 
 
 def _load(family: Family, end: Callable[[str, str], None]) -> Tables:
-    """The libraries, ready for one family. BackendUnavailableError tells what is missing."""
+    """The libraries, ready for one family. BackendUnavailableError tells what is missing or does not fit."""
     try:
         _find_packages()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
         return Tables(family, lambda text: end("ApplyError", text))
+    except NetinitError:
+        raise
     except ModuleNotFoundError as error:
         cause = MISSING_PACKAGE if error.name == "iptc" else f"cannot be imported: {error}; {OTHERWISE}"
     except FileNotFoundError as error:
