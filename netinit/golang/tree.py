@@ -6,10 +6,7 @@ an object of a newer Kubernetes passes through unharmed.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
+from typing import Any, TypeAlias
 
 __all__ = ["SHOWN", "Tree", "clone", "mapping", "same", "sequence", "shown", "string", "strings"]
 

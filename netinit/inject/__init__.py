@@ -11,17 +11,15 @@ Pods are trees (dict, list, scalars) as YAML and JSON give them; none that is pa
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
-    from netinit.inject.config import InjectionConfig, load_config
-    from netinit.inject.decision import Decision, Step, decide, decide_manually
-    from netinit.inject.initcontainer import init_container
-    from netinit.inject.meshconfig import MeshConfig
-    from netinit.inject.owner import Owner
-    from netinit.inject.patch import apply_patch, json_patch
-    from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.decision import Decision, Step, decide, decide_manually
+from netinit.inject.initcontainer import init_container
+from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.owner import Owner
+from netinit.inject.patch import apply_patch, json_patch
+from netinit.inject.pod import Namespace, Settings, inject_pod
 
 __all__ = [
     "Decision",

@@ -7,10 +7,10 @@ lists), ours checks too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from netinit.base.errors import InjectionError, ParseError
-from netinit.base.patterns import pattern
 from netinit.golang import goyaml
 from netinit.golang.tree import mapping, shown
 
@@ -47,9 +47,9 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
-_DIGITS = pattern(r"[0-9]{1,20}\Z")
-_INTERFACE = pattern(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
-_QUANTITY = pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z")
+_DIGITS = re.compile(r"[0-9]{1,20}\Z")
+_INTERFACE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
+_QUANTITY = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z")
 _MAX_PORT = 65535
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")

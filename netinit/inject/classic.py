@@ -7,6 +7,8 @@ comma of `-b 80,`, which is a string and which the init container reads as Istio
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.errors import InjectionError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS
@@ -15,10 +17,6 @@ from netinit.inject.containers import find_proxy, named
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import LEGACY, Status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["inject_classic"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.records import Record
@@ -20,10 +21,6 @@ from netinit.inject.context import TRUSTED
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["InjectionConfig", "load_config", "load_values"]
 

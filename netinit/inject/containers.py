@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.golang import json_text
 from netinit.golang.tree import Tree, clone, mapping, sequence, string
+from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "CORE_DUMP",
@@ -132,7 +129,7 @@ class Overrides:
 
     def text(self) -> str:
         """The annotation's value."""
-        return json_text.encode({key: items for key, items in self.saved.items() if items})
+        return field_order.encode({key: items for key, items in self.saved.items() if items})
 
     def reinsert(self, spec: Tree) -> None:
         """Add the saved containers that the spec lacks."""
@@ -159,7 +156,7 @@ class Overrides:
                     fresh = fresh or (match is not None and name not in listed)
                 if match is None:
                     continue
-                overlay = json_text.ordered_container(match)
+                overlay = field_order.ordered_container(match)
                 if overlay.get("image") == AUTO_IMAGE:
                     del overlay["image"]
                 found[key].append(overlay)

@@ -7,15 +7,12 @@ is absent has Go's zero value, and one that no table knows is an error of the te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from netinit.golang.template.values import Enum, Int32, Int64, StringMap, Struct, TypedList, Uint32
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.meshconfig import ENUMS, PROXY_FIELDS, MeshConfig, ProxyConfig, seconds
 from netinit.inject.owner import Owner
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["TRUSTED", "ProxyStruct", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct"]
 

@@ -12,16 +12,11 @@ The order is Istio's, and so are its two dialects of the label and annotation `s
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 from netinit.base.records import Record
 from netinit.golang.tree import SHOWN, Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol as _Protocol
-else:
-    _Protocol = object
 
 __all__ = ["INJECT", "Decision", "Policy", "Step", "decide", "decide_manually", "ignored_namespaces"]
 
@@ -52,7 +47,7 @@ class Decision(Record):
     warnings: tuple[str, ...] = ()
 
 
-class Policy(_Protocol):
+class Policy(Protocol):
     """What a decision needs of an injection configuration."""
 
     @property

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from netinit.base.patterns import pattern
 from netinit.golang.template import Struct
 from netinit.golang.tree import mapping, sequence
 from netinit.inject import istio_functions
 from netinit.inject.containers import PROXY
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 __all__ = ["CLASSIC_FUNCTIONS", "FUNCTIONS", "otel_resource_attributes"]
 
 _PREFIX = "resource.opentelemetry.io/"
 _ENRICHMENT = "OTEL_SEMANTIC_CONVENTIONS"
-_NOT_PLAIN = pattern(r"[^A-Za-z0-9_.~$()/:@+-]")
-_TAG = pattern(r":([A-Za-z0-9_][A-Za-z0-9_.-]*)\Z")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.~$()/:@+-]")
+_TAG = re.compile(r":([A-Za-z0-9_][A-Za-z0-9_.-]*)\Z")
 
 
 def otel_resource_attributes(

@@ -7,11 +7,13 @@ plain dicts with Kubernetes' names; both are understood everywhere.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang import sprig
-from netinit.golang.json_values import from_json, to_json
+from netinit.golang.gojson import from_json, to_json
+from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig import text
 from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
@@ -27,11 +29,6 @@ from netinit.golang.template.values import (
     kind_of,
     type_name,
 )
-from netinit.golang.yaml_values import to_yaml
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["functions"]
 
@@ -258,7 +255,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
-_SECONDS: Final = pattern(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 

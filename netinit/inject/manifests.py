@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 __all__ = ["Document", "Workload", "join", "split", "workloads"]
 
-_SEPARATOR = pattern(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
-_DIRECTIVES = pattern(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
+_SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
+_DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
-_INLINE = pattern(r"---[ \t]+[^ \t\r\n#]")
+_INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
 
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {

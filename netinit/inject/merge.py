@@ -8,12 +8,10 @@ before a patch item only when both were in the original in that order, else afte
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.errors import InjectionError
 from netinit.golang.tree import Tree, clone, shown
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["MERGE_KEYS", "merge"]
 

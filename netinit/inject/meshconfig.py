@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, shown, string
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "CLASSIC_PROXY",
@@ -118,7 +114,7 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
 }
 
-_DURATION = pattern(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

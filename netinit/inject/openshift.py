@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from netinit.base.errors import InjectionError
-from netinit.base.patterns import pattern
 from netinit.golang.tree import shown
 
 __all__ = ["proxy_ids"]
 
 UID_RANGE = "openshift.io/sa.scc.uid-range"
 GROUPS = "openshift.io/sa.scc.supplemental-groups"
-_BLOCK = pattern(r"([0-9]{1,10})([/-])([0-9]{1,10})\Z")
+_BLOCK = re.compile(r"([0-9]{1,10})([/-])([0-9]{1,10})\Z")
 
 
 def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 
 __all__ = ["Owner"]
 
-_CRON_JOB = pattern(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
+_CRON_JOB = re.compile(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
 
 
 class Owner(Record):

@@ -8,14 +8,10 @@ labels last.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.patterns import pattern
 from netinit.golang.tree import Tree, clone, same, shown
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["apply_patch", "json_patch"]
 
@@ -110,8 +106,8 @@ def apply_patch(document: Any, operations: list[Tree]) -> Any:
 
 
 _OPERATIONS = ("add", "remove", "replace")
-_INDEX = pattern(r"(?:0|[1-9][0-9]{0,9})\Z", re.ASCII)
-_BAD_ESCAPE = pattern(r"~(?![01])")
+_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z", re.ASCII)
+_BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 def _checked(operations: Any) -> list[Tree]:

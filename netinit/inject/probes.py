@@ -8,15 +8,12 @@ the action itself goes into ISTIO_KUBE_APP_PROBERS, a JSON map from the agent's 
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from netinit.golang import json_text
 from netinit.golang.tree import Tree, clone, mapping, sequence
+from netinit.inject import field_order
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
 
@@ -88,7 +85,7 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
         action = {"service": None, **action}
         entry: Tree = {"grpc": {"port": action.get("port"), "service": action["service"]}}
     else:
-        entry = json_text.ordered_handler({kind: action})
+        entry = field_order.ordered_handler({kind: action})
     if probe.get("timeoutSeconds"):
         entry["timeoutSeconds"] = probe["timeoutSeconds"]
     return entry
@@ -113,7 +110,7 @@ def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
             saved = saved | mapping(json.loads(before.get("value") or "{}"))
         except (ValueError, RecursionError, TypeError):
             before["value"] = ""
-        before["value"] = json_text.encode(dict(sorted(saved.items())))
+        before["value"] = field_order.encode(dict(sorted(saved.items())))
     else:
-        variables.append({"name": ENVIRONMENT, "value": json_text.encode(dict(sorted(saved.items())))})
+        variables.append({"name": ENVIRONMENT, "value": field_order.encode(dict(sorted(saved.items())))})
     proxy["env"] = variables

@@ -7,10 +7,11 @@ spellings and all of them count.
 
 from __future__ import annotations
 
+import re
+
 from netinit.base.errors import InjectionError
-from netinit.base.patterns import pattern
-from netinit.golang import json_text
 from netinit.golang.tree import Tree, sequence, shown, string
+from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 
@@ -21,7 +22,7 @@ _RESERVED = frozenset(("15000", "15001", "15004", "15006", "15008", "15020", "15
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
-_OTHER = pattern("[^a-zA-Z0-9_]")
+_OTHER = re.compile("[^a-zA-Z0-9_]")
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
@@ -67,7 +68,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
         )
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
-        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": json_text.encode(before)}]
+        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": field_order.encode(before)}]
     for key in (key for group in keys.values() for key in group):
         del annotations[key]
     annotations["prometheus.io/port"] = str(status_port)

@@ -8,9 +8,11 @@ lets no value change more than its scalar; here its refusals get the names of an
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
@@ -22,11 +24,6 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import Owner
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -120,7 +117,7 @@ _SECRETS = ("env", "args", "command")
 _HARMLESS = frozenset(("name", "value"))
 _SHORTEST = 4
 """Characters of a text that can be told from others."""
-_PLAIN = pattern(r"[A-Za-z0-9_./-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
 _PARSED = 1 << 16
 _NAMED = 1 << 30
 

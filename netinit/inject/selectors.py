@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.golang.tree import shown, string
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Requirement", "Selector"]
 

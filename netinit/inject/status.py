@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from netinit.base.records import Record
-from netinit.golang import json_text
 from netinit.golang.tree import Tree, mapping, sequence, strings
+from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 
@@ -71,11 +71,11 @@ class Status(Record):
 
     def current_text(self, revision: str) -> str:
         """The annotation of a current injector; the revision `default` stands for none."""
-        return json_text.encode({**self._json(), "revision": revision or "default"})
+        return field_order.encode({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:
         """The annotation of a classic injector; `version` is the SHA-256 of the raw template in hexadecimal."""
-        return json_text.encode({"version": version, **self._json()})
+        return field_order.encode({"version": version, **self._json()})
 
     def strip(self, spec: Tree, *fields: str) -> None:
         """Remove the named items from these fields of the spec (all of them by default), and lists left empty."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
-from netinit.base.patterns import pattern
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.golang import goyaml
@@ -17,13 +18,9 @@ from netinit.inject.manifests import Document, Workload, replaced, split, worklo
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 __all__ = ["Injected", "inject_stream"]
 
-_HEADER = pattern(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
 
 
 class Injected(Record):

@@ -13,11 +13,9 @@ who reads.
 
 from __future__ import annotations
 
-from netinit.golang.goyaml.writer import dump
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from netinit.golang.goyaml.writer import dump
 
 __all__ = ["dump", "load", "load_all", "load_reporting"]
 

@@ -9,16 +9,14 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.tree import clone, shown
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "key_text", "scan"]
 
@@ -75,26 +73,24 @@ def key_text(event: Any) -> str | None:
     return None if key is MERGE else str(key)
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """A mapping or sequence that is being read."""
 
-    __slots__ = ("anchor", "key", "keyed", "merges", "start", "value")
-
-    def __init__(self, value: Any, anchor: str | None, start: int) -> None:
-        self.value = value
-        self.anchor = anchor
-        self.start = start
-        self.keyed = False
-        self.key: Any = None
-        self.merges: list[Any] | None = None
+    value: Any
+    anchor: str | None
+    start: int
+    keyed: bool = False
+    key: Any = None
+    merges: list[Any] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Anchor:
-    __slots__ = ("size", "value")
+    """A value that has a name, and how many nodes it has."""
 
-    def __init__(self, value: Any, size: int) -> None:
-        self.value = value
-        self.size = size
+    value: Any
+    size: int
 
 
 _UNFINISHED = object()

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from typing import Any
 
-from netinit.base.patterns import pattern
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["MERGE", "TIMESTAMP", "WORDS", "Merge", "resolve"]
+__all__ = ["MERGE", "WORDS", "Merge", "is_ambiguous", "resolve"]
 
 
 class Merge:
@@ -29,9 +25,13 @@ WORDS: dict[str, Any] = {
     "<<": MERGE,
 }
 _FIRST_OF_NUMBER = frozenset("0123456789+-.")
-_INTEGER = pattern(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
-_FLOAT = pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-TIMESTAMP = pattern(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:\Z|[Tt ])")
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?"
+    r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
+)
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 _MAX_DIGITS = 400
 
 
@@ -40,13 +40,11 @@ def resolve(text: str) -> Any:
     """The value of a plain scalar."""
     if text in WORDS:
         return WORDS[text]
-    if not text or text[0] not in _FIRST_OF_NUMBER or len(text) > _MAX_DIGITS:
+    if text[0] not in _FIRST_OF_NUMBER or len(text) > _MAX_DIGITS:
         return text
     if text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
         return int(text)
     plain = text.replace("_", "") if text[0] != "." else text
-    if TIMESTAMP.match(text):
-        return text
     if whole := _INTEGER.match(plain):
         sign, hexadecimal, binary, octal, decimal = whole.groups()
         digits, base = next((d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d)
@@ -54,3 +52,13 @@ def resolve(text: str) -> Any:
     if _FLOAT.match(plain) and not math.isinf(number := float(plain)):
         return number
     return text
+
+
+def is_ambiguous(text: str) -> bool:
+    """Whether a plain scalar of that text is something else than the text, for Go or for a reader of all YAML 1.1.
+
+    Go reads timestamps and base-60 numbers as text, but quotes them on the way out.
+    """
+    if not isinstance(resolve(text), str):
+        return True
+    return text[0] in _FIRST_OF_NUMBER and bool(_TIMESTAMP.fullmatch(text) or _BASE_60.fullmatch(text))

@@ -1,122 +1,101 @@
-"""Trees -> YAML that no reader misunderstands: what another one would take for another type is quoted."""
+"""Block YAML: the layout that kubectl and Helm print, whatever the values and their quotes.
+
+`write` lays out; what it is given says which pairs a mapping has, in which order, and what a scalar looks like. `dump`
+writes plain trees so that no reader misunderstands them; Go's values are written by `goyaml.values`.
+"""
 
 from __future__ import annotations
 
-import functools
-import json
 import re
+from collections.abc import Callable
+from typing import Any
 
-from netinit.base.patterns import pattern
-from netinit.golang.goyaml.scalars import TIMESTAMP, WORDS, Merge, resolve
+from netinit.golang.goyaml.text import careful_text
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+__all__ = ["dump", "write"]
 
-__all__ = ["dump"]
-
-_PLAIN = pattern(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
-"""Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
-_COLON = pattern(r":(?=[^\s:])")
-_NOT_PRINTABLE = "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
-_NOT_PRINTABLE_ASCII = pattern("[^\t\n\x20-\x7e]")
-_SEXAGESIMAL = pattern(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
-_LITERAL = pattern(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
-_NUMERIC_START = pattern(r"[-+.0-9]")
-_NUMBERISH = pattern(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
+_LONGEST_KEY = 128
+"""Bytes of a key that may stand on one line with its value."""
+_SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+_WITHOUT_POINT = re.compile(r"^([-+]?[0-9]+)e")
 
 
-@functools.lru_cache(maxsize=16384)
-def _quoted(text: str) -> str:
-    """The string on one line: plain where no reader can err, else in quotes (single ones around JSON)."""
-    bare = _COLON.sub("", text)
-    if (
-        _PLAIN.match(bare)
-        and text[-1:] != ":"
-        and not isinstance(resolve(text), (bool, int, float, type(None), Merge))
-        and not (_NUMERIC_START.match(text) and (_NUMBERISH.match(text) or TIMESTAMP.match(text)))
-        and text.lower() not in WORDS
-        and text != "="
-        and not _SEXAGESIMAL.match(text)
-    ):
-        return text
-    if '"' in text and "\n" not in text and "\t" not in text and not _not_printable(text).search(text):
-        return "'" + text.replace("'", "''") + "'"
-    return _not_printable(text).sub(_escape, json.dumps(text, ensure_ascii=False))
+def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> str:
+    """The value as block YAML, ending in a line feed.
+
+    `pairs` gives the keys and values of a mapping, and nothing for an empty one and for everything else; `scalar` gives
+    the text of what is neither a mapping with pairs nor a list with elements, its further lines indented as it is told.
+    """
+    writer = _Writer(pairs, scalar)
+    writer.node(value, "")
+    return "".join(writer.parts)
 
 
-def _not_printable(text: str) -> re.Pattern[str]:
-    """What finds the characters that YAML does not take; the wide pattern takes 1 ms to compile, ASCII needs it not."""
-    return _NOT_PRINTABLE_ASCII if text.isascii() else re.compile(_NOT_PRINTABLE)
+class _Writer:
+    """The text so far, and how its values are written."""
+
+    def __init__(self, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> None:
+        self.pairs, self.scalar = pairs, scalar
+        self.parts: list[str] = []
+
+    def node(self, value: Any, indent: str) -> None:
+        """Write the node at the start of a line, whose indentation stands there already."""
+        if found := self.pairs(value):
+            self.mapping(found, indent)
+        elif isinstance(value, list | tuple) and value:
+            self.sequence(value, indent)
+        else:
+            self.parts.append(self.scalar(value, indent or "  ") + "\n")
+
+    def mapping(self, found: list[tuple[str, Any]], indent: str) -> None:
+        lead = ""
+        for key, item in found:
+            shown = self.scalar(key, indent + "  ")
+            if "\n" in shown or "\r" in key or len(shown.encode()) > _LONGEST_KEY:
+                self.parts.append(f"{lead}? {shown}\n{indent}: ")
+                self.node(item, indent + "  ")
+            else:
+                self.parts.append(f"{lead}{shown}:")
+                self.behind_key(item, indent)
+            lead = indent
+
+    def behind_key(self, value: Any, indent: str) -> None:
+        if found := self.pairs(value):
+            self.parts.append(f"\n{indent}  ")
+            self.mapping(found, indent + "  ")
+        elif isinstance(value, list | tuple) and value:
+            self.parts.append(f"\n{indent}")
+            self.sequence(value, indent)
+        else:
+            self.parts.append(f" {self.scalar(value, indent + '  ')}\n")
+
+    def sequence(self, items: list[Any] | tuple[Any, ...], indent: str) -> None:
+        lead = "- "
+        for item in items:
+            self.parts.append(lead)
+            self.node(item, indent + "  ")
+            lead = f"{indent}- "
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"  # noqa: PLR2004 - the basic plane
+def dump(tree: Any) -> str:
+    """The tree as block YAML in the order of its keys; what any reader would take for another type is quoted."""
+    return write(tree, _pairs, _scalar)
 
 
-def _literal(text: str, indent: str) -> str | None:
-    """The block scalar `|` of a string of several lines, or None where it would not come back as it is."""
-    if not _LITERAL.match(text) or _not_printable(text).search(text) or "\t" in text or " \n" in text:
-        return None
-    body = text.removesuffix("\n")
-    lines = "\n".join(indent + line if line else "" for line in body.split("\n"))
-    return f"{'|' if text.endswith(chr(10)) else '|-'}\n{lines}"
+def _pairs(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
 
 
 def _scalar(value: Any, indent: str) -> str:
-    if value.__class__ is str:
-        if "\n" in value and (block := _literal(value, indent)) is not None:
-            return block
-        return _quoted(value)
+    if isinstance(value, str):
+        return careful_text(value, indent)
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return _float(value)
-    return str(value)
-
-
-def _float(value: float) -> str:
-    special = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
-    text = repr(value)
-    if text in special:
-        return special[text]
-    return re.sub(r"^([-+]?[0-9]+)e", r"\1.0e", text)
-
-
-def _write(value: Any, indent: str, out: list[str]) -> None:
-    """Append the lines of a non-empty mapping or sequence at the indentation."""
-    deeper = indent + "  "
+        text = repr(value)
+        return _SPECIAL_FLOATS.get(text) or _WITHOUT_POINT.sub(r"\1.0e", text)
     if isinstance(value, dict):
-        for key, item in value.items():
-            _write_item(f"{indent}{_quoted(key)}:", item, indent if isinstance(item, list) else deeper, deeper, out)
-        return
-    for item in value:
-        if isinstance(item, (dict, list)) and item:
-            start = len(out)
-            _write(item, deeper, out)
-            out[start] = f"{indent}- {out[start][len(deeper) :]}"
-        else:
-            _write_item(f"{indent}-", item, deeper, deeper, out)
-
-
-def _write_item(head: str, item: Any, nested: str, scalar: str, out: list[str]) -> None:
-    if isinstance(item, (dict, list)):
-        if item:
-            out.append(head)
-            _write(item, nested, out)
-        else:
-            out.append(head + (" {}" if isinstance(item, dict) else " []"))
-    else:
-        out.append(f"{head} {_scalar(item, scalar)}")
-
-
-def dump(tree: Any) -> str:
-    """The tree as block YAML in the order of its keys, ending in a newline."""
-    if not isinstance(tree, (dict, list)) or not tree:
-        return (_scalar(tree, "  ") if not isinstance(tree, (dict, list)) else "{}" if tree == {} else "[]") + "\n"
-    out: list[str] = []
-    _write(tree, "", out)
-    return "\n".join(out) + "\n"
+        return "{}"
+    return "[]" if isinstance(value, list) else str(value)

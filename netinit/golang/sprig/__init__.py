@@ -8,14 +8,11 @@ are left out: templates never change the data, which several threads may share.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 from netinit.golang.sprig import collections, numbers, text
 from netinit.golang.template.limits import measure_all, size_of, text_cost
 from netinit.golang.template.values import Function, FunctionError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["FUNCTIONS"]
 

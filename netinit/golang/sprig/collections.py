@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from netinit.golang.json_values import from_json, to_json
+from typing import Any
+
+from netinit.golang.gojson import from_json, to_json
 from netinit.golang.sprig.text import text_of, texts_of
 from netinit.golang.template.limits import check_size, measure
 from netinit.golang.template.values import (
@@ -17,10 +19,6 @@ from netinit.golang.template.values import (
     kind_of,
     type_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def _items(values: Any, name: str) -> list[Any]:

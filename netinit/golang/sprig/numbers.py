@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import parse_number
 from netinit.golang.template.values import FLOAT, INT, STRING, UINT, FunctionError, Int64, TypedList, kind_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
-_ZERO_DECIMALS: Final = pattern(r"(?<=\d)\.0+$")
-_NO_INTEGER: Final = pattern(r"[.pP]|^[+-]?\d+[eE]")
+_ZERO_DECIMALS: Final = re.compile(r"(?<=\d)\.0+$")
+_NO_INTEGER: Final = re.compile(r"[.pP]|^[+-]?\d+[eE]")
 _LONGEST: Final = 4096
 """Characters of a text that is read as a number."""
 

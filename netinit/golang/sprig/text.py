@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+from typing import Any, Final
 
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import quote as quote_text
@@ -17,10 +18,6 @@ from netinit.golang.template.values import (
     kind_of,
     to_bytes,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 
 def text_of(value: Any) -> str:

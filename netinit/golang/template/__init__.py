@@ -6,7 +6,7 @@
 Lexer, parser and evaluator follow the documentation of text/template and are compared with Go itself by the tests:
 results and error messages alike. Text becomes tokens (`lexer`), a syntax tree (`parser`, `nodes`) and closures
 (`compiler`, `expressions`, `calls`) which rendering only calls. `values` says how Python values stand for Go's.
-`sprig` and `istio` hold the functions that charts and injection templates call beside Go's own (`builtins`).
+Go's own functions are in `builtins`; every other one is given by the caller, `netinit.golang.sprig.FUNCTIONS` for example.
 
 Complex numbers, channels and ranges over functions are refused with an error; everything else of the language is there.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from netinit.golang.template.values import (
     ANY,
@@ -26,10 +27,6 @@ from netinit.golang.template.values import (
     to_bytes,
     type_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["check_argument", "field", "index", "key_type", "length", "method", "prepare", "slice_of"]
 

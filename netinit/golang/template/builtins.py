@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any, Final
 
 from netinit.golang.template import access
 from netinit.golang.template.limits import check_size
@@ -30,11 +31,7 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
-__all__ = ["BUILTINS", "call", "equal", "equal_pair"]
+__all__ = ["BUILTINS", "call", "equal"]
 
 _BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
 _WHOLE: Final = frozenset((INT, UINT))
@@ -50,14 +47,7 @@ def equal(first: Any, *others: Any) -> bool:
     """Whether the first value equals any of the others."""
     if not others:
         raise FunctionError("missing argument for comparison")
-    return any(equal_pair(first, other) for other in others)
-
-
-def equal_pair(left: Any, right: Any) -> bool:
-    """Whether the values are equal; texts, which nearly all are, take a short way."""
-    if type(left) is str and type(right) is str:
-        return left == right
-    return _equal(left, right)
+    return any(_equal(first, other) for other in others)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -92,7 +82,7 @@ def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
 
 def unequal(left: Any, right: Any) -> bool:
     """Whether the values differ."""
-    return not equal_pair(left, right)
+    return not _equal(left, right)
 
 
 def less(left: Any, right: Any) -> bool:
@@ -109,7 +99,7 @@ def less(left: Any, right: Any) -> bool:
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """Whether the first value is less than the second or equal to it."""
-    return less(left, right) or equal_pair(left, right)
+    return less(left, right) or _equal(left, right)
 
 
 def greater(left: Any, right: Any) -> bool:

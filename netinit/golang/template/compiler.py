@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import Expr, compile_pipe
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
-from netinit.golang.template.printing import sort_keys, sprint, to_text
+from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import (
     FUNC,
@@ -26,23 +28,17 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
 __all__ = ["Body", "compile_trees"]
 
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
+@dataclass(slots=True, eq=False)
 class Body:
-    """A compiled template: its steps, how many variables it has, and what one passage costs."""
+    """A compiled template: its steps, and how many variables it has."""
 
-    __slots__ = ("size", "steps")
-
-    def __init__(self, steps: Sequence[Step], size: int) -> None:
-        self.steps = steps
-        self.size = size
+    steps: Sequence[Step]
+    size: int
 
 
 class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error
@@ -81,13 +77,8 @@ def enter(run: Run, body: Body, dot: Any) -> None:
 
 
 def _text(text: str) -> Step:
-    size = len(text)
-
     def write_text(run: Run, _dot: Any) -> None:
-        run.room -= size
-        if run.room < 0:
-            run.put("")
-        run.write(text)
+        run.put(text)
 
     return write_text
 
@@ -146,11 +137,7 @@ class _Compiler:
 
         def print_value(run: Run, dot: Any) -> None:
             value = expr(run, dot)
-            text = value if isinstance(value, str) else show(value)
-            run.room -= len(text)
-            if run.room < 0:
-                run.put("")
-            run.write(text)
+            run.put(value if isinstance(value, str) else show(value))
 
         if node not in self.marked:
             return print_value
@@ -173,16 +160,8 @@ class _Compiler:
         branches = [
             (compile_pipe(self.frame, branch.pipe, keep_nil=True), self.scoped(branch.body)) for branch in node.branches
         ]
-        otherwise = self.scoped(node.otherwise or ())
+        otherwise = self.scoped(node.otherwise)
         del self.frame.visible[mark:]
-        if len(branches) == 1:
-            test, then = branches[0]
-
-            def decide(run: Run, dot: Any) -> None:
-                for step in then if test(run, dot) else otherwise:
-                    step(run, dot)
-
-            return decide
 
         def choose(run: Run, dot: Any) -> None:
             chosen = otherwise
@@ -205,7 +184,7 @@ class _Compiler:
             frame.dot_holder = 0
             branches.append((expr, self.scoped(branch.body)))
             frame.dot_holder = outer
-        otherwise = self.scoped(node.otherwise or ())
+        otherwise = self.scoped(node.otherwise)
         del frame.visible[mark:]
 
         def narrow(run: Run, dot: Any) -> None:
@@ -235,7 +214,7 @@ class _Compiler:
         frame.dot_holder = holder
         body = self.scoped(node.body)
         frame.dot_holder = outer
-        otherwise = self.scoped(node.otherwise or ())
+        otherwise = self.scoped(node.otherwise)
         del frame.visible[mark:]
         cost = len(node.body) + 1
 
@@ -251,9 +230,7 @@ class _Compiler:
             try:
                 for key, element in pairs:
                     empty = False
-                    run.steps -= cost
-                    if run.steps < 0:
-                        run.spend(0)
+                    run.spend(cost)
                     if key_place >= 0:
                         variables[key_place] = key
                     if value_place >= 0:
@@ -301,7 +278,7 @@ def _pairs(
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == MAP:
         run.spend(len(value) >> 3)  # all keys are sorted, however few are gone through
-        return [(key, value[key]) for key in sort_keys(value)]
+        return [(key, value[key]) for key in sorted(value)]
     if value is NO_VALUE:
         return ()
     if kind in (INT, UINT):

@@ -7,21 +7,17 @@ hostile text gets an error, not a crash.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final, NoReturn
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final, NoReturn
-
 __all__ = ["MAX_NESTING", "Cursor", "Source"]
 
 MAX_NESTING: Final = 100
 
-_SPACE: Final = lexer.SPACE
 _LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
 """The kinds behind which no token follows: they are taken again and again."""
 
@@ -53,37 +49,23 @@ class Cursor:
         shared = self.shared
         token = shared.tokens[shared.at]
         if shared.at > shared.read:
-            # errors are reported at the line of the last token that was looked at
             shared.read = shared.at
             self.line = token.line
         return token
 
     def next(self) -> Token:
         """The next token, which is taken."""
-        shared = self.shared
-        at = shared.at
-        token = shared.tokens[at]
-        if at > shared.read:
-            shared.read = at
-            self.line = token.line
+        token = self.peek()
         if token.kind not in _LAST:
-            shared.at = at + 1
+            self.shared.at += 1
         return token
 
     def skip_space(self) -> Token:
         """The next token that is no blank; it is not taken."""
         shared = self.shared
-        at, tokens = shared.at, shared.tokens
-        token = tokens[at]
-        if token.kind == _SPACE:
-            while token.kind == _SPACE:
-                at += 1
-                token = tokens[at]
-            shared.at = at
-        if at > shared.read:
-            shared.read = at
-            self.line = token.line
-        return token
+        while shared.tokens[shared.at].kind == lexer.SPACE:
+            shared.at += 1
+        return self.peek()
 
     def next_word(self) -> Token:
         """The next token that is no blank, which is taken."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
@@ -30,10 +31,6 @@ from netinit.golang.template.nodes import (
 )
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final, NoReturn, TypeAlias
 
 __all__ = ["Expr", "compile_pipe"]
 
@@ -189,19 +186,6 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
             return frame.error(blamed, str(problem))
         return frame.error(node, "the fields changed while they were read")
 
-    if base is _dot:
-
-        def fields_of_dot(run: Run, dot: Any) -> Any:
-            value = dot
-            try:
-                for name in names:
-                    value = value.get(name, NO_VALUE) if type(value) is dict else field(value, name)
-            except (NoFieldError, FunctionError):
-                raise explain(run, dot) from None
-            return value
-
-        return fields_of_dot
-
     def fields(run: Run, dot: Any) -> Any:
         value = start = base(run, dot)
         try:
@@ -317,16 +301,14 @@ def compile_call(
     except FunctionError as problem:
         return _after(final, _failing(frame, name, str(problem)))
     prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
+    last: calls.Argument | None = None
     if final is not None:
         at = last_visited(arguments[-1]) if arguments else name
-        prepared.append(calls.Argument(final, *_admission(frame, function.type_of(len(arguments)), at)))
-    fail = _failure(frame, blamed, name.name)
+        last = calls.Argument(final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
     if name.name == "call" and "call" not in frame.own:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
-    elif called is builtins.equal and len(prepared) == 2:  # noqa: PLR2004 - no others to compare with
-        called = builtins.equal_pair
-    return calls.make_call(called, prepared, fail, piped=bool(piped), cost=function.cost)
+    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
 
 
 def _failure(frame: Frame, blamed: Command | Identifier, name: str) -> Callable[[Exception], TemplateError]:
@@ -348,7 +330,7 @@ def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
             value = literal(node, go_type)
         except FunctionError as problem:
             return calls.Argument(_failing(frame, node, str(problem)), None, _unchanged)
-        return calls.Argument(_constant(value), None, _unchanged, constant=True, value=value)
+        return calls.Argument(_constant(value), None, _unchanged)
     if isinstance(node, Pipe):
         return calls.Argument(
             compile_pipe(frame, node, keep_nil=go_type == ANY), *_admission(frame, go_type, last_visited(node))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
+from typing import Final
 
 __all__ = ["float_text", "format_float"]
 
@@ -38,7 +35,7 @@ def format_float(value: float, form: str, precision: int) -> str:
     if form == "b":
         return sign + _binary(value)
     if form == "f":
-        return sign + (_shortest_fixed(value) if precision < 0 else f"{value:.{precision}f}")
+        return sign + (_fixed(*_shortest(value)) if precision < 0 else f"{value:.{precision}f}")
     if form in "eE":
         digits, point = _shortest(value) if precision < 0 else _rounded(value, precision + 1)
         return sign + _exponential(digits, point, form)
@@ -63,8 +60,7 @@ def _rounded(value: float, count: int) -> tuple[str, int]:
     return mantissa.replace(".", ""), (int(exponent) + 1 if value else 1)
 
 
-def _shortest_fixed(value: float) -> str:
-    digits, point = _shortest(value)
+def _fixed(digits: str, point: int) -> str:
     if point <= 0:
         return "0." + "0" * -point + digits if digits != "0" else "0"
     whole = digits[:point].ljust(point, "0")
@@ -89,10 +85,7 @@ def _general(value: float, form: str, precision: int) -> str:
     exponent = point - 1
     if exponent < _SMALLEST_EXPONENT or exponent >= limit:
         return _exponential(digits, point, "E" if form == "G" else "e")
-    if point <= 0:
-        return "0." + "0" * -point + digits if digits != "0" else "0"
-    whole = digits[:point].ljust(point, "0")
-    return f"{whole}.{digits[point:]}" if len(digits) > point else whole
+    return _fixed(digits, point)
 
 
 def _binary(value: float) -> str:

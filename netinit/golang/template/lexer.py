@@ -6,15 +6,14 @@ the text. Lines count from one; positions are indexes into the text.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.literals import is_identifier_character, quote
 from netinit.golang.template.values import to_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
 
 __all__ = ["SPACES", "Token", "tokenize"]
 
@@ -50,49 +49,23 @@ KEYWORDS: Final = frozenset(
 
 _LONG: Final = 10
 
-_INSIDE: Final = pattern(
-    r"""(?P<space>[ \t\r\n]+)
-    |(?P<word>\w+)
-    |(?P<field>\.(?=[^0-9])\w*)
-    |(?P<variable>\$\w*)
-    |(?P<quoted>"(?:[^"\\\n]|\\[^\n])*"?)
-    |(?P<raw>`[^`]*`?)
-    |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
-    |(?P<declare>:=?)
-    |(?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_QUICK: Final = pattern(
-    r"""(?P<space>[ \t\r\n]+)(?![ \t\r\n-])
-    |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
-    |(?P<field>\.[A-Za-z_][A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
-    |(?P<variable>\$[A-Za-z0-9_]*)(?=[ \t\r\n.,|:()])
-    |(?P<mark>[()|])
-    |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
-    |(?P<raw>`[^`]*`)""",
-    re.VERBOSE,
-)
-"""The tokens that most of an action consists of, where nothing is to be looked at but what follows them."""
-_QUICK_START: Final = pattern(r"[\w \t\r\n.$\"`()|]")
-"""How a delimiter begins that could be taken for a token."""
-_OF_LINES: Final = frozenset((SPACE, RAW_STRING))
-"""What may hold line feeds."""
 _GOES_ON: Final = frozenset((".", "+", "-"))
 """What makes more of a number than the digits before."""
-_BLANKS: Final = pattern(r"[ \t\r\n]*")
-_NUMBER: Final = pattern(
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_NUMBER: Final = re.compile(
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )
 
 
+@dataclass(slots=True, eq=False)
 class Token:
     """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
 
-    __slots__ = ("kind", "line", "pos", "text")
-
-    def __init__(self, kind: str, pos: int, text: str, line: int) -> None:
-        self.kind, self.pos, self.text, self.line = kind, pos, text, line
+    kind: str
+    pos: int
+    text: str
+    line: int
 
     def __str__(self) -> str:
         if self.kind == EOF:
@@ -124,21 +97,60 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
     return lexer.tokens
 
 
+@functools.lru_cache(maxsize=16)
+def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """A right delimiter with its trim marker; the tokens of an action that ends so; and what may follow a name there.
+
+    Each alternative has the name of the method that looks closer. The last blank may belong to a trim marker.
+    """
+    end = re.escape(right)
+    delimiter = rf"{end}|[ \t\r\n]-{end}"
+    tokens = rf"""(?P<right>{delimiter})
+        |(?P<space>[ \t\r\n]+(?!-{end}))
+        |(?P<word>\w+)
+        |(?P<field>\.(?=[^0-9])\w*)
+        |(?P<variable>\$\w*)
+        |(?P<quoted>"(?:[^"\\\n]|\\[^\n])*"?)
+        |(?P<mark>[()|=])
+        |(?P<raw>`[^`]*`?)
+        |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
+        |(?P<declare>:=?)
+        |(?P<other>.)"""
+    return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(rf"[ \t\r\n.,|:()]|\Z|{end}")
+
+
 class _Lexer:
-    """The state of the cutting: what was found, where we are, how many lines were passed."""
+    """The state of the cutting: what was found, where we are, how many lines were passed, how many parentheses wait."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
         self.text, self.left, self.right = text, left, right
+        self.delimiter, self.inside, self.after_name = _patterns(right)
         self.tokens: list[Token] = []
         self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
-        self.quick = not _QUICK_START.match(right)
         self.line, self.counted = 1, 0
         self.at = 0
+        self.depth = 0
+        self.cutters: dict[str | None, Callable[[str], None]] = {
+            "space": self.cut_space,
+            "word": self.cut_word,
+            "field": self.cut_field,
+            "variable": self.cut_variable,
+            "quoted": self.cut_quoted,
+            "mark": self.cut_mark,
+            "raw": self.cut_raw,
+            "char": self.cut_char,
+            "declare": self.cut_declare,
+            "other": self.cut_other,
+        }
+
+    def count_lines(self, end: int) -> None:
+        """Count the lines up to that place."""
+        if end > self.counted:
+            self.line += self.text.count("\n", self.counted, end)
+            self.counted = end
 
     def add(self, kind: str, start: int, value: str) -> None:
-        if start > self.counted:
-            self.line += self.text.count("\n", self.counted, start)
-            self.counted = start
+        self.count_lines(start)
         self.tokens.append(Token(kind, start, value, self.line))
 
     def cut(self) -> None:
@@ -166,89 +178,53 @@ class _Lexer:
         end = self.text.find("*/", start + 2)
         if end < 0:
             raise _LexError("unclosed comment", start)
-        width = self.right_delimiter(end + 2)
-        if not width:
+        closing = self.delimiter.match(self.text, end + 2)
+        if closing is None:
             raise _LexError("comment ends before closing delimiter", start)
-        self.leave(end + 2, width)
+        self.leave(closing)
 
-    def right_delimiter(self, at: int) -> int:
-        """The length of the right delimiter at this place, with its trim marker; 0 where there is none."""
-        text, right = self.text, self.right
-        if text.startswith(right, at):
-            return len(right)
-        if text[at : at + 1] in (*SPACES,) and text[at + 1 : at + 2] == "-" and text.startswith(right, at + 2):
-            return len(right) + 2
-        return 0
-
-    def leave(self, at: int, width: int) -> None:
+    def leave(self, closing: re.Match[str]) -> None:
         """Go on behind a right delimiter, and behind the blanks that its trim marker takes."""
-        self.at = at + width
-        if width > len(self.right):
+        self.at = closing.end()
+        if len(closing[0]) > len(self.right):
             self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
 
     def cut_action(self) -> None:
-        depth = 0
-        while True:
-            if self.quick:
-                depth = self.cut_quickly(depth)
-            at = self.at
-            if width := self.right_delimiter(at):
-                if depth:
-                    raise _LexError("unclosed left paren", at)
-                self.add(RIGHT, at + width - len(self.right), self.right)
-                self.leave(at, width)
+        """Take the tokens up to the right delimiter, and that."""
+        self.depth = 0
+        self.count_lines(self.at)
+        while found := self.inside.match(self.text, self.at):
+            if found.lastgroup == "right":
+                if self.depth:
+                    raise _LexError("unclosed left paren", self.at)
+                self.add(RIGHT, found.end() - len(self.right), self.right)
+                self.leave(found)
                 return
-            found = _INSIDE.match(self.text, at)
-            if found is None:
-                raise _LexError("unclosed action", at)
-            kind, value = found.lastgroup or "", found[0]
-            if kind == "other" and value in "()":
-                depth += 1 if value == "(" else -1
-                if depth < 0:
-                    raise _LexError("unexpected right paren", at)
-                self.take(value, value)
-            else:
-                getattr(self, f"cut_{kind}")(value)
-
-    def cut_quickly(self, depth: int) -> int:
-        """Take tokens as long as they are simple; gives the depth of parentheses behind them."""
-        text, at, tokens = self.text, self.at, self.tokens
-        match, add, name = _QUICK.match, tokens.append, self.names.get
-        line = self.line + text.count("\n", self.counted, at)
-        while found := match(text, at):
-            kind, value = found.lastgroup, found[0]
-            if kind == "mark":
-                if value == ")" and not depth:
-                    break
-                depth += (value == "(") - (value == ")")
-                kind = value
-            elif kind == "identifier":
-                kind = name(value, IDENTIFIER)
-            elif kind == "raw":
-                kind = RAW_STRING
-            add(Token(kind, at, value, line))  # type: ignore[arg-type] # every alternative has a name
-            if kind in _OF_LINES:
-                line += value.count("\n")
-            at = found.end()
-        self.at = self.counted = at
-        self.line = line
-        return depth
+            self.cutters[found.lastgroup](found[0])
+        raise _LexError("unclosed action", self.at)
 
     def take(self, kind: str, value: str) -> None:
-        self.add(kind, self.at, value)
+        """Add the token that stands here, up to which the lines are counted, and go on behind it."""
+        self.tokens.append(Token(kind, self.at, value, self.line))
         self.at += len(value)
+        if "\n" in value:
+            self.line += value.count("\n")
+        self.counted = self.at
 
     def cut_space(self, value: str) -> None:
-        # the last blank may belong to a trim marker
-        if self.right_delimiter(self.at + len(value) - 1) > len(self.right):
-            value = value[:-1]
         self.take(SPACE, value)
+
+    def cut_mark(self, value: str) -> None:
+        self.depth += (value == "(") - (value == ")")
+        if self.depth < 0:
+            raise _LexError("unexpected right paren", self.at)
+        self.take(value, value)
 
     def cut_word(self, value: str) -> None:
         if "0" <= value[0] <= "9":
             self.cut_number(value)
             return
-        if not is_identifier_character(value[0]):
+        if not (value[0].isascii() or is_identifier_character(value[0])):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
         value = self.name(value)
         self.take(self.names.get(value, IDENTIFIER), value)
@@ -262,18 +238,13 @@ class _Lexer:
 
     def name(self, value: str) -> str:
         """The name that starts here, at most that long; something that may follow a name must follow it."""
-        text, at = self.text, self.at
-        end = at + len(value)
         if not value.isascii():
-            end = next((at + i for i, c in enumerate(value) if i and not is_identifier_character(c)), end)
-        if (
-            end < len(text)
-            and text[end] not in SPACES
-            and text[end] not in ".,|:()"
-            and not text.startswith(self.right, end)
-        ):
-            raise _LexError(f"bad character {_show(text[end])}", at)
-        return text[at:end]
+            end = next((i for i, c in enumerate(value) if i and not is_identifier_character(c)), len(value))
+            value = value[:end]
+        end = self.at + len(value)
+        if not self.after_name.match(self.text, end):
+            raise _LexError(f"bad character {_show(self.text[end])}", self.at)
+        return value
 
     def cut_quoted(self, value: str) -> None:
         if len(value) < 2 or not value.endswith('"'):  # noqa: PLR2004 - the two quotes
@@ -296,11 +267,7 @@ class _Lexer:
         self.take(DECLARE, value)
 
     def cut_other(self, value: str) -> None:
-        if value == "=":
-            self.take(ASSIGN, value)
-        elif value == "|":
-            self.take(PIPE, value)
-        elif value in "+-.":
+        if value in "+-.":
             self.cut_number(value)
         elif value.isascii() and value.isprintable():
             self.take(CHAR, value)

@@ -6,16 +6,13 @@ in steps, the output and every single value in characters, templates that call t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from netinit.base.errors import TemplateError
+from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
-    from netinit.golang.template.nodes import Action
 
 __all__ = ["LARGEST_VALUE", "Limits", "Run", "check_size", "measure", "measure_all", "size_of", "text_cost"]
 
@@ -28,6 +25,7 @@ LARGE: Final = 2048
 _DEEPEST_VALUE: Final = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one rendering, each with a default that real templates stay a hundredfold below.
 
@@ -35,24 +33,18 @@ class Limits:
     the work of functions on large values; a million takes one or two seconds.
     """
 
-    __slots__ = ("depth", "output", "steps")
-
-    def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
-        self.depth = depth
-        self.output = output
-        self.steps = steps
+    depth: int = 100
+    output: int = 4 << 20
+    steps: int = 1_000_000
 
 
 class Run:
     """One rendering: the output so far, the variables of the template being rendered and what is left of the limits."""
 
-    __slots__ = ("depth", "limits", "marks", "name", "parts", "room", "steps", "vars", "write")
-
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
         self.limits = limits
         self.parts: list[str] = []
-        self.write: Callable[[str], None] = self.parts.append
         self.marks: list[tuple[int, Action]] = []
         """Which parts foreign actions printed, and which actions those are."""
         self.room = limits.output
@@ -71,14 +63,19 @@ class Run:
         self.room -= len(text)
         if self.room < 0:
             raise TemplateError(f"template: {self.name}: the output is longer than {self.limits.output} characters")
-        self.write(text)
+        self.parts.append(text)
 
-    def account(self, value: Any, *, read: bool = False) -> None:
-        """Charge a function's large result, or argument that it reads: both take time in proportion to the length."""
-        size = len(value)
-        if size > LARGE:
-            check_size(size)
-            self.spend(size >> (8 if read else 3))
+    def charge(self, arguments: Iterable[Any], result: Any) -> None:
+        """Charge a call for its large result and the large texts it read: both take time in proportion to the length."""
+        for value in arguments:
+            if isinstance(value, str) and len(value) > LARGE:
+                self._account(len(value), 256)
+        if isinstance(result, str | list | dict) and len(result) > LARGE:
+            self._account(len(result), 8)
+
+    def _account(self, size: int, per_step: int) -> None:
+        check_size(size)
+        self.spend(size // per_step)
 
 
 def check_size(size: int) -> None:

@@ -5,21 +5,19 @@ Rules: the Go specification, sections Integer literals to String literals, and p
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from dataclasses import dataclass
+from typing import Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.values import from_bytes, to_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
 
 __all__ = ["Number", "is_identifier_character", "parse_number", "quote", "quote_rune", "unquote", "unquote_char"]
 
 _SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
-_ESCAPED: Final = pattern(r"[^ !#-\[\]-~]")
-_ESCAPE: Final = pattern(
+_ESCAPED: Final = re.compile(r"[^ !#-\[\]-~]")
+_ESCAPE: Final = re.compile(
     r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
     r"|(?P<simple>[abfnrtv\\'\"]))"
 )
@@ -29,14 +27,14 @@ _FEW_DIGITS: Final = 18
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
-_INT: Final = pattern(
+_INT: Final = re.compile(
     r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
     r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
 )
 _DECIMAL: Final = "[0-9](?:_?[0-9])*"
 _HEX: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
-_FLOAT: Final = pattern(rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?")
-_HEX_FLOAT: Final = pattern(rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}")
+_FLOAT: Final = re.compile(rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?")
+_HEX_FLOAT: Final = re.compile(rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}")
 _BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
 
 
@@ -141,13 +139,14 @@ def unquote_char(literal: str) -> int:
     return code
 
 
+@dataclass(frozen=True, slots=True)
 class Number:
     """A numeric constant under every type that can hold it: Go's ideal constants, as templates have them."""
 
-    __slots__ = ("as_float", "as_int", "as_uint", "text")
-
-    def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
-        self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
+    text: str
+    as_int: int | None
+    as_uint: int | None
+    as_float: float | None
 
     @property
     def ideal(self) -> int | float | None:

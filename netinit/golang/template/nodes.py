@@ -1,203 +1,147 @@
-"""The syntax tree of a template. Every node prints itself as Go does in error messages."""
+"""The syntax tree of a template. Every node that errors name prints itself as Go does.
+
+A node is itself and nothing else: two of equal text at different places are different nodes, as keys too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from netinit.golang.template.lexer import SPACES
 from netinit.golang.template.literals import Number, quote
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
-__all__ = [
-    "Action",
-    "Block",
-    "Bool",
-    "Branch",
-    "Break",
-    "Chain",
-    "Command",
-    "Continue",
-    "Dot",
-    "Expression",
-    "Field",
-    "Identifier",
-    "If",
-    "Invoke",
-    "Nil",
-    "Node",
-    "NumberLiteral",
-    "Pipe",
-    "Range",
-    "StringLiteral",
-    "Text",
-    "Tree",
-    "Variable",
-    "With",
-    "is_empty",
-]
+@dataclass(slots=True, eq=False)
+class _Word:
+    """What is nothing but a word of the language."""
+
+    pos: int
 
 
+@dataclass(slots=True, eq=False)
 class Text:
     """Text to be copied."""
 
-    __slots__ = ("pos", "text")
-
-    def __init__(self, pos: int, text: str) -> None:
-        self.pos = pos
-        self.text = text
+    pos: int
+    text: str
 
 
+@dataclass(slots=True, eq=False)
 class Bool:
     """true or false."""
 
-    __slots__ = ("pos", "value")
-
-    def __init__(self, pos: int, value: bool) -> None:
-        self.pos = pos
-        self.value = value
+    pos: int
+    value: bool
 
     def __str__(self) -> str:
         return "true" if self.value else "false"
 
 
-class Nil:
+class Nil(_Word):
     """The constant nil."""
-
-    __slots__ = ("pos",)
-
-    def __init__(self, pos: int) -> None:
-        self.pos = pos
 
     def __str__(self) -> str:
         return "nil"
 
 
-class Dot:
+class Dot(_Word):
     """The cursor."""
-
-    __slots__ = ("pos",)
-
-    def __init__(self, pos: int) -> None:
-        self.pos = pos
 
     def __str__(self) -> str:
         return "."
 
 
+@dataclass(slots=True, eq=False)
 class NumberLiteral:
     """A number or a character."""
 
-    __slots__ = ("number", "pos")
-
-    def __init__(self, pos: int, number: Number) -> None:
-        self.pos = pos
-        self.number = number
+    pos: int
+    number: Number
 
     def __str__(self) -> str:
         return self.number.text
 
 
+@dataclass(slots=True, eq=False)
 class StringLiteral:
     """A string: as written, and what it means."""
 
-    __slots__ = ("literal", "pos", "value")
-
-    def __init__(self, pos: int, literal: str, value: str) -> None:
-        self.pos = pos
-        self.literal = literal
-        self.value = value
+    pos: int
+    literal: str
+    value: str
 
     def __str__(self) -> str:
         return self.literal
 
 
+@dataclass(slots=True, eq=False)
 class Identifier:
     """The name of a function."""
 
-    __slots__ = ("name", "pos")
-
-    def __init__(self, pos: int, name: str) -> None:
-        self.pos = pos
-        self.name = name
+    pos: int
+    name: str
 
     def __str__(self) -> str:
         return self.name
 
 
+@dataclass(slots=True, eq=False)
 class Field:
     """A chain of fields of the cursor: .A.B."""
 
-    __slots__ = ("names", "pos")
-
-    def __init__(self, pos: int, names: tuple[str, ...]) -> None:
-        self.pos = pos
-        self.names = names
+    pos: int
+    names: tuple[str, ...]
 
     def __str__(self) -> str:
         return "".join(f".{name}" for name in self.names)
 
 
+@dataclass(slots=True, eq=False)
 class Variable:
     """A variable, and fields of it: $a.B."""
 
-    __slots__ = ("name", "names", "pos")
-
-    def __init__(self, pos: int, name: str, names: tuple[str, ...] = ()) -> None:
-        self.pos = pos
-        self.name = name
-        self.names = names
+    pos: int
+    name: str
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return ".".join((self.name, *self.names))
 
 
+@dataclass(slots=True, eq=False)
 class Chain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
-    __slots__ = ("base", "names", "pos")
-
-    def __init__(self, pos: int, base: Expression, names: tuple[str, ...]) -> None:
-        self.pos = pos
-        self.base = base
-        self.names = names
+    pos: int
+    base: Expression
+    names: tuple[str, ...]
 
     def __str__(self) -> str:
         base = f"({self.base})" if isinstance(self.base, Pipe) else str(self.base)
         return base + "".join(f".{name}" for name in self.names)
 
 
+@dataclass(slots=True, eq=False)
 class Command:
     """A function or operand with its arguments."""
 
-    __slots__ = ("args", "pos")
-
-    def __init__(self, pos: int, args: list[Expression] | None = None) -> None:
-        self.pos = pos
-        self.args: list[Expression] = args or []
+    pos: int
+    args: list[Expression] = field(default_factory=list)
 
     def __str__(self) -> str:
         return " ".join(f"({arg})" if isinstance(arg, Pipe) else str(arg) for arg in self.args)
 
 
+@dataclass(slots=True, eq=False)
 class Pipe:
     """Commands joined by |, and the variables that take the result."""
 
-    __slots__ = ("assigns", "commands", "pos", "variables")
-
-    def __init__(
-        self,
-        pos: int,
-        commands: list[Command] | None = None,
-        variables: list[Variable] | None = None,
-        assigns: bool = False,
-    ) -> None:
-        self.pos = pos
-        self.commands: list[Command] = commands or []
-        self.variables: list[Variable] = variables or []
-        self.assigns = assigns
+    pos: int
+    commands: list[Command] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    assigns: bool = False
 
     def __str__(self) -> str:
         head = ""
@@ -211,109 +155,84 @@ Expression: TypeAlias = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Action:
     """{{pipe}}, with the delimiters it prints with."""
 
-    __slots__ = ("delimiters", "pipe", "pos")
-
-    def __init__(self, pos: int, pipe: Pipe, delimiters: tuple[str, str]) -> None:
-        self.pos = pos
-        self.pipe = pipe
-        self.delimiters = delimiters
+    pos: int
+    pipe: Pipe
+    delimiters: tuple[str, str]
 
     def __str__(self) -> str:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-class Break:
+class Break(_Word):
     """{{break}}."""
 
-    __slots__ = ("pos",)
 
-    def __init__(self, pos: int) -> None:
-        self.pos = pos
-
-
-class Continue:
+class Continue(_Word):
     """{{continue}}."""
 
-    __slots__ = ("pos",)
 
-    def __init__(self, pos: int) -> None:
-        self.pos = pos
-
-
+@dataclass(slots=True, eq=False)
 class Branch:
     """A condition and what follows when it holds."""
 
-    __slots__ = ("body", "pipe")
-
-    def __init__(self, pipe: Pipe, body: list[Node]) -> None:
-        self.pipe = pipe
-        self.body = body
+    pipe: Pipe
+    body: list[Node]
 
 
-class If:
+@dataclass(slots=True, eq=False)
+class _Choice:
+    """Branches of which the first that holds is taken, and what is taken where none does."""
+
+    branches: list[Branch]
+    otherwise: list[Node]
+
+
+class If(_Choice):
     """{{if}} with any number of {{else if}}, and an {{else}}."""
 
-    __slots__ = ("branches", "otherwise")
 
-    def __init__(self, branches: list[Branch], otherwise: list[Node] | None = None) -> None:
-        self.branches = branches
-        self.otherwise = otherwise
-
-
-class With:
+class With(_Choice):
     """{{with}} with any number of {{else with}}, and an {{else}}."""
 
-    __slots__ = ("branches", "otherwise")
 
-    def __init__(self, branches: list[Branch], otherwise: list[Node] | None = None) -> None:
-        self.branches = branches
-        self.otherwise = otherwise
-
-
+@dataclass(slots=True, eq=False)
 class Range:
     """{{range}} and its {{else}}."""
 
-    __slots__ = ("body", "otherwise", "pipe")
-
-    def __init__(self, pipe: Pipe, body: list[Node], otherwise: list[Node] | None = None) -> None:
-        self.pipe = pipe
-        self.body = body
-        self.otherwise = otherwise
+    pipe: Pipe
+    body: list[Node]
+    otherwise: list[Node]
 
 
+@dataclass(slots=True, eq=False)
 class Invoke:
     """{{template "name" pipe}}."""
 
-    __slots__ = ("delimiters", "name", "pipe", "pos")
-
-    def __init__(self, pos: int, name: str, pipe: Pipe | None, delimiters: tuple[str, str]) -> None:
-        self.pos = pos
-        self.name = name
-        self.pipe = pipe
-        self.delimiters = delimiters
+    pos: int
+    name: str
+    pipe: Pipe | None
+    delimiters: tuple[str, str]
 
     def __str__(self) -> str:
         pipe = "" if self.pipe is None else f" {self.pipe}"
         return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
 
 
-Block: TypeAlias = "If | With | Range"
 Node: TypeAlias = "Text | Action | Break | Continue | If | With | Range | Invoke"
 
 
+@dataclass(slots=True, eq=False)
 class Tree:
     """One template: its name and body, the name it was parsed under and the text it stands in."""
 
-    __slots__ = ("body", "name", "parse_name", "source")
-
-    def __init__(self, name: str, parse_name: str, source: str, body: list[Node] | None = None) -> None:
-        self.name = name
-        self.parse_name = parse_name
-        self.source = source
-        self.body: list[Node] = body or []
+    name: str
+    parse_name: str
+    source: str
+    body: list[Node] = field(default_factory=list)
 
 
 def is_empty(body: Sequence[Node]) -> bool:

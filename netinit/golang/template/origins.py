@@ -9,6 +9,7 @@ what stands in its branches is the author's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from netinit.golang.template.nodes import (
     Action,
@@ -26,10 +27,6 @@ from netinit.golang.template.nodes import (
     Variable,
     With,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 __all__ = ["Trusted", "foreign_actions"]
 

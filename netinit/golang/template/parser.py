@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from netinit.golang.template import lexer
 from netinit.golang.template.cursor import Cursor, Source
@@ -34,10 +35,6 @@ from netinit.golang.template.nodes import (
     With,
     is_empty,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
 
 __all__ = ["parse"]
 
@@ -71,8 +68,6 @@ def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collecti
 
 class _End:
     """{{end}} or {{else}}: what closes a list of nodes."""
-
-    __slots__ = ("shown", "word")
 
     def __init__(self, word: str, delimiters: tuple[str, str]) -> None:
         self.word = word
@@ -191,11 +186,11 @@ class _Parser(Cursor):
     def with_control(self, _token: Token) -> With:
         return With(*self.branches("with"))
 
-    def branches(self, word: str) -> tuple[list[Branch], list[Node] | None]:
+    def branches(self, word: str) -> tuple[list[Branch], list[Node]]:
         """The branches of {{if}} or {{with}}, each of which may be followed by {{else if}} or {{else with}}."""
         mark = len(self.variables)
         found: list[Branch] = []
-        otherwise: list[Node] | None = None
+        otherwise: list[Node] = []
         while True:
             pipe = self.pipeline(word, lexer.RIGHT)
             body, end = self.item_list()
@@ -221,7 +216,7 @@ class _Parser(Cursor):
         self.ranges += 1
         body, end = self.item_list()
         self.ranges -= 1
-        otherwise = self.else_list() if end.word == "else" else None
+        otherwise = self.else_list() if end.word == "else" else []
         del self.variables[mark:]
         return Range(pipe, body, otherwise)
 

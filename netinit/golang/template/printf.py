@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.printing import Flags, _Paper, format_value, print_value
 from netinit.golang.template.values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 __all__ = ["sprintf"]
 
 _WIDEST: Final = 1_000_000
-_DIGITS: Final = pattern("[0-9]+")
+_DIGITS: Final = re.compile("[0-9]+")
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 

@@ -6,6 +6,8 @@ Everything is built in a `_Paper`, which refuses to grow past the size that one 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from netinit.golang.template.floats import float_text, format_float
 from netinit.golang.template.limits import check_size
@@ -31,11 +33,7 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
-__all__ = ["Flags", "format_value", "own_text", "print_value", "sort_keys", "sprint", "sprintln", "to_text"]
+__all__ = ["Flags", "format_value", "own_text", "print_value", "sprint", "sprintln", "to_text"]
 
 _VERBS: Final = {
     BOOL: "tv",
@@ -100,8 +98,6 @@ def sprintln(*values: Any) -> str:
 class _Paper:
     """Text being written, up to the largest size of a value."""
 
-    __slots__ = ("parts", "size")
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.size = 0
@@ -115,19 +111,23 @@ class _Paper:
         return "".join(self.parts)
 
 
+@dataclass(slots=True)
 class Flags:
     """The flags, width and precision of one verb.
 
     `go` is %#v, `names` is %+v; `erring` tells that a complaint is being printed, in which no method is called.
     """
 
-    __slots__ = ("erring", "go", "minus", "names", "plus", "precision", "sharp", "space", "width", "zero")
-
-    def __init__(self) -> None:
-        self.minus = self.plus = self.sharp = self.space = self.zero = self.go = self.names = False
-        self.erring = False
-        self.width: int | None = None
-        self.precision: int | None = None
+    minus: bool = False
+    plus: bool = False
+    sharp: bool = False
+    space: bool = False
+    zero: bool = False
+    go: bool = False
+    names: bool = False
+    erring: bool = False
+    width: int | None = None
+    precision: int | None = None
 
     def pad(self, text: str, *, zeros: bool = True) -> str:
         """The text filled up to the width, with blanks or, where allowed, zeros."""
@@ -181,7 +181,7 @@ def _print_nil(paper: _Paper, verb: str, flags: Flags, depth: int) -> None:
 
 def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
     paper.add(type_name(value) + "{" if flags.go else "map[")
-    for index, key in enumerate(sort_keys(value)):
+    for index, key in enumerate(sorted(value)):
         if index:
             paper.add(", " if flags.go else " ")
         print_value(paper, key, verb, flags, depth + 1)
@@ -238,11 +238,6 @@ def _print_address(paper: _Paper, value: Struct, verb: str, flags: Flags) -> Non
     print_value(paper, value, "v", flags, 0)
     paper.add(")")
     flags.erring = False
-
-
-def sort_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in Go's order of a map's keys: by value, false before true."""
-    return sorted(mapping)
 
 
 def format_value(value: Any, verb: str, flags: Flags) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.literals import quote
@@ -12,13 +13,13 @@ from netinit.golang.template.values import Function, to_bytes
 __all__ = ["Frame", "Slot", "last_visited"]
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
 
-    __slots__ = ("holder", "name", "place")
-
-    def __init__(self, name: str, place: int, holder: int = 0) -> None:
-        self.name, self.place, self.holder = name, place, holder
+    name: str
+    place: int
+    holder: int = 0
 
 
 class Frame:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
@@ -14,22 +16,18 @@ from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
-
 __all__ = ["Rendering", "Template"]
 
 _DEFAULT_LIMITS: Final = Limits()
 
 
+@dataclass(frozen=True, slots=True)
 class Rendering:
     """A rendered text, the parts that it was joined of, and which of them foreign actions printed (`marks`)."""
 
-    __slots__ = ("marks", "parts", "text")
-
-    def __init__(self, text: str, parts: list[str], marks: list[tuple[int, Action]]) -> None:
-        self.text, self.parts, self.marks = text, parts, marks
+    text: str
+    parts: list[str]
+    marks: list[tuple[int, Action]]
 
 
 class Template:
@@ -38,8 +36,6 @@ class Template:
     Made by `parse`; `name` is what error messages call it, `names` are the templates that can be rendered. Compiling
     waits for the first rendering: a configuration has many templates of which few are used.
     """
-
-    __slots__ = ("_compiled", "_functions", "_own", "_trees", "_trusted", "name")
 
     def __init__(
         self,
@@ -83,7 +79,7 @@ class Template:
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
         """The text that the template, or the one of that name which it defines, makes of the data.
 
-        The shapes of the data are those of `gotemplate.values`. Raises TemplateError, in Go's words, when the
+        The shapes of the data are those of `values`. Raises TemplateError, in Go's words, when the
         rendering fails or goes over the limits.
         """
         name = self.name if template is None else template

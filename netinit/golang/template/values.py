@@ -22,43 +22,11 @@ Python's truth of every one of these values is Go's truth of its counterpart.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
-
-from netinit.base.patterns import pattern
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import CodeType
-    from typing import Any, Final, Self, TypeAlias
-
-    _Dict: TypeAlias = dict[Any, Any]
-    _List: TypeAlias = list[Any]
-else:
-    _Dict, _List = dict, list
-
-__all__ = [
-    "ANY",
-    "NO_VALUE",
-    "VALUE",
-    "Enum",
-    "Function",
-    "FunctionError",
-    "Int32",
-    "Int64",
-    "Shaped",
-    "StringMap",
-    "Struct",
-    "TypedList",
-    "TypedMap",
-    "Uint8",
-    "Uint32",
-    "Uint64",
-    "from_bytes",
-    "holds_interfaces",
-    "kind_of",
-    "to_bytes",
-    "type_name",
-]
+from types import CodeType
+from typing import Any, Final, Self
 
 ANY: Final = "interface {}"
 VALUE: Final = "reflect.Value"
@@ -105,7 +73,6 @@ class FunctionError(Exception):
 class _NoValue:
     """The type of `NO_VALUE`."""
 
-    __slots__ = ()
     go_kind = NIL
 
     def __bool__(self) -> bool:
@@ -164,10 +131,9 @@ class Enum(int):
         return self
 
 
-class TypedMap(_Dict):
+class TypedMap(dict[Any, Any]):
     """A map whose values have one type: `index` of a missing key gives `zero`, not nil."""
 
-    __slots__ = ("go_type", "zero")
     go_kind = MAP
 
     def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any) -> None:
@@ -184,16 +150,13 @@ class TypedMap(_Dict):
 class StringMap(TypedMap):
     """A map[string]string, such as labels and annotations."""
 
-    __slots__ = ()
-
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
         super().__init__(data, go_type="map[string]string", zero="")
 
 
-class TypedList(_List):
+class TypedList(list[Any]):
     """A slice whose elements have one type, such as the containers of a pod."""
 
-    __slots__ = ("go_type",)
     go_kind = SLICE
 
     def __init__(self, items: Iterable[Any] = (), *, go_type: str) -> None:
@@ -209,8 +172,6 @@ class Struct:
     its fields are errors, its methods can be called, as protobuf's getters are; name its fields all the same, so
     that an unknown field is told from a nil one.
     """
-
-    __slots__ = ("fields", "go_methods", "go_type", "nil")
 
     def __init__(
         self,
@@ -265,7 +226,6 @@ class Function:
     steps that it takes beside those for long texts and results; it is asked before the call.
     """
 
-    __slots__ = ("call", "cost", "go_type", "params", "variadic")
     go_kind = FUNC
 
     def __init__(
@@ -300,8 +260,6 @@ class Function:
         code = getattr(call, "__code__", None)
         if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
             return cls._of_plain(call, code)
-        import inspect  # takes 4 ms, and only unusual callables need it
-
         params: list[str] = []
         variadic: str | None = None
         for parameter in inspect.signature(call).parameters.values():
@@ -330,7 +288,7 @@ class Function:
         return cls(call, types[: len(names)], types[-1] if rest else None)
 
 
-_NO_TEXT: Final = pattern("[\ud800-\udc7f\udd00-\udfff]")
+_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 _KINDS: Final[dict[type, str]] = {
     bool: BOOL,

@@ -32,17 +32,14 @@ what the value makes of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml import events
+from netinit.golang.template.template import Rendering
 from netinit.inject.guard.outline import Outline
 from netinit.inject.guard.parts import BreakOut, Foreign, Mismatch
 from netinit.inject.guard.reading import Reading
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from netinit.golang.template.template import Rendering
 
 __all__ = ["BreakOut", "Foreign", "read"]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
 from netinit.golang.goyaml import events
 from netinit.inject.guard.parts import Foreign, refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Keys"]
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 from netinit.base.errors import ParseError
-from netinit.base.patterns import pattern
+from netinit.golang.goyaml.values import pairs_of
+from netinit.golang.template.nodes import Action
+from netinit.golang.template.template import Rendering
 from netinit.golang.template.values import Shaped
-from netinit.golang.yaml_values import pairs_of
 from netinit.inject.guard.parts import Foreign, Mismatch, Want, wants
 from netinit.inject.guard.reading import Reading
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.golang.template.nodes import Action
-    from netinit.golang.template.template import Rendering
 
 __all__ = ["Outline"]
 
 _PRIVATE = [chr(code) for code in range(0xE000, 0xF8FF)]
-_INERT = pattern(r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*")
+_INERT = re.compile(r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*")
 """Text that is part of a scalar wherever it stands: nobody who looks for culprits needs to try it."""
 _KEPT = 1 << 16
 """Characters of the longest outline that is kept parsed; real ones have 5,000 to 20,000."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Never, TypeAlias
 
 import yaml
 
 from netinit.base.errors import NetinitError
 from netinit.golang.goyaml import events
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Never, TypeAlias
-
-    from netinit.golang.template.nodes import Action
+from netinit.golang.template.nodes import Action
 
 __all__ = ["BreakOut", "Foreign", "Mismatch", "Signature", "Want", "refuse", "signature_of", "wants"]
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import yaml
 
 from netinit.base.errors import ParseError
-from netinit.base.patterns import pattern
+from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
-from netinit.golang.json_values import to_json
+from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.template.values import FunctionError, Shaped
 from netinit.golang.tree import same
-from netinit.golang.yaml_values import to_yaml
 from netinit.inject.guard.keys import Keys
 from netinit.inject.guard.parts import Foreign, Mismatch, Signature, Want, refuse, signature_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Reading"]
 
 _BLANKS = " \t\r\n\x85\u2028\u2029"
-_BREAKS = pattern("[\r\n\x85\u2028\u2029]")
+_BREAKS = re.compile("[\r\n\x85\u2028\u2029]")
 
 
 class Reading:

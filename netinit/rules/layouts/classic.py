@@ -42,8 +42,8 @@ def plan(options: Interception) -> Plan:
     transparent = options.inbound_mode == TPROXY and bool(options.inbound_ports)
     if options.inbound_mode != NONE and options.inbound_ports:
         _capture_inbound(builder, options, transparent)
-    _spare_outbound(builder, options)
-    outbound.spare_virtual_interfaces(builder, options)
+    _exclude_outbound(builder, options)
+    outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
     return Plan(
         layout=options.layout,
@@ -65,9 +65,9 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.spare_ports(builder, table, (SSH_PORT,), "always", families)
+        inbound.exclude_ports(builder, table, (SSH_PORT,), "always", families)
         if options.exclude_inbound_ports:
-            inbound.spare_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families)
+            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families)
     else:
         chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
     if transparent:
@@ -78,7 +78,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     )  # fmt: skip
 
 
-def _spare_outbound(builder: Builder, options: Interception) -> None:
+def _exclude_outbound(builder: Builder, options: Interception) -> None:
     builder.append(
         NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
         why="outbound connections are looked at", origin="always",
@@ -96,7 +96,7 @@ def _spare_outbound(builder: Builder, options: Interception) -> None:
                 NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
                 why="the proxy's own traffic goes out: no loops", origin=flag,
             )  # fmt: skip
-    outbound.spare_networks(builder, options)
+    outbound.exclude_networks(builder, options)
 
 
 def _capture_outbound(builder: Builder, options: Interception) -> None:

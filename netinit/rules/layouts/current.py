@@ -23,20 +23,20 @@ def plan(options: Interception) -> Plan:
         capture_dns = dns.wanted(options, warnings)
     transparent = options.inbound_mode == TPROXY
     routed = families if transparent and options.inbound_ports else ()
-    outbound.spare_excluded_interfaces(builder, options, transparent)
-    outbound.spare_virtual_interfaces(builder, options)
+    outbound.exclude_interfaces(builder, options, transparent)
+    outbound.exclude_virtual_interfaces(builder, options)
     _drop_invalid(builder, options)
-    inbound.spare_tunnel(builder, options)
+    inbound.exclude_tunnel(builder, options)
     inbound.define_redirects(builder, options)
     if options.inbound_mode != NONE and options.inbound_ports:
         inbound.capture(builder, options)
     outbound.enter(builder)
-    outbound.spare_ports(builder, options)
-    outbound.spare_proxy(builder, options, capture_dns)
-    outbound.spare_groups(builder, options)
+    outbound.exclude_ports(builder, options)
+    outbound.exclude_proxy(builder, options, capture_dns)
+    outbound.exclude_groups(builder, options)
     if capture_dns:
         dns.capture(builder, options)
-    outbound.spare_networks(builder, options)
+    outbound.exclude_networks(builder, options)
     outbound.capture(builder, options)
     if transparent:
         from netinit.rules.layouts import tproxy

@@ -32,7 +32,7 @@ def not_to_loopback(options: Interception, family: Family) -> Destination:
     return Destination(networks=(loopback(options, family),), negated=True)
 
 
-def spare_tunnel(builder: Builder, options: Interception) -> None:
+def exclude_tunnel(builder: Builder, options: Interception) -> None:
     """Tunnelled connections reach the proxy's tunnel port as they are."""
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
     builder.append(
@@ -65,7 +65,7 @@ def capture(builder: Builder, options: Interception) -> None:
     )  # fmt: skip
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
-            spare_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports")
+            exclude_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports")
         chosen: Match = TCP
         why = "every other inbound connection goes to the proxy"
     else:
@@ -85,7 +85,7 @@ def capture(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def spare_ports(
+def exclude_ports(
     builder: Builder, table: str, ports: tuple[int, ...], origin: str, families: tuple[Family, ...] = FAMILIES
 ) -> None:
     """Inbound connections to these ports go to the application."""

@@ -23,7 +23,7 @@ DNS_PORT = 53
 LOOPBACK_DEVICE = OutInterface(names=("lo",))
 
 
-def spare_excluded_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
+def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
     """Nothing is captured on these interfaces, in any table that captures."""
     if not options.exclude_interfaces:
         return
@@ -38,7 +38,7 @@ def spare_excluded_interfaces(builder: Builder, options: Interception, transpare
             )  # fmt: skip
 
 
-def spare_virtual_interfaces(builder: Builder, options: Interception) -> None:
+def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
     """What a VM behind the pod sends is outbound traffic, or not captured; never inbound traffic of the pod.
 
     Istio inserts each rule at the top, so the one emitted last stands first.
@@ -70,7 +70,7 @@ def enter(builder: Builder) -> None:
     builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at", origin="always")
 
 
-def spare_ports(builder: Builder, options: Interception) -> None:
+def exclude_ports(builder: Builder, options: Interception) -> None:
     """Connections and datagrams to these ports go out as they are."""
     for protocol in ("tcp", "udp"):
         if options.exclude_outbound_ports:
@@ -81,7 +81,7 @@ def spare_ports(builder: Builder, options: Interception) -> None:
             )  # fmt: skip
 
 
-def spare_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
+def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
     """The proxy's own traffic goes out; only what it sends to its own pod is inbound again."""
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
@@ -94,7 +94,7 @@ def spare_proxy(builder: Builder, options: Interception, capture_dns: bool) -> N
     )
     for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
         for number in numbers:
-            _spare_owner(builder, options, Owner(kind=kind, number=number), flag, capture_dns, captures_loopback)
+            _exclude_owner(builder, options, Owner(kind=kind, number=number), flag, capture_dns, captures_loopback)
 
 
 def _is_loopback(network: Network) -> bool:
@@ -102,16 +102,16 @@ def _is_loopback(network: Network) -> bool:
     return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
 
 
-def _spare_owner(  # noqa: PLR0917 - what its caller has found out
+def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     builder: Builder, options: Interception, owner: Owner, flag: str, capture_dns: bool, captures_loopback: bool
 ) -> None:
     """The three rules for one proxy user or group."""
     # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
-    spared = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
+    excluded = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
     for family in FAMILIES:
         builder.append(
             NAT, ISTIO_OUTPUT, not_to_loopback(options, family), LOOPBACK_DEVICE,
-            Port(protocol="tcp", ports=spared, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
+            Port(protocol="tcp", ports=excluded, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
             why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
         )  # fmt: skip
     if not captures_loopback:
@@ -124,7 +124,7 @@ def _spare_owner(  # noqa: PLR0917 - what its caller has found out
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
 
 
-def spare_groups(builder: Builder, options: Interception) -> None:
+def exclude_groups(builder: Builder, options: Interception) -> None:
     """Traffic of some groups goes out as it is."""
     if options.owner_groups == ALL:
         for group in options.exclude_owner_groups:
@@ -141,7 +141,7 @@ def spare_groups(builder: Builder, options: Interception) -> None:
             )  # fmt: skip
 
 
-def spare_networks(builder: Builder, options: Interception) -> None:
+def exclude_networks(builder: Builder, options: Interception) -> None:
     """Traffic to the loopback and to excluded networks goes out as it is."""
     for family in FAMILIES:
         own = Destination(networks=(loopback(options, family),))

@@ -242,15 +242,15 @@ def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedCha
     lists = {_skeleton(live.rules[place]): live.rules[place] for place in extra}
     planned_lists = {_skeleton(texts[index]): texts[index] for index in missing}
     for index in missing:
-        twin = next((place for place in extra if live.rules[place] == texts[index]), None)
-        if twin is not None:
-            extra.remove(twin)
+        moved_from = next((place for place in extra if live.rules[place] == texts[index]), None)
+        if moved_from is not None:
+            extra.remove(moved_from)
         yield Difference(
-            kind=MISSING if twin is None else MOVED,
+            kind=MISSING if moved_from is None else MOVED,
             where=DIALECT,
             table=table,
             chain=chain,
-            number=(index if twin is None else twin) + 1,
+            number=(index if moved_from is None else moved_from) + 1,
             rule=_abridge(texts[index], lists),
             purpose=wanted.rules[index].rule.comment,
             origin=wanted.rules[index].rule.origin,

@@ -127,7 +127,7 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
         for rule in (*chain.inserted, *chain.rules)
         if isinstance(rule.target, Jump)
     ]
-    for _ in table.chains:  # a way through all chains has fewer jumps than there are chains
+    for _ in table.chains:  # a path through all chains has fewer jumps than there are chains
         for source, target, families in jumps:
             entering[target] |= entering[source] & families
     return entering

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.golang import sprig
+from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
-from netinit.golang.yaml_values import to_yaml
 from netinit.inject import istio_functions
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())

@@ -1,22 +1,18 @@
-"""JSON as Go's encoding/json writes it: HTML characters escaped, struct fields in the order of Kubernetes' types.
+"""JSON as Go writes Kubernetes' types: the fields of structs in the order in which the types declare them.
 
 Annotations and environment variables that injectors write hold such JSON, and tools compare it as text.
 """
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
-from netinit.base.patterns import pattern
+from netinit.base.errors import InjectionError
+from netinit.golang import gojson
+from netinit.golang.template import FunctionError
 from netinit.golang.tree import Tree
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 __all__ = ["CONTAINER_FIELDS", "encode", "ordered_container", "ordered_handler"]
-
-_ESCAPED = pattern("[<>&\u2028\u2029]")
 
 CONTAINER_FIELDS = (
     "name",
@@ -93,9 +89,11 @@ _NESTED["lifecycle"] = ("postStart", "preStop", "stopSignal")
 
 
 def encode(value: Any) -> str:
-    """The value as compact JSON with Go's escapes; the order of keys is the value's."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """The value as Go's JSON, its keys in the order that they have. Raises InjectionError for what JSON cannot hold."""
+    try:
+        return gojson.encode(value)
+    except FunctionError as problem:
+        raise InjectionError(f"the pod holds a value that JSON cannot: {problem}; write another one") from None
 
 
 def _ordered(value: Any, name: str) -> Any:

@@ -1,7 +1,7 @@
 """Go values as JSON, to the letter of Go's encoding/json.
 
-Maps are written with sorted keys, structs in the order of their fields, with the empty ones left out and the names
-that Kubernetes gives them.
+Characters that mean something to HTML are escaped. Structs are written in the order of their fields, the empty ones left
+out, under lower camel case names; maps with sorted keys or in their own order.
 """
 
 from __future__ import annotations
@@ -9,34 +9,39 @@ from __future__ import annotations
 import binascii
 import json
 import math
+import re
 from collections.abc import Iterable
 from json.encoder import encode_basestring
+from typing import Any, Final
 
-from netinit.base.patterns import pattern
 from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
+__all__ = ["encode", "from_json", "json_float", "json_name", "to_json"]
 
-__all__ = ["from_json", "json_float", "json_name", "to_json"]
-
-_SPECIAL: Final = pattern("[<>&\u2028\u2029\ud800-\udfff]")
+_SPECIAL: Final = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
 
 
 def to_json(value: Any, *, indent: str = "", sort: bool = True) -> str:
-    """The value as JSON; an indent puts every element on a line of its own. Raises FunctionError where Go refuses."""
+    """`encode` for templates, whose values must not be too large; raises FunctionError where they are."""
     measure(value)
+    return encode(value, indent=indent, sort=sort)
+
+
+def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
+    """The value as JSON; raises FunctionError where Go refuses.
+
+    `indent` puts every element on a line of its own; `sort` sorts the keys of maps, which else keep their order.
+    """
     return "".join(_write(value, indent, "\n", sort=sort))
 
 
 def json_name(field: str) -> str:
-    """The JSON name of a struct's field, as Kubernetes' types have it: HostIP is hostIP."""
+    """The JSON name of a struct's field where its type gives lower camel case: HostIP is hostIP."""
     return field[:1].lower() + field[1:]
 
 
@@ -49,7 +54,7 @@ def json_float(value: float) -> str:
     return format_float(value, "f", -1)
 
 
-def json_text(text: str) -> str:
+def _quoted(text: str) -> str:
     """The text as a JSON string; HTML's special characters are escaped, as Go does."""
     quoted = encode_basestring(text)
     return _SPECIAL.sub(lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
@@ -57,7 +62,7 @@ def json_text(text: str) -> str:
 
 def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
     if isinstance(value, str):
-        yield json_text(value)
+        yield _quoted(value)
     elif value is None or value is NO_VALUE:
         yield "null"
     elif isinstance(value, bool):
@@ -67,7 +72,7 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, float):
         yield json_float(value)
     elif isinstance(value, bytes):
-        yield json_text(binascii.b2a_base64(value, newline=False).decode())
+        yield _quoted(binascii.b2a_base64(value, newline=False).decode())
     elif isinstance(value, dict):
         keys = sorted(value) if sort else list(value)
         yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
@@ -85,7 +90,7 @@ def _write_object(pairs: Iterable[tuple[str, Any]], indent: str, newline: str, *
     lead = "{" + inner
     for key, item in pairs:
         yield lead
-        yield f"{json_text(key)}:{' ' if indent else ''}"
+        yield f"{_quoted(key)}:{' ' if indent else ''}"
         yield from _write(item, indent, newline + indent, sort=sort)
         lead = "," + inner
     yield "{}" if lead[0] == "{" else (newline if indent else "") + "}"

@@ -1,0 +1,109 @@
+"""Strings as YAML scalars: when they need quotes, and how they look in them.
+
+Two writers differ in when they quote, not in how: Go quotes what Go's reader or a YAML 1.1 reader would take for
+another type; `careful_text` quotes everything about which readers are known to differ, and leaves texts with
+characters beyond the basic plane readable.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from netinit.golang.goyaml.scalars import WORDS, is_ambiguous
+
+__all__ = ["careful_text", "go_text"]
+
+_UNPRINTED = r"\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
+_BEYOND = r"\U00010000-\U0010ffff"
+_QUOTED = r'"\\\n\xa0'
+"""What is escaped between double quotes although it can be printed."""
+_SPECIAL = re.compile(f"[{_UNPRINTED}]")
+_ESCAPED = re.compile(f"[{_UNPRINTED}{_QUOTED}]")
+_GO_SPECIAL = re.compile(f"[{_UNPRINTED}{_BEYOND}]")
+_GO_ESCAPED = re.compile(f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]")
+_GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
+"""Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
+_COLON = re.compile(r":(?=[^\s:])")
+_NUMBERISH = re.compile(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
+_BLOCK = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
+_NAMED = {
+    "\0": "\\0",
+    "\x07": "\\a",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\v": "\\v",
+    "\f": "\\f",
+    "\r": "\\r",
+    "\x1b": "\\e",
+    '"': '\\"',
+    "\\": "\\\\",
+    "\x85": "\\N",
+    "\xa0": "\\_",
+    "\u2028": "\\L",
+    "\u2029": "\\P",
+}
+
+
+def go_text(text: str, indent: str) -> str:
+    """The string as Go writes it; lines of a block start with the indentation."""
+    special = _GO_SPECIAL.search(text)
+    if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
+        return _literal(text, indent)
+    if special or "\n" in text or is_ambiguous(text):
+        return _double_quoted(text, _GO_ESCAPED)
+    return _single_quoted(text) if _GO_NEVER_PLAIN.match(text) else text
+
+
+def careful_text(text: str, indent: str) -> str:
+    """The string so that no reader errs; a block where it comes back as it is, single quotes around JSON."""
+    if "\n" in text and _BLOCK.match(text) and " \n" not in text and not _SPECIAL.search(text):
+        return _literal(text, indent)
+    return _on_one_line(text)
+
+
+@functools.lru_cache(maxsize=16384)
+def _on_one_line(text: str) -> str:
+    if (
+        _PLAIN.match(_COLON.sub("", text))
+        and text[-1] != ":"
+        and text != "="
+        and text.lower() not in WORDS
+        and not _NUMBERISH.match(text)
+        and not is_ambiguous(text)
+    ):
+        return text
+    if '"' in text and "\n" not in text and not _SPECIAL.search(text):
+        return _single_quoted(text)
+    return _double_quoted(text, _ESCAPED)
+
+
+def _single_quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _double_quoted(text: str, escaped: re.Pattern[str]) -> str:
+    return f'"{escaped.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if code <= 0xFF:  # noqa: PLR2004 - what two digits hold
+        return f"\\x{code:02X}"
+    return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"  # noqa: PLR2004 - what four digits hold
+
+
+def _literal(text: str, indent: str) -> str:
+    """The block scalar `|`, whose header says how it starts (2: with a blank) and how it ends."""
+    hint = "2" if text[0] in " \n" else ""
+    body = text.rstrip("\n")
+    trailing = len(text) - len(body)
+    chomp = "-" if not trailing else "" if trailing == 1 and body else "+"
+    lines = text.removesuffix("\n").split("\n")
+    shown = "\n".join(f"{indent}{line}" if line else "" for line in lines)
+    return f"|{hint}{chomp}\n{shown}"
