@@ -208,9 +208,9 @@ def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_n
     script = f"""
 import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from netinit.host.pods import Pod
+from netinit.kernel.pods import Pod
 from netinit.options import Options
-from netinit.errors import NamespaceError
+from netinit.base.errors import NamespaceError
 import ctypes
 libc = ctypes.CDLL(None)
 def start():

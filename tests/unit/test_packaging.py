@@ -120,6 +120,6 @@ def test_the_backend_that_is_not_installed_says_what_is_missing(installed, tmp_p
 
 LIBIPTC = """
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.rules.network import IPV4
+from netinit.base.net import IPV4
 print(*LibiptcBackend(own_files=False).feed({IPV4: "*nat"}).values())
 """
