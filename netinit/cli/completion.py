@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
+from netinit.base.output import show_artefact
 from netinit.cli import group
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.start import COMPLETION_VARIABLES, NAME
@@ -28,4 +27,4 @@ def command(shell: str) -> None:
     A new shell then completes; netinit must be on its PATH. The text asks netinit whenever a word is to be completed, by a
     variable that click reads.
     """  # noqa: D301 - click's mark of lines that are not to be wrapped is the character itself
-    sys.stdout.write(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())
+    show_artefact(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netinit.cli.reference import find_pages
-from netinit.lab import furnish
+from netinit.lab import Namespace, furnish
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,7 @@ INSTALLS = "installs into this machine; `make test` installs the package from th
 NOT_RUN = {  # how a block begins -> why it is not run here
     "make demo": "test_demo.py runs the demonstration; `make` itself is run by .ci/run",
     "make test": "it is what runs this test",
+    "bash: in ~/.bashrc": "it says where the line goes; test_completion.py asks real shells",
     "make image": "`make image-test` builds the image; pushing wants a registry",
     "pipx ": INSTALLS,
     "uv tool": INSTALLS,
@@ -80,10 +81,14 @@ def folder(tmp_path):
 
 
 def run_block(pod, folder, block):
+    """In the pod itself; what names the pod by a process stands on the node, in another namespace."""
+    from_outside = EXAMPLE_PID in block or "crictl" in block
     path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     block = block.replace(EXAMPLE_PID, str(pod.pid)).replace(EXAMPLE_NAMESPACE, f"{EXAMPLE_NAMESPACE}-{pod.pid}")
     script = f"set -euo pipefail; cd '{folder}'\n{block}"
-    return pod.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
+    with Namespace("node") as node:
+        place = node if from_outside else pod
+        return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
 
 
 @pytest.mark.parametrize("block", RUN)

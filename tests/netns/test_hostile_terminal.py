@@ -39,7 +39,7 @@ def attacked(request, pod):
     for number, comment in enumerate(COMMENTS, 1):
         rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", comment, "-j", "ACCEPT"]
         pod.run([request.param, "-w", "-t", "nat", "-I", "OUTPUT", str(number), *rule], check=True)
-    pod.run([request.param, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-m", "comment", "--comment", CLEAR, "-j", "RETURN"], check=True)
+    pod.run([request.param, "-w", "-t", "nat", "-I", "PREROUTING", "-i", "eth9", "-m", "comment", "--comment", CLEAR, "-j", "RETURN"], check=True)
     pod.run(["ip", "link", "add", "name", DEVICE, "type", "veth", "peer", "name", "other"], check=True)
     pod.run(["ip", "address", "add", "203.0.113.1/24", "dev", DEVICE], check=True)
     pod.run(["ip", "link", "set", DEVICE, "up"], check=True)
@@ -61,6 +61,18 @@ def test_no_command_lets_a_pod_command_the_terminal(attacked):
         if name.endswith("json"):
             json.loads(done.stdout)
     assert "removed all rules" in done.stderr
+
+
+def test_a_rule_whose_interface_commands_the_terminal_is_refused_in_words_that_do_not(attacked, request):
+    program = request.node.callspec.params["attacked"]
+    attacked.run([program, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-j", "RETURN"], check=True)
+    refusals = 0
+    for name in SPOKEN:
+        done = speak(attacked, name)
+        assert not commands(done.stdout), name
+        assert not commands(done.stderr, "\n\t"), name
+        refusals += done.returncode == 1 and "cannot be read safely" in done.stdout + done.stderr
+    assert refusals > len(SPOKEN) / 2
 
 
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):

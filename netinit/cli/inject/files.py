@@ -11,7 +11,8 @@ what the descriptor shows is what is used. A link is read from its own descripto
 from __future__ import annotations
 
 import posix
-import sys
+
+from netinit.base.output import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _remove(folder: int, name: str) -> None:
     try:
         posix.unlink(name, dir_fd=folder)
     except FileNotFoundError:  # the folder's owner was quicker
-        sys.stderr.write(f"{name}: somebody else removed the temporary file\n")
+        tell([f"{name}: somebody else removed the temporary file"])
 
 
 def _umask() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-START = Path(__file__).parents[3] / "bin" / "netinit"
+START = Path(__file__).parents[3] / "netinit" / "bin" / "netinit"
 EVIL = "import os\nos.write(2, b'EVIL')\n"
 
 
