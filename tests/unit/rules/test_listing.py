@@ -133,6 +133,44 @@ def test_an_error_shows_foreign_text_cut_and_escaped():
     assert "\x1b" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("*nat\n", "a table does not end: *nat"),
+        ('*nat\n:A - [0:0]\n-A A --comment "x\ny\nCOMMIT\n', 'a quote does not close: -A A --comment "x'),
+        (table(":A -"), "no chain with its policy and counters: :A -"),
+        (table(":A - [0:0]", "-A B"), "a rule of a chain that is not declared: -A B"),
+        (table(":A - [0:0]", ":A - [0:0]"), "a chain stands twice: :A - [0:0]"),
+        (table(":A - [0:0]", "-A A x"), "a rule that begins with no option: -A A x"),
+        ("x\n", "this line has no place there: x"),
+        ("# x\n\ny", "the last line does not end: y"),
+        ("x" * 81 + "\n", f"this line has no place there: {'x' * 80}..."),
+        ("x" * 80 + "\n", f"this line has no place there: {'x' * 80}"),
+        ("ä\x1b\n", "characters outside of quotes that cannot be printed: \\xe4\\x1b"),
+        (table(":A - [0:0]", '-A A --comment "x"y'), 'letters behind a quote: -A A --comment "x"y'),
+        (table(":A - [0:0]", '-A A -i x"y"'), 'a quote inside of a word: -A A -i x"y"'),
+        (table(":A - [0:0]", '-A A --comment "a\\nb"'), 'a backslash that stands before nothing to be escaped: \\\\nb"'),
+    ],
+)
+def test_the_error_says_what_is_wrong_and_shows_the_place(text, told):
+    with pytest.raises(ParseError) as refusal:
+        parse_listing(text)
+    assert str(refusal.value) == f"the listing cannot be read safely: {told}"
+
+
+def test_a_rule_without_counters_where_they_were_asked_for_is_shown():
+    with pytest.raises(ParseError) as refusal:
+        parse_listing(table(":A - [0:0]", "[1:x] -A A -j DROP"), counted=True)
+    assert str(refusal.value) == "the listing cannot be read safely: no rule with counters: -A A -j DROP"
+
+
+def test_comments_and_blank_lines_stand_between_tables_and_policies_are_kept():
+    listing = parse_listing("# one\n\n" + table(":OUTPUT DROP [5:300]", ":A - [0:0]") + "\n# two\n" + table(":INPUT ACCEPT [0:0]", name="filter"))
+    assert {name: one.policies for name, one in listing.items()} == {"nat": {"OUTPUT": "DROP", "A": "-"}, "filter": {"INPUT": "ACCEPT"}}
+    assert {name: one.rules for name, one in listing.items()} == {"nat": {"OUTPUT": [], "A": []}, "filter": {"INPUT": []}}
+    assert parse_listing("") == {}
+
+
 LISTING = parse_listing(table(":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A OUTPUT -j ZZ", "-A ZZ -j RETURN"))
 
 

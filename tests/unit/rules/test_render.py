@@ -176,6 +176,11 @@ def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
     assert render.describe_plan(made, [IPV4])["addresses"] == []
 
 
+def test_the_json_is_indented_by_two_and_ends_a_line():
+    text = render.render_json(plan(SIDECAR))
+    assert text == json.dumps(render.describe_plan(plan(SIDECAR)), indent=2) + "\n"
+
+
 def test_an_apostrophe_in_a_comment_is_as_a_shell_reads_it():
     first = plan(SIDECAR).tables[0]
     rule = first.chains[0].rules[0].replace(comment="the pod's own")
