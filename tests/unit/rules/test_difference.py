@@ -16,7 +16,7 @@ from netinit.rules.difference import EXTRA, MISSING, Difference
         ({"kind": MISSING, "where": "IPv6", "table": "nat", "chain": "A", "number": 2, "rule": "-j RETURN", "purpose": "so", "origin": "--flag"},
          "missing: IPv6 nat A rule 2: -j RETURN  (so; --flag)"),
         ({"kind": EXTRA, "where": "IPv4", "table": "nat", "chain": "A", "number": 1, "rule": "-j DROP", "comment": 'say "x"'},
-         "extra: IPv4 nat A rule 1: `-j DROP` with comment \"say \\\"x\\\"\""),
+         'extra: IPv4 nat A rule 1: `-j DROP` with comment "say \\"x\\""'),
         ({"kind": EXTRA, "where": "IPv4", "rule": "a\x1bb"}, "extra: IPv4: a\\x1bb"),
         ({"kind": EXTRA, "where": "IPv4", "rule": "x" * (MOST_OF_A_RULE + 1)}, f"extra: IPv4: {'x' * MOST_OF_A_RULE}…"),
     ],
