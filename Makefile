@@ -66,7 +66,7 @@ fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
 
 mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
 	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
-	@$(BIN)/mutmut results
+	@$(BIN)/python tests/mutants.py
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

@@ -142,7 +142,7 @@ def test_a_table_is_the_same_only_with_the_same_chains_and_rules_in_order():
 def test_differences_of_every_table_are_told_and_comments_apart_from_rules():
     text = (
         LIVE.replace("nat ISTIO_REDIRECT", "nat ISTIO_REDIRECT -p udp -m comment --comment why -j RETURN\nnat ISTIO_REDIRECT", 1)
-        + "\nfilter INPUT -p tcp -j ISTIO_DROP\nfilter ISTIO_DROP -m comment --comment \"a b\" -j DROP"
+        + '\nfilter INPUT -p tcp -j ISTIO_DROP\nfilter ISTIO_DROP -m comment --comment "a b" -j DROP'
     )
     assert differences(text) == [
         'extra: IPv4 nat ISTIO_REDIRECT rule 1: `-p udp -j RETURN` with comment "why"',
