@@ -16,7 +16,7 @@ SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.command("completion", context_settings=HELP_NAMES)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(shell: str) -> None:
-    """Print what makes a shell complete netinit's commands and options.
+    """Print the script that completes netinit's commands and options in a shell.
 
     \b
     bash: in ~/.bashrc        eval "$(netinit completion bash)"
@@ -24,7 +24,6 @@ def command(shell: str) -> None:
           compinit
     fish: once                netinit completion fish >~/.config/fish/completions/netinit.fish
 
-    A new shell then completes; netinit must be on its PATH. The text asks netinit whenever a word is to be completed, by a
-    variable that click reads.
+    Completion works in every new shell that has netinit on its PATH. The script runs netinit for each completion.
     """  # noqa: D301 - click's mark of lines that are not to be wrapped is the character itself
     show_artefact(SHELLS[shell](group.root, {}, NAME, COMPLETION_VARIABLES[0]).source())

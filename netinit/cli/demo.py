@@ -22,14 +22,14 @@ STYLES = {demo.TITLE: "1;36", demo.CHAIN: "1", demo.COMMENT: "2", demo.GOOD: "32
     type=click.Choice(demo.CHOICES),
     default=demo.CHOICES[0],
     show_default=True,
-    help="What programs the kernel.",
+    help="The backend that programs the kernel.",
 )
 def command(backend: str) -> int:
     """Make a pod of network namespaces and watch interception work.
 
-    Prints the plan of a sidecar's usual options, programs it, sends real connections over IPv4 and IPv6, tells for each
-    where it arrived and whether that is right, verifies, removes, and shows that the namespace is as before. Nothing
-    outside of the namespaces it makes is touched. Wants root.
+    Prints the plan of a sidecar's usual options, programs it, sends real connections over IPv4 and IPv6, shows for each
+    where it arrived and whether that is right, verifies and removes the rules, and shows that the namespace is as
+    before. Nothing outside of its own namespaces is changed. Needs root.
 
     Exit code 1 if anything is not as it must be.
     """

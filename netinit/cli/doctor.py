@@ -28,8 +28,9 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
 
-    For a node before a rollout, a debug container, or an init container that failed. Every feature that rules need is
-    really tried with each backend, in throw-away network namespaces; without SYS_ADMIN it only looks. Nothing is changed.
+    Use it on a node before a rollout, in a debug container, or where an init container failed. Feature checks try what
+    the rules need with each backend, in isolated network namespaces that are removed afterwards; without SYS_ADMIN
+    nothing is tried, and the answer is based on what can be seen. Nothing is changed.
 
     Exit codes: 0 pods will work, 1 they will not.
     """

@@ -24,21 +24,21 @@ FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 
 @click.command("draw", cls=FlagCommand)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="In which form.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
-    "--family", type=click.Choice(tuple(FAMILIES)), help="Which family (default: that of --to or --from, else ipv4)."
+    "--family", type=click.Choice(tuple(FAMILIES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
-@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Only this table; may be repeated.")
+@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @question_options
 @ground_options
 def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
     pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
-    """Draw the way of packets through the chains: of the options' plan, of --pod, or live (--pid, --netns, --live).
+    """Draw the path of packets through the chains that the options ask for, of --pod, or live (--pid, --netns, --live).
 
-    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it. svg is made by
-    Graphviz (`dot`), which must be installed; GitHub shows mermaid as a picture.
+    With --to or --from the path of that connection is highlighted, as `netinit explain` finds it. svg needs Graphviz
+    (`dot`); GitHub shows mermaid as a picture.
 
       netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
     """

@@ -6,6 +6,7 @@ from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
 from netinit.base.output import tell
 from netinit.base.shown import split_message
+from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
     """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
-    texts = take_flags(words).texts
+    texts = take_flags(words, FLAGS).texts
     if as_event:
         as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
         Log(as_json=as_json in TRUE_WORDS).error(message)

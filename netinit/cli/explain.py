@@ -31,7 +31,7 @@ from netinit.simulate.trace import UNKNOWN, Step
 @question_options
 @ground_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
-@click.option("--all", "everything", is_flag=True, help="Show also the rules that were looked at and do not hold.")
+@click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
 def command(  # noqa: PLR0917
     options: Options,
     direction: str | None,
@@ -42,11 +42,11 @@ def command(  # noqa: PLR0917
     everything: bool,
     **asked: Any,
 ) -> int:
-    """Tell what happens to one connection, and why.
+    """Show what happens to one connection, and why.
 
-    The rules are those that the options plan; with --pid, --netns or --live the live ones; with --pod those of a pod's
-    init container. Nothing is sent and nothing is changed: the kernel's way through the rules is simulated, and where
-    it cannot be known, the answer says so.
+    The rules are those that the options ask for; with --pid, --netns or --live the live rules; with --pod those of a
+    pod's init container. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
+    Where the result cannot be known, the answer says so.
 
       netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'
 
@@ -71,8 +71,8 @@ def command(  # noqa: PLR0917
 def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
     """Where the rules are that decide, the answer, and doubts.
 
-    Where two places hold rules (iptables-nft and iptables-legacy), both are walked by the kernel in an order that
-    nobody can read; the answer counts only when the other place's rules do nothing to the packet.
+    Where two places hold rules (iptables-nft and iptables-legacy), the kernel runs both in an order that it does not
+    show; the answer counts only when the other place's rules do nothing to the packet.
     """
     found = {
         side: explain(
@@ -88,7 +88,7 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
     acting = {side: answer for side, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
     side, answer = next(iter((acting or found).items()))
     if len(acting) > 1:
-        reason = f"{' and '.join(acting)} both have rules for this connection, and nobody can read which the kernel walks first"
+        reason = f"{' and '.join(acting)} both have rules for this connection, and the kernel does not show which it runs first"
         doubt = f"{reason}: remove one of them (netinit remove)"
         return side, answer.doubted(reason), (doubt,)
     return side, answer, ()

@@ -1,7 +1,7 @@
-"""Commands that take the option table's flags: click's help, completion and suggestions, pflag's syntax.
+"""Commands whose flags are declared options: click's help, completion and suggestions, pflag's syntax.
 
 click never reads these flags itself: they are taken out of the command line by the same code as on the lean path, so
-that the two cannot differ; click gets what is left, which is the command's own options and arguments.
+that the two cannot differ; click gets what is left, which is the command's further options and arguments.
 """
 
 from __future__ import annotations
@@ -14,31 +14,35 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
-from netinit.options import FLAGS, Flag, Options
+from netinit.options import Flag, Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, Settings
 from netinit.options.kinds import SWITCH, quote_value
 
 Kind = TypeVar("Kind")
+GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 class FlagCommand(click.Command):
     """A command whose callback gets `options`, made from the flags, the environment and the defaults.
 
-    Use it as `@click.command(cls=FlagCommand)`. Own options of the command are declared as usual and must not have the
-    name of a flag. All that is wrong with the command line is reported at once, as one OptionError.
+    Use it as `@click.command(cls=FlagCommand)`; `settings` is the class whose flags are meant. Further options of the
+    command are declared as usual and must not have the name of a flag. All that is wrong with the command line is
+    reported at once, as one OptionError.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, settings: type[Settings] = Options, **kwargs: Any) -> None:
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
-        self.params += [_declare(flag) for flag in FLAGS if flag.long]
+        self.settings = settings
+        self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the flags out, lets click read the rest, and makes the options."""
         if ctx.resilient_parsing:  # completion: nothing is run
             return super().parse_args(ctx, [])
-        taken = take_flags(args)
+        taken = take_flags(args, self.settings.flags)
         rest, unknown = self._part_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown]
         ctx.allow_extra_args = True  # they are described below
@@ -47,22 +51,23 @@ class FlagCommand(click.Command):
         except click.UsageError as error:
             problems += describe_error(error, args)
         environ = os.environ if ctx.obj is None else ctx.obj
-        ctx.params["options"] = Options.from_texts(taken.texts, environ, problems)
+        ctx.params["options"] = self.settings.from_texts(taken.texts, environ, problems)
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options first, then the table's by where they come from."""
-        own = [param.get_help_record(ctx) for param in self.get_params(ctx) if not isinstance(param, _FlagOption)]
-        with formatter.section("Options"):
+        """The command's own options first, then those of the rules by where they come from."""
+        groups = group_flags(self.settings)
+        further = [
+            param
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and not isinstance(param, _FlagOption)
+        ]
+        own = [describe(flag) for flag in groups.pop(PLAIN, ())] + [param.get_help_record(ctx) for param in further]
+        with formatter.section(PLAIN):
             formatter.write_dl([record for record in own if record])
-        groups = {
-            "Options of istio-iptables": [flag for flag in FLAGS if flag.long and not is_ours(flag)],
-            "Options of netinit": [flag for flag in FLAGS if flag.long and is_ours(flag)],
-            "Environment variables without a flag": [flag for flag in FLAGS if not flag.long],
-        }
         for title, flags in groups.items():
             with formatter.section(title):
-                formatter.write_dl([(spell(flag), explain(flag)) for flag in flags])
+                formatter.write_dl([describe(flag) for flag in flags])
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """The words without the flags that nobody knows, and a problem for each of these with what may be meant."""
@@ -101,24 +106,32 @@ def describe_error(error: click.ClickException, words: Sequence[str]) -> list[st
 
 
 class _FlagOption(click.Option):
-    """A flag of the table, declared for completion; its values never come through click."""
+    """A declared flag, for completion and help; its values never come through click."""
+
+    def __init__(self, flag: Flag) -> None:
+        names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
+        words = [word for word in flag.kind.words if word]
+        kind = click.Choice(words) if words else click.Path() if flag.kind.is_file else click.STRING
+        switch = flag.kind is SWITCH
+        super().__init__(names, is_flag=switch, type=None if switch else kind, help=flag.help, expose_value=False)
+        self.flag = flag
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
+        """The spellings and what the flag means."""
+        return describe(self.flag)
 
 
-def _declare(flag: Flag) -> _FlagOption:
-    names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
-    words = [word for word in flag.kind.words if word]
-    return _FlagOption(
-        names,
-        is_flag=flag.kind is SWITCH,
-        type=None if flag.kind is SWITCH else click.Choice(words) if words else str,
-        help=flag.help,
-        expose_value=False,
-    )
+def group_flags(settings: type[Settings]) -> dict[str, list[Flag]]:
+    """The flags by the heading that help and documentation list them under."""
+    groups: dict[str, list[Flag]] = {}
+    for flag in settings.flags:
+        groups.setdefault(flag.group, []).append(flag)
+    return {title: groups[title] for title in sorted(groups, key=GROUPS.index)}
 
 
-def is_ours(flag: Flag) -> bool:
-    """True for an option that istio-iptables does not have."""
-    return flag.long != "" and flag.variables[:1] != () and flag.variables[0].startswith("NETINIT_")
+def describe(flag: Flag) -> tuple[str, str]:
+    """A line of the help: the spellings, and what the flag means."""
+    return spell(flag), explain(flag)
 
 
 def spell(flag: Flag) -> str:

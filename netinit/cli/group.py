@@ -14,18 +14,18 @@ from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options.kinds import quote_value
 
 COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
-    "apply": ("apply", "Program the rules into this network namespace, or the one that is named."),
+    "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
     "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
-    "verify": ("verify", "Compare a pod's live rules with what the options want."),
-    "render": ("render", "Print what apply would program; touches nothing, needs no privilege."),
-    "explain": ("explain", "Tell what happens to a connection, and which option made it so."),
+    "verify": ("verify", "Compare a pod's live rules with those that the options ask for."),
+    "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
+    "explain": ("explain", "Show what happens to a connection, and which option causes it."),
     "lint": ("lint", "Find options that contradict each other or have no effect."),
-    "draw": ("draw", "Draw the way of packets through the chains."),
+    "draw": ("draw", "Draw the path of packets through the chains."),
     "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
     "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
-    "check-inject": ("inject.check", "Tell for each object whether it will be injected, and why."),
+    "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
     "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
-    "completion": ("completion", "Print what makes a shell complete netinit's commands and options."),
+    "completion": ("completion", "Print the script that completes commands and options in a shell."),
     "version": ("version", "Print the version."),
 }
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}

@@ -16,14 +16,14 @@ CLEAN, FOUND = 0, 1
 
 @click.command("lint", cls=FlagCommand)
 @click.option(
-    "--pod", default="", metavar="FILE|-", help="Look at the options of this pod's init container (YAML or JSON)."
+    "--pod", default="", metavar="FILE|-", help="Check the options of this pod's init container (YAML or JSON)."
 )
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option and message."
 )
 def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
-    """Find options that contradict each other, lose traffic or have no effect; touches nothing.
+    """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """

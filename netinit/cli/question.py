@@ -57,11 +57,11 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
         click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
         click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
-        click.option("--udp", is_flag=True, help="A datagram instead of a TCP connection."),
-        click.option("--uid", default="", metavar="USER", help=f"Who connects: number or name (default: {APPLICATION})."),
-        click.option("--gid", default="", metavar="GROUP", help="The group of who connects (default: the number of --uid)."),
-        click.option("--interface", default="", metavar="NAME", help="Where it comes in (default: the default route's)."),
-        click.option("--mark", default=0, metavar="MARK", help="The mark that its socket sets.", type=click.IntRange(0, 2**32 - 1)),
+        click.option("--udp", is_flag=True, help="UDP instead of TCP."),
+        click.option("--uid", default="", metavar="USER", help=f"The user who connects: number or name (default: {APPLICATION})."),
+        click.option("--gid", default="", metavar="GROUP", help="The group that connects (default: the number of --uid)."),
+        click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
+        click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
     )):  # fmt: skip
         function = decorate(function)
     return function
@@ -70,9 +70,9 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="The rules that this pod's init container programs (YAML or JSON)."),
-        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or a stand-in)."),
-        click.option("--live", is_flag=True, help="The live rules of this namespace; implied by --pid and --netns."),
+        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container (YAML or JSON)."),
+        click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
+        click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
         function = decorate(function)
     return function

@@ -23,8 +23,8 @@ from pathlib import Path
 import click
 
 from netinit.cli import group
-from netinit.cli.flags import FlagCommand, is_ours, spell_default
-from netinit.options import FLAGS, Flag
+from netinit.cli.flags import FlagCommand, group_flags, spell_default
+from netinit.options import Flag, Options
 from netinit.options.kinds import SWITCH
 
 RENEW = "python -m netinit.cli.reference"
@@ -81,11 +81,7 @@ def print_output(line: str) -> str:
 
 def render_options() -> str:
     """A table for each group of options, with the name of the field that the library has for it."""
-    groups = {
-        "Options of istio-iptables": [flag for flag in FLAGS if flag.long and not is_ours(flag)],
-        "Options of netinit": [flag for flag in FLAGS if is_ours(flag)],
-        "Environment variables without a flag": [flag for flag in FLAGS if not flag.long],
-    }
+    groups = group_flags(Options)
     return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
 
 
@@ -128,7 +124,7 @@ def _render_command(command: click.Command, context: click.Context) -> Iterator[
     rows = [_render_parameter(param, context) for param in command.params if not _is_elsewhere(command, param)]
     if rows:
         yield from (*_render_head(("option", "meaning")), *rows, "")
-    if isinstance(command, FlagCommand):
+    if _takes_rules(command):
         yield from ("It takes [all options of the rules](options.md) as well.", "")
 
 
@@ -150,7 +146,11 @@ def _is_elsewhere(command: click.Command, param: click.Parameter) -> bool:
     """True for what the usage line shows already, and for options of the rules, which have a page of their own."""
     if isinstance(param, click.Argument):
         return True
-    return isinstance(command, FlagCommand) and any(f"--{flag.long}" in param.opts for flag in FLAGS if flag.long)
+    return _takes_rules(command) and any(f"--{flag.long}" in param.opts for flag in Options.flags if flag.long)
+
+
+def _takes_rules(command: click.Command) -> bool:
+    return isinstance(command, FlagCommand) and command.settings is Options
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------------

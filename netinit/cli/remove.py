@@ -11,8 +11,8 @@ from netinit.options import Options
 
 @click.command("remove", cls=FlagCommand)
 def command(options: Options) -> int:
-    """Remove all rules, chains, routes and the address that this program or istio-iptables made.
+    """Remove all rules, chains, routes and the address that netinit or istio-iptables made.
 
-    The options that they were made with need not be given. Others' rules stay as they are.
+    The options that made them need not be given. Foreign rules stay as they are.
     """
     return job.do(options.replace(cleanup_only=True))

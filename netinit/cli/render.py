@@ -15,15 +15,15 @@ from netinit.rules.render import FORMATS
 
 @click.command("render", cls=FlagCommand)
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="In which form."
+    "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
 )
-@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="Of which family.")
+@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="The address family.")
 @click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
 def command(options: Options, form: str, family: str, check: bool) -> int:
-    """Print what apply would program; touches nothing and needs no privilege.
+    """Print what apply would program; changes nothing and needs no privilege.
 
-    restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time; commands are shell lines;
-    json has the purpose and the origin of each rule and a hash that is equal for plans that program the same; nft is
+    restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time. commands are shell lines.
+    json has the purpose and the origin of each rule, and a hash: plans with equal hashes program the same rules. nft is
     input for nft -f.
     """
     if check and form != "nft":

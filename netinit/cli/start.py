@@ -1,8 +1,8 @@
 """Decides who reads the command line: a lean path, which imports next to nothing, or click.
 
 Lean are `netinit apply …`, `netinit istio-iptables …`, flags alone (`netinit -p 15001 …`, as 1.0's template has it) and
-everything under the program name `istio-iptables`; and `netinit inject …` with plain flags. What the lean path cannot
-read (a flag that does not exist, --help) goes to click, which knows every command's flags and what was probably meant.
+everything under the program name `istio-iptables`; and `netinit inject …`. What the lean path cannot read (a flag that
+does not exist, --help) goes to click, which knows every command's flags and what was probably meant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netinit.base.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -102,7 +102,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         from netinit.options.argv import parse_flags
 
         try:
-            texts = parse_flags(call.words)
+            texts = parse_flags(call.words, Options.flags)
         except OptionError as error:
             return _ask_click(call, environ, error)
         from netinit.cli import job
@@ -111,19 +111,24 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
-        from netinit.cli.inject import flags
-
-        values = flags.read(call.words[1:], environ)
-        if values is not None:
-            return _inject(values)
+        return _inject(call, environ)
     return _ask_click(call, environ, None)
 
 
-def _inject(values: dict[str, Any]) -> int:
+def _inject(call: Call, environ: Mapping[str, str]) -> int:
+    from netinit.cli.inject.flags import InjectFlags
+    from netinit.options.argv import parse_flags
+
+    try:
+        texts = parse_flags(call.words[1:], InjectFlags.flags)
+    except OptionError as error:
+        return _ask_click(call, environ, error)
+    if "explain" in texts:  # for people, by a module that needs click
+        return _ask_click(call, environ, None)
     _prepare_for_more()
     from netinit.cli.inject import run as inject_run
 
-    return inject_run.run(values)
+    return inject_run.run(InjectFlags.from_texts(texts, environ))
 
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
@@ -132,7 +137,7 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
     try:
         from netinit.cli import group
     except ImportError as error:
-        raise known or NetinitError(f"this command wants the Python package click ({error}); install it") from None
+        raise known or NetinitError(f"this command needs the Python package click ({error}); install it") from None
     return group.run(call.program, call.words, environ, alone=call.apply)
 
 

@@ -24,18 +24,18 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 
 @click.command("verify", cls=FlagCommand)
 @click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash and differences.")
-@click.option("--live", is_flag=True, help="Also send real packets and see where they go; wants NET_ADMIN and NET_RAW.")
+@click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 def command(options: Options, as_json: bool, live: bool) -> int:
-    """Compare live rules with what the options want: of this namespace, or of a pod by --pid or --netns.
+    """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
 
-    Says what is missing, extra, moved, shadowed by rules of others, or left over from an earlier run; changes nothing.
-    Give the options that the init container has got.
+    Lists rules that are missing, extra, moved, shadowed by foreign rules, or left over from an earlier run; changes
+    nothing. Give the same options as the init container has.
 
-    With --live the first packets of connections are sent as the application, as the proxy and from a neighbour that
-    exists for a moment, and connection tracking tells where each went. No program in the pod sees them, and what is not
-    captured ends at the first router. Rule counters rise; nothing else stays.
+    With --live, the first packets of connections are sent: as the application, as the proxy, and from a temporary
+    neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
+    captured are dropped at the first router. Rule counters rise; nothing else changes.
 
-    Exit codes: 0 as planned, 3 rules differ, 126 packets go astray, 1 the rules cannot be read.
+    Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
     """
     log = Log(options.log_level, as_json=options.log_as_json)
     report = probes = None
@@ -87,11 +87,11 @@ def render_probes(probes: Probes) -> Lines:
 
 
 def conclude(report: Report | None, probes: Probes) -> Lines:
-    """The verdict of `--live` in one line, the last: packets that go astray outweigh rules that look right."""
+    """The verdict of `--live` in one line, the last: packets that go elsewhere outweigh rules that look right."""
     rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
     judged = sum(row.right is not None for row in probes.rows)
     if probes.wrong:
-        return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went astray; the rules {rules}"])
+        return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went elsewhere; the rules {rules}"])
     if report and report.differences:
         return lines([f"NOT as planned: the rules {rules}; {judged} packets went as they must"])
     if not judged:

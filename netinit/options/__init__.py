@@ -5,7 +5,6 @@ Precedence: flag, environment variable, default. An empty variable counts as uns
 
 from __future__ import annotations
 
-from netinit.base.errors import OptionError
 from netinit.options import kinds
 from netinit.options.declare import Flag, istio, ours
 from netinit.options.interception import (
@@ -22,12 +21,11 @@ from netinit.options.interception import (
     TPROXY,
     Interception,
 )
-from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, Self
+    from typing import Any
 
 __all__ = [
     "AUTO",
@@ -56,7 +54,7 @@ class Options(Interception):
         "-n --dry-run",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Print what would be done, touch nothing.",
+        help_text="Print what would be done, change nothing.",
     )
     netns: str = istio(
         "--network-namespace --netns",
@@ -70,31 +68,31 @@ class Options(Interception):
         "--pid",
         kind=kinds.PID,
         default=0,
-        help_text="The network namespace of this process is programmed.",
+        help_text="Program the network namespace of this process.",
     )
     host_network: bool = ours(
         "--host-network",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Change the machine's own network namespace too, which is refused otherwise.",
+        help_text="Allow changes to the machine's own network namespace, which are refused otherwise.",
     )
     cni_mode: bool = istio(
         "--cni-mode",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Running as a CNI plugin on the host's file system; wants --network-namespace.",
+        help_text="Run as a CNI plugin on the host's file system; needs --network-namespace.",
     )
     skip_rule_apply: bool = istio(
         "--skip-rule-apply",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Do not program.",
+        help_text="Do not program any rules.",
     )
     run_validation: bool = istio(
         "--run-validation",
         kind=kinds.SWITCH,
         default=False,
-        help_text="After programming (or alone, with --skip-rule-apply) prove that redirection works.",
+        help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.",
     )
     probe_port: int = istio(
         "--iptables-probe-port",
@@ -107,13 +105,13 @@ class Options(Interception):
         "--probe-timeout",
         kind=kinds.DURATION,
         default=5 * 10**9,
-        help_text="The limit of the validation.",
+        help_text="How long the validation may take.",
     )
     reconcile: bool = istio(
         "--reconcile",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Existing, different rules are replaced; otherwise they are reported and left.",
+        help_text="Replace existing rules that differ; without it they are reported and left.",
     )
     cleanup_only: bool = istio(
         "--cleanup-only",
@@ -125,7 +123,7 @@ class Options(Interception):
         "--force-apply",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Apply even where the state looks right already.",
+        help_text="Program the rules even where they are right already.",
     )
     native_nftables: bool = istio(
         "--native-nftables",
@@ -155,13 +153,13 @@ class Options(Interception):
         "--backend",
         kind=kinds.choice(*BACKEND_CHOICES),
         default=AUTO,
-        help_text="What programs the kernel.",
+        help_text="The backend that programs the kernel; auto chooses one that works here.",
     )
     rule_comments: bool = ours(
         "--rule-comments",
         kind=kinds.SWITCH,
         default=False,
-        help_text="Write into the kernel why each rule exists.",
+        help_text="Give each rule in the kernel a comment that says why it exists.",
     )
     # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
     ipset_threshold: int = ours(
@@ -175,49 +173,19 @@ class Options(Interception):
         "--lock-timeout",
         kind=kinds.DURATION,
         default=10 * 10**9,
-        help_text="How long locks that others hold are waited for.",
+        help_text="How long to wait for locks that other processes hold.",
     )
     debug: bool = ours(
         "--debug",
         kind=kinds.SWITCH,
         default=False,
-        help_text="With an error, print Python's traceback.",
+        help_text="Print Python's traceback with an error.",
     )
 
     @classmethod
-    def from_texts(
-        cls, texts: Mapping[str, tuple[str, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
-    ) -> Self:
-        """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
-
-        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
-        """
-        read: dict[str, Any] = {}
-        problems = list(known_problems)
-        for flag in cls.flags:
-            text, label = texts.get(flag.field) or _from_environment(flag, environ)
-            if not label:
-                continue
-            try:
-                read[flag.field] = flag.kind.read(text)
-            except ValueError as error:
-                problems.append(f"{label}: {quote_value(text)} {error}")
+    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         if "proxy_uids" not in read:
             read["proxy_uids"] = _default_uids(environ, read.get("layout", CURRENT))
-        if problems:
-            raise OptionError(*problems)
-        return cls._made(read)
-
-    @classmethod
-    def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
-        """Options from a command line in Istio's syntax (no program name) and an environment (default: an empty one).
-
-        OptionError lists every problem.
-        """
-        from netinit.options.argv import describe_strays, take_flags
-
-        taken = take_flags(arguments)
-        return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def to_argv(self, always: Sequence[str] = ()) -> tuple[str, ...]:
         """The shortest command line from which `from_argv` makes equal options; fields in `always` are spelled out.
@@ -280,14 +248,6 @@ class Options(Interception):
 
 
 FLAGS = Options.flags
-
-
-def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]:
-    for name in flag.variables:
-        text = environ.get(name)
-        if text:
-            return text, f"environment variable {name}"
-    return "", ""
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:

@@ -1,25 +1,24 @@
 """Command lines in the syntax of pflag, which Istio's templates are written in.
 
 `--flag value`, `--flag=value`, `-p 15001`, `-p=15001`, `-p15001`, combined short flags (`-np 15001`), switches with
-`=true` or `=false`. The last of several equal flags wins, `--` ends the flags. A word that looks like a flag is never
-taken for a value: a template whose value came out empty (`-i -b 80`) is refused, not misread.
+`=true` or `=false`. The last of several equal flags wins, except where each adds to a list; `--` ends the flags. A word
+that looks like a flag is never taken for a value: a template whose value came out empty (`-i -b 80`) is refused, not
+misread.
 """
 
 from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
-from netinit.options import FLAGS, Flag
 from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from netinit.options.declare import Flag, Text
 
     Spelled = tuple[Flag, str, str | None]  # as written, with the value that the same word holds
-
-_LONG = {name: flag for flag in FLAGS if flag.long for name in (flag.long, *flag.aliases)}
-_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 
 class UnknownFlagError(OptionError):
@@ -29,17 +28,17 @@ class UnknownFlagError(OptionError):
 class Taken(Record):
     """What a command line holds: `texts` by field as (text, the flag as written), and what is left over."""
 
-    texts: dict[str, tuple[str, str]]
+    texts: dict[str, tuple[Text, str]]
     problems: tuple[str, ...]
     rest: tuple[str, ...]  # the words that are no flags of ours nor values of them, and `--` with all after it
 
 
-def parse_flags(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
+def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tuple[Text, str]]:
     """The texts given as flags: field -> (text, the flag as written).
 
     OptionError lists every missing value and stray word; UnknownFlagError where a flag does not exist.
     """
-    taken = take_flags(arguments)
+    taken = take_flags(arguments, flags)
     problems = taken.problems + describe_strays(taken.rest)
     if any(is_flag(word) for word in before_dashes(taken.rest)):
         raise UnknownFlagError(*problems)
@@ -48,9 +47,11 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     return taken.texts
 
 
-def take_flags(arguments: Sequence[str]) -> Taken:
-    """The flags of the option table, taken out of a command line that may hold other words."""
-    texts: dict[str, tuple[str, str]] = {}
+def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
+    """These flags, taken out of a command line that may hold other words."""
+    longs = {name: flag for flag in flags if flag.long for name in (flag.long, *flag.aliases)}
+    shorts = {flag.short: flag for flag in flags if flag.short}
+    texts: dict[str, tuple[Text, str]] = {}
     problems: list[str] = []
     rest: list[str] = []
     waiting = list(reversed(arguments))  # the next word is the last
@@ -59,21 +60,21 @@ def take_flags(arguments: Sequence[str]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = _spell_long(word) if word.startswith("--") else _spell_short(word) if is_flag(word) else ()
+        spelled = _spell_long(word, longs) if word.startswith("--") else _spell_short(word, shorts) if is_flag(word) else ()
         if not spelled:
             rest.append(word)
         for flag, name, given in spelled:
             if given is not None:
-                texts[flag.field] = (given, name)
+                _keep(texts, flag, given, name)
             elif flag.kind is SWITCH:
-                texts[flag.field] = ("true", name)
+                _keep(texts, flag, "true", name)
             elif not waiting:
                 problems.append(f"{name}: the value is missing ({flag.kind.metavar})")
             elif is_flag(waiting[-1]):
                 following = quote_value(waiting[-1])
                 problems.append(f"{name}: {following} looks like a flag; an empty value is written {name}=''")
             else:
-                texts[flag.field] = (waiting.pop(), name)
+                _keep(texts, flag, waiting.pop(), name)
     return Taken(texts=texts, problems=tuple(problems), rest=tuple(rest))
 
 
@@ -105,18 +106,23 @@ def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _spell_long(word: str) -> tuple[Spelled, ...]:
+def _keep(texts: dict[str, tuple[Text, str]], flag: Flag, text: str, name: str) -> None:
+    before = texts.get(flag.field, ((), name))[0]
+    texts[flag.field] = ((*before, text) if flag.repeated else text, name)
+
+
+def _spell_long(word: str, longs: Mapping[str, Flag]) -> tuple[Spelled, ...]:
     name, equals, text = word[2:].partition("=")
-    flag = _LONG.get(name)
+    flag = longs.get(name)
     return ((flag, f"--{name}", text if equals else None),) if flag else ()
 
 
-def _spell_short(word: str) -> tuple[Spelled, ...]:
+def _spell_short(word: str, shorts: Mapping[str, Flag]) -> tuple[Spelled, ...]:
     """The flags of one word: switches may be combined, the last one may have a value; none if a letter is unknown."""
     spelled: list[Spelled] = []
     rest = word[1:]
     while rest:
-        flag = _SHORT.get(rest[0])
+        flag = shorts.get(rest[0])
         if flag is None:
             return ()
         name, rest = f"-{rest[0]}", rest[1:]

@@ -1,7 +1,8 @@
 """How options are declared: one line a flag, which is its field, its spellings, its variables, its default and its help.
 
-A class of options is a `Record` whose fields are declared by `istio`, `ours` or `variable`. From these declarations come
-the constructor (checked by mypy, since they are field specifiers of PEP 681), the flags, the help and the documentation.
+A class of options is a `Record` whose fields are declared by `istio`, `ours`, `variable` or `plain`. From these
+declarations come the constructor (checked by mypy, since they are field specifiers of PEP 681), the flags, the help and
+the documentation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from netinit.options.kinds import Kind, quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any, ClassVar, Self, dataclass_transform
+
+    Text = str | tuple[str, ...]  # of a repeated flag all texts
 else:
 
     def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
@@ -21,6 +25,8 @@ else:
 
 
 DERIVED: Any = None  # the default of a field that follows from others
+OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
+PLAIN = "Options"
 
 
 class Flag(Record):
@@ -35,6 +41,8 @@ class Flag(Record):
     default: Any  # None: derived from other options
     help: str
     current_only: bool  # the classic layout has no rule for it
+    group: str  # the heading that help and documentation list it under
+    repeated: bool  # each time it is given adds to a tuple
 
     @property
     def label(self) -> str:
@@ -48,23 +56,34 @@ def istio(
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
     long = _long_name(names)
     own = (long.upper().replace("-", "_"),)
-    return _declare(names, own + also, kind=kind, default=default, help_text=help_text, current_only=current_only)
+    return _declare(
+        OF_ISTIO, names, own + also, kind=kind, default=default, help_text=help_text, current_only=current_only
+    )
 
 
 def ours(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
     variable_name = "NETINIT_" + _long_name(names).upper().replace("-", "_")
-    return _declare(names, (variable_name,), kind=kind, default=default, help_text=help_text)
+    return _declare(OF_OURS, names, (variable_name,), kind=kind, default=default, help_text=help_text)
 
 
 def without_variable(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
     """A flag of istio-iptables that no environment variable sets."""
-    return _declare(names, (), kind=kind, default=default, help_text=help_text)
+    return _declare(OF_ISTIO, names, (), kind=kind, default=default, help_text=help_text)
 
 
 def variable(name: str, *, kind: Kind, default: Any, help_text: str, current_only: bool = True) -> Any:
     """An option that is an environment variable alone."""
-    return _declare("", (name,), kind=kind, default=default, help_text=help_text, current_only=current_only)
+    return _declare(
+        WITHOUT_FLAG, "", (name,), kind=kind, default=default, help_text=help_text, current_only=current_only
+    )
+
+
+def plain(
+    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
+) -> Any:
+    """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
+    return _declare(PLAIN, names, also, kind=kind, default=default, help_text=help_text, repeated=repeated)
 
 
 def _long_name(names: str) -> str:
@@ -72,7 +91,15 @@ def _long_name(names: str) -> str:
 
 
 def _declare(
-    names: str, variables: tuple[str, ...], *, kind: Kind, default: Any, help_text: str, current_only: bool = False
+    group: str,
+    names: str,
+    variables: tuple[str, ...],
+    *,
+    kind: Kind,
+    default: Any,
+    help_text: str,
+    current_only: bool = False,
+    repeated: bool = False,
 ) -> dict[str, Any]:
     words = names.split()
     longs = [word[2:] for word in words if word[:2] == "--"]
@@ -85,6 +112,8 @@ def _declare(
         "default": default,
         "help": help_text,
         "current_only": current_only,
+        "group": group,
+        "repeated": repeated,
     }
 
 
@@ -103,7 +132,7 @@ class _SettingsType(RecordType):
 
 
 @dataclass_transform(
-    kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable)
+    kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class Settings(Record, metaclass=_SettingsType):
     """A record of declared options. What was given is kept apart from what is derived, so that `replace` derives again.
@@ -118,6 +147,44 @@ class Settings(Record, metaclass=_SettingsType):
     def __init__(self, **given: Any) -> None:
         self._settle(self._read(given))
 
+    @classmethod
+    def from_texts(
+        cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
+    ) -> Self:
+        """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
+
+        OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
+        """
+        read: dict[str, Any] = {}
+        problems = list(known_problems)
+        for flag in cls.flags:
+            text, label = texts.get(flag.field) or _from_environment(flag, environ)
+            if not label:
+                continue
+            values = []
+            for one in text if isinstance(text, tuple) else (text,):
+                try:
+                    values.append(flag.kind.read(one))
+                except ValueError as error:
+                    problems.append(f"{label}: {quote_value(one)} {error}")
+            if values:
+                read[flag.field] = tuple(values) if flag.repeated else values[0]
+        cls._look_around(read, environ)
+        if problems:
+            raise OptionError(*problems)
+        return cls._made(read)
+
+    @classmethod
+    def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
+        """Options from a command line in pflag's syntax (no program name) and an environment (default: an empty one).
+
+        OptionError lists every problem.
+        """
+        from netinit.options.argv import describe_strays, take_flags
+
+        taken = take_flags(arguments, cls.flags)
+        return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
+
     def replace(self, **changes: Any) -> Self:
         """A copy in which the given fields have new values; what follows from them follows anew. OptionError as above."""
         return self._made({**self._given, **self._read(changes)})
@@ -127,6 +194,10 @@ class Settings(Record, metaclass=_SettingsType):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self._settle(dict(state))
+
+    @classmethod
+    def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
+        """Adds defaults that depend on the environment to what was read; only command lines have them."""
 
     @classmethod
     def _made(cls, checked: dict[str, Any]) -> Self:
@@ -177,8 +248,18 @@ class Settings(Record, metaclass=_SettingsType):
         return checked
 
 
+def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]:
+    for name in flag.variables:
+        text = environ.get(name)
+        if text:
+            return text, f"environment variable {name}"
+    return "", ""
+
+
 def _read_value(flag: Flag, value: Any) -> Any:
     """The value in its own type. ValueError with the end of a sentence that begins with the value."""
+    if flag.repeated:
+        return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):
         return flag.kind.read(value)
     try:

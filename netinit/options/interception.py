@@ -54,13 +54,13 @@ class Interception(Settings):
         "-u --proxy-uid",
         kind=kinds.UIDS,
         default=DERIVED,
-        help_text="Traffic of these users is not redirected (default: the uid of $ENVOY_USER, else 1337).",
+        help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).",
     )
     proxy_gids: tuple[int, ...] = istio(
         "-g --proxy-gid",
         kind=kinds.GIDS,
         default=DERIVED,
-        help_text="Traffic of these groups is not redirected (default: the value of -u).",
+        help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).",
     )
     inbound_mode: str = istio(
         "-m --istio-inbound-interception-mode",
@@ -78,14 +78,14 @@ class Interception(Settings):
         "-d --istio-local-exclude-ports",
         kind=kinds.PORTS,
         default=(),
-        help_text="Inbound ports not captured; only with -b '*'.",
+        help_text="Inbound ports to exclude; only with -b '*'.",
     )
     exclude_interfaces: tuple[str, ...] = istio(
         "-c --istio-exclude-interfaces",
         kind=kinds.INTERFACES,
         default=(),
         current_only=True,
-        help_text="Interfaces neither captured in nor out.",
+        help_text="Interfaces to exclude, inbound and outbound.",
     )
     outbound_cidrs: tuple[Network, ...] | str = istio(
         "-i --istio-service-cidr",
@@ -97,21 +97,21 @@ class Interception(Settings):
         "-x --istio-service-exclude-cidr",
         kind=kinds.NETWORKS,
         default=(),
-        help_text="Outbound networks not captured.",
+        help_text="Outbound networks to exclude.",
     )
     outbound_ports: tuple[int, ...] = istio(
         "-q --istio-outbound-ports",
         kind=kinds.PORTS,
         default=(),
         current_only=True,
-        help_text="Outbound ports captured whatever their address.",
+        help_text="Outbound ports to capture, to any address.",
     )
     exclude_outbound_ports: tuple[int, ...] = istio(
         "-o --istio-local-outbound-ports-exclude",
         kind=kinds.PORTS,
         default=(),
         current_only=True,
-        help_text="Outbound ports not captured (TCP and UDP).",
+        help_text="Outbound ports to exclude (TCP and UDP).",
     )
     virtual_interfaces: tuple[str, ...] = istio(
         "-k --kube-virt-interfaces",
@@ -195,14 +195,14 @@ class Interception(Settings):
         "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
         kind=kinds.GROUPS,
         default=(),
-        help_text="Groups whose outbound traffic is not captured; only where all others' is.",
+        help_text="Groups whose outbound traffic is excluded; only if ISTIO_OUTBOUND_OWNER_GROUPS is *.",
     )
     keep_local_loopback: bool = variable(
         "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK",
         kind=NOT_EMPTY,
         default=False,
         current_only=False,
-        help_text="Classic layout: not empty leaves out the rule for the application's traffic to itself.",
+        help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.",
     )
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ MAX_32 = 2**32 - 1
 MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
 MAX_GROUPS = 64
 MAX_LISTED = 60  # characters of a value that an error message repeats
+MOST_LISTED = 10  # items of a list that it names
 TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
 NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, shells and rules read the rest
 MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
@@ -39,6 +40,7 @@ class Kind(Record):
     read: Callable[[str], Any]
     write: Callable[[Any], str] = str
     words: tuple[str, ...] = ()  # all that may be given, where that is a short list
+    is_file: bool = False  # a shell completes the names of files
 
 
 def quote_value(text: str) -> str:
@@ -248,18 +250,30 @@ def write_list(values: tuple[object, ...] | str) -> str:
 
 
 def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple[Any, ...]:
-    items = split_list(text)
     values: dict[Any, None] = {}
-    for item in items:
+    wrong: dict[str, list[str]] = {}  # what is wrong -> the items
+    for item in split_list(text):
         try:
             values[read(item)] = None
         except ValueError as error:
             if item == text:
                 raise
-            raise ValueError(f"holds {quote_value(item)}, which {error}") from None
+            wrong.setdefault(str(error), []).append(item)
+    if wrong:
+        raise ValueError(f"holds {'; and '.join([_describe_items(*pair) for pair in wrong.items()])}")
     if least and not values:
         raise ValueError(f"is empty: name {least}")
     return tuple(values)
+
+
+def _describe_items(error: str, items: list[str]) -> str:
+    """The items and what is wrong with them; of very many the first ones."""
+    shown = [quote_value(item) for item in dict.fromkeys(items)]
+    if len(shown) == 1:
+        return f"{shown[0]}, which {error}"
+    if len(shown) > MOST_LISTED:
+        shown = [*shown[:MOST_LISTED], f"{len(shown) - MOST_LISTED} more"]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}, each of which {error}"
 
 
 def _read_id(text: str, what: str) -> int:
@@ -300,4 +314,4 @@ SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
 LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
 PID = Kind(metavar="PID", read=read_pid)
-PATH = Kind(metavar="PATH", read=read_path)
+PATH = Kind(metavar="PATH", read=read_path, is_file=True)

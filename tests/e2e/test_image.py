@@ -275,7 +275,7 @@ def layers_of(image: Image) -> list[str]:
 
 
 def test_a_change_of_the_sources_makes_one_new_layer_above_the_dependencies(engine: Engine, image: Image):
-    source = engine.sources / "netinit" / "errors.py"
+    source = engine.sources / "netinit" / "base" / "errors.py"
     text = source.read_text()
     try:
         source.write_text(f"{text}\n# One line more.\n")

@@ -35,7 +35,7 @@ command_lines = st.lists(_piece, max_size=5).map(lambda pieces: [word for piece 
 def valid_lines(draw: st.DrawFn) -> list[str]:
     """A command line that means some valid options, spelled in a random way and order."""
     options = draw(made_options()).replace(pid=draw(st.sampled_from((0, 7))), rule_comments=draw(st.booleans()))
-    pairs = sorted(take_flags(options.to_argv()).texts.items())
+    pairs = sorted(take_flags(options.to_argv(), FLAGS).texts.items())
     words = []
     for field, (text, _) in draw(st.permutations(pairs)):
         flag = next(flag for flag in FLAGS if flag.field == field)
@@ -48,7 +48,7 @@ def valid_lines(draw: st.DrawFn) -> list[str]:
 
 def read_lean(words, environ):
     try:
-        return Options.from_texts(parse_flags(words), environ)
+        return Options.from_texts(parse_flags(words, FLAGS), environ)
     except OptionError:
         return None
 

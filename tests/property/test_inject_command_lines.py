@@ -1,75 +1,83 @@
-"""What the lean reader takes of inject's command lines, click reads alike; everything else is left to click."""
+"""Command lines of inject mean the same with click and without it, and every way to spell a flag is understood."""
 
 from __future__ import annotations
 
 import os
-from unittest import mock
 
 import click
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from netinit.base.errors import OptionError
 from netinit.cli.inject import command as inject
-from netinit.cli.inject.flags import FILE, INJECT, NAMED_FILE, STDIN, SWITCH, TRUE_OR_FALSE, read
+from netinit.cli.inject.flags import STDIN, InjectFlags
+from netinit.options.argv import parse_flags
+from netinit.options.kinds import SWITCH
 
-NAMES = tuple(name for flag in INJECT for name in flag.names)
-VARIABLES = tuple(flag.variable for flag in INJECT if flag.variable)
+FLAGS = InjectFlags.flags
+NAMES = {flag.field: [f"--{flag.long}"] + ([f"-{flag.short}"] if flag.short else []) for flag in FLAGS}
+VARIABLES = tuple(name for flag in FLAGS for name in flag.variables)
 VALUES = ("true", "false", "TRUE", "1", "yes", "maybe", "", "-", "--", "-f", "a=b", "=", "x y", "é", "\n", " ", os.devnull, os.curdir, "/nonexistent", "shop", "a,b")
-STRAYS = ("stray", "--nonsense", "--nonsense=1", "-X", "-RX", "-fa.yaml", "-f=a.yaml", "--", "-", "--filenam", "--json=true", "--no-json", "-h", "--help", "---", "-o-", "")
+STRAYS = ("stray", "--nonsense", "--nonsense=1", "-X", "-RX", "-Rfa.yaml", "-fa.yaml", "-f=a.yaml", "--", "-", "--filenam", "--json=true", "--no-json", "---", "-o-", "")
+FREE = ("", "shop", "a=b", "é", "x y", "-x")
+RIGHT = {"SWITCH": ("true", "false"), "true|false": ("true", "false", "0", "Yes", "off"), "FILE": (os.devnull,), "FILE|-": (os.devnull,), "FILE|DIR|-": ("a", os.curdir)}
 
 _value = st.sampled_from(VALUES)
+_name = st.sampled_from([name for names in NAMES.values() for name in names])
 _piece = st.one_of(
-    st.tuples(st.sampled_from(NAMES), _value).map(list),
-    st.tuples(st.sampled_from(NAMES), _value).map(lambda pair: [f"{pair[0]}={pair[1]}"]),
-    st.tuples(st.sampled_from(NAMES), _value).map("".join).map(lambda word: [word]),
-    st.sampled_from([name for flag in INJECT if flag.kind == SWITCH for name in flag.names]).map(lambda name: [name]),
+    st.tuples(_name, _value).map(list),
+    st.tuples(_name, st.sampled_from(("", "=")), _value).map("".join).map(lambda word: [word]),
+    _name.map(lambda name: [name]),
     st.sampled_from(STRAYS).map(lambda word: [word]),
 )
-environments = st.dictionaries(st.sampled_from(VARIABLES), _value, max_size=2)
-_GOOD = {FILE: (os.devnull, STDIN), NAMED_FILE: (os.devnull,), TRUE_OR_FALSE: ("true", "false"), SWITCH: (None,)}
 
 
 @st.composite
-def plain_lines(draw):
-    """A command line as scripts have it: every value is right and in a word of its own or behind `=`."""
-    words = []
-    for flag in draw(st.lists(st.sampled_from([flag for flag in INJECT if flag.field != "explain"]), max_size=6)):
-        name = draw(st.sampled_from(flag.names))
-        value = draw(st.sampled_from(_GOOD.get(flag.kind, ("", "shop", "a=b", "é", STDIN))))
-        joined = value is not None and name.startswith("--") and draw(st.booleans())
-        words += [name] if value is None else [f"{name}={value}"] if joined else [name, value]
-    return words
+def right_lines(draw):
+    """A command line in which every value is right, and the fields that it sets; lists grow, else the last one counts."""
+    words, given_last = ["-f", STDIN], {"filenames": (STDIN,)}
+    for flag in draw(st.lists(st.sampled_from([flag for flag in FLAGS if flag.field not in ("explain", "as_json", "as_table", "labels")]), max_size=6)):
+        name = draw(st.sampled_from(NAMES[flag.field]))
+        text = draw(st.sampled_from(RIGHT["SWITCH"] if flag.kind is SWITCH else RIGHT.get(flag.kind.metavar, FREE)))
+        joined = flag.kind is SWITCH or text.startswith("-") or draw(st.booleans())
+        words += [f"{name}={text}"] if joined else [name, text]
+        value = flag.kind.read(text)
+        given_last[flag.field] = (*given_last.get(flag.field, ()), value) if flag.repeated else value
+    return words, given_last
+
+
+def read_lean(words, environ):
+    try:
+        return InjectFlags.from_texts(parse_flags(words, FLAGS), environ)
+    except OptionError:
+        return None
 
 
 def read_by_click(words, environ):
-    """The values that click would call the command with; None where it ends with help or an error."""
-    with mock.patch.dict(os.environ, {**dict.fromkeys(VARIABLES, ""), **{k: v for k, v in environ.items() if "\0" not in v}}):
-        try:
-            return inject.command.make_context("inject", list(words)).params
-        except (click.ClickException, click.exceptions.Exit):
-            return None
+    try:
+        return inject.command.make_context("inject", list(words), obj=environ).params["options"]
+    except (OptionError, click.ClickException):
+        return None
 
 
-@settings(max_examples=400)
-@given(st.lists(_piece, max_size=4).map(lambda pieces: [word for piece in pieces for word in piece]), environments)
+@settings(max_examples=300)
+@given(
+    st.lists(_piece, max_size=4).map(lambda pieces: [word for piece in pieces for word in piece]),
+    st.dictionaries(st.sampled_from(VARIABLES), _value, max_size=2),
+)
 @example(["-f", "-f", "a"], {})
 @example(["-f", "a", "-f=b"], {})
-@example(["--native-sidecars", "yes"], {})
-@example([], {"ENABLE_NATIVE_SIDECARS": "0"})
-@example(["--revision="], {"COMPLIANCE_POLICY": " "})
-def test_what_the_lean_reader_takes_click_reads_alike(words, environ):
-    lean = read(words, environ)
-    assert lean is None or lean == read_by_click(words, environ)
+@example(["-f", "a", "--native-sidecars", "yes"], {})
+@example(["-f", "a"], {"ENABLE_NATIVE_SIDECARS": "0"})
+def test_any_command_line_means_the_same_with_click_and_without(words, environ):
+    assert read_lean(words, environ) == read_by_click(words, environ)
 
 
 @settings(max_examples=200)
-@given(plain_lines(), st.dictionaries(st.sampled_from(VARIABLES), st.sampled_from(("", "true", "false")), max_size=2))
-def test_a_plain_command_line_never_needs_click(words, environ):
-    lean = read(words, environ)
-    assert lean is not None, words
-    assert lean == read_by_click(words, environ)
-
-
-def test_the_explanation_and_whatever_is_unusual_is_left_to_click():
-    for words in (["--explain"], ["-h"], ["-fa"], ["-f"], ["stray"], ["--json=true"], ["--valuesFile", "/nonexistent"], ["--native-sidecars", "yes"]):
-        assert read(words, {}) is None, words
+@given(right_lines())
+def test_every_spelling_of_right_values_is_understood_without_click(line):
+    words, wanted = line
+    found = read_lean(words, {})
+    assert found is not None, words
+    defaults = {flag.field: flag.default for flag in FLAGS}
+    assert {field: getattr(found, field) for field in defaults} == {**defaults, **wanted}

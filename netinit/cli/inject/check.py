@@ -10,9 +10,9 @@ import click
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import answers_a_terminal, show, show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten, split_message
-from netinit.cli.inject import flags
+from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
-from netinit.cli.inject.inputs import Inputs
+from netinit.cli.inject.flags import CheckFlags
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import split, workloads
@@ -25,33 +25,31 @@ from netinit.simulate.lint import lint
 _MARKS = {True: "✔", False: "✘"}
 
 
-@click.command("check-inject", context_settings={"help_option_names": ["-h", "--help"]})
-@flags.declare(flags.CHECK)
-def command(labels: str | None, *, as_json: bool, as_table: bool, **shared: Any) -> int:
-    """Tell for each object whether it will be injected, the whole chain of reasons, and what its pods get.
+@click.command("check-inject", cls=FlagCommand, settings=CheckFlags)
+def command(options: CheckFlags) -> int:
+    """Show for each object whether it will be injected, the whole chain of reasons, and what its pods get.
 
-    Webhook selectors, host network, namespace, label, annotation, selectors of the injector and its policy are all
-    looked at, and what would change the result. A table on a terminal, JSON else.
+    Checks the webhooks' selectors, the host network, namespace, label and annotation, and the injector's selectors and
+    policy, and shows what would change the result. Prints a table on a terminal, and JSON otherwise.
     """
-    return check(inject_inputs.inputs_of(shared), labels, as_json=as_json, as_table=as_table)
+    return check(options)
 
 
-def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) -> int:
+def check(flags: CheckFlags) -> int:
     """Print the verdicts; 1 where an object would be refused by the injector, else 0."""
-    if as_json and as_table:
-        raise OptionError("--json: contradicts --table; give one of the two")
-    config = inject_inputs.read_config(inputs)
+    config = inject_inputs.read_config(flags)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
-    trees = _read_trees(inputs)
+    settings = inject_inputs.settings_of(flags)
+    trees = _read_trees(flags)
     known = _known_namespaces(trees)
-    given = _parse_labels(labels) if labels is not None else None
-    cluster = _cluster(inputs) if given is None else None
-    webhooks = _webhooks(inputs, config, trees, cluster)
+    given = _parse_labels(flags.labels) if flags.labels is not None else None
+    cluster = _cluster(flags) if given is None else None
+    webhooks = _webhooks(flags.revision, config, trees, cluster)
     verdicts = []
     for name, tree in trees:
         try:
             for workload in workloads(tree):
-                namespace = workload.namespace or inputs.namespace or "default"
+                namespace = workload.namespace or flags.namespace or "default"
                 own = given if given is not None else known.get(namespace)
                 if own is None and cluster is not None:
                     own = known[namespace] = cluster.namespace_labels(namespace)
@@ -61,12 +59,12 @@ def check(inputs: Inputs, labels: str | None, *, as_json: bool, as_table: bool) 
                     webhooks,
                     namespace=Namespace(name=namespace, labels=own or {}),
                     labels_known=own is not None,
-                    settings=inputs.settings,
+                    settings=settings,
                 )
                 verdicts.append(_linted(verdict))
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
-    if as_table or (answers_a_terminal() and not as_json):
+    if flags.as_table or (answers_a_terminal() and not flags.as_json):
         show(_table(verdicts))
     else:
         show_artefact(_json(verdicts))
@@ -81,10 +79,10 @@ def _linted(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
 
 
-def _read_trees(inputs: Inputs) -> list[tuple[str, Any]]:
+def _read_trees(flags: CheckFlags) -> list[tuple[str, Any]]:
     """The documents of all manifests, each with the name of its file."""
     found = []
-    for name, text in inject_inputs.read_manifests(inputs):
+    for name, text in inject_inputs.read_manifests(flags):
         for document in split(text):
             try:
                 tree, _ = document.parse()
@@ -123,16 +121,16 @@ def _parse_labels(text: str) -> dict[str, str]:
     return labels
 
 
-def _cluster(inputs: Inputs) -> Any:
-    if not inputs.uses_cluster:
+def _cluster(flags: CheckFlags) -> Any:
+    if not flags.uses_cluster:
         return None
     from netinit.cli.inject.cluster import Cluster
 
-    return Cluster(context=inputs.context, kubeconfig=inputs.kubeconfig)
+    return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
 def _webhooks(
-    inputs: Inputs, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
+    revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
 ) -> tuple[Webhook, ...]:
     """The webhooks of the input, else of the cluster, else those that the configuration's release installs."""
     configurations = _items(trees, "MutatingWebhookConfiguration")
@@ -143,7 +141,7 @@ def _webhooks(
     by_default = mapping(config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
     if config.classic:
         return early_webhook(by_default=by_default)
-    return current_webhooks(inputs.settings.revision or DEFAULT_REVISION, by_default=by_default)
+    return current_webhooks(revision or DEFAULT_REVISION, by_default=by_default)
 
 
 def _json(verdicts: list[Verdict]) -> str:

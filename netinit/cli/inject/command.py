@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from netinit.cli.inject import flags, inputs, run
+from netinit.cli.flags import FlagCommand
+from netinit.cli.inject import run
+from netinit.cli.inject.flags import InjectFlags
 
 
-@click.command("inject", context_settings={"help_option_names": ["-h", "--help"]})
-@flags.declare(flags.INJECT)
-def command(**values: Any) -> int:
+@click.command("inject", cls=FlagCommand, settings=InjectFlags)
+def command(options: InjectFlags) -> int:
     """Add the init container and the proxy to the workloads of manifests.
 
     Deployments, DaemonSets, StatefulSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs, Pods, DeploymentConfigs
-    and Lists of them are injected; everything else comes out as it went in, comments included. Nothing is written
-    unless all succeeded.
+    and Lists of them are injected. Everything else is copied unchanged, comments included. If one object fails, nothing
+    is written.
 
     \b
     kubectl apply -f <(netinit inject -f app.yaml)
     """  # noqa: D301 - click wants the character \b before lines that it must not wrap
-    if not values["explain"]:
-        return run.run(values)
-    from netinit.cli.inject import check
-
-    how = {name: values[name] for name in ("as_json", "as_table")}
-    return check.check(inputs.inputs_of(values), values["labels"], **how)
+    return run.run(options)

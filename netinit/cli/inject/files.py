@@ -29,8 +29,8 @@ _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
 _LOOK = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
 _GO = posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC
-_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
-_DESCRIPTORS = "/dev/fd/"
+_DEVICES, _DESCRIPTORS = "/dev/", "/dev/fd/"
+_STANDARD = {"stdout": 1, "stderr": 2}
 
 
 class RefusedFileError(Exception):
@@ -238,7 +238,8 @@ def _descriptor_of(path: str) -> int | None:
     number = path.removeprefix(_DESCRIPTORS)
     if number != path and number.isdecimal():
         return int(number)
-    return _STANDARD.get(path)
+    device = path.removeprefix(_DEVICES)
+    return _STANDARD.get(device) if device != path else None
 
 
 def _of_ours(link: int, _target: str) -> None:

@@ -7,7 +7,6 @@ import sys
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, tell
-from netinit.base.records import Record
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError
@@ -19,15 +18,15 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
+
+    from netinit.cli.inject.flags import CheckFlags
 
 __all__ = [
-    "Inputs",
     "in_file",
-    "inputs_of",
     "read_config",
     "read_manifests",
+    "settings_of",
     "warn",
     "write_result",
 ]
@@ -36,42 +35,13 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 
 
-class Inputs(Record):
-    """The options that both commands share."""
-
-    filenames: tuple[str, ...]
-    recursive: bool
-    config_file: str | None
-    mesh_file: str | None
-    values_file: str | None
-    context: str | None
-    kubeconfig: str | None
-    config_map: str | None
-    mesh_map: str | None
-    istio_namespace: str
-    namespace: str
-    settings: Settings
-
-    @property
-    def uses_cluster(self) -> bool:
-        """Whether an option asks for a cluster."""
-        return any((self.context, self.kubeconfig, self.config_map, self.mesh_map))
-
-
-def inputs_of(values: Mapping[str, Any]) -> Inputs:
-    """The shared options among a command's parameters."""
-    settings = Settings(
-        revision=values["revision"],
-        native_sidecars=values["native_sidecars"],
-        compliance_policy=values["compliance_policy"],
+def settings_of(flags: CheckFlags) -> Settings:
+    """What the injector is started with."""
+    return Settings(
+        revision=flags.revision,
+        native_sidecars=flags.native_sidecars,
+        compliance_policy=flags.compliance_policy,
     )
-    names = [name for name in Inputs._fields if name != "settings"]
-    found = Inputs(settings=settings, **{name: values[name] for name in names})
-    if not found.filenames:
-        raise OptionError("-f: no manifest is given; name a file, a folder, or - for stdin")
-    if sum(name == STDIN for name in (*found.filenames, found.config_file, found.mesh_file, found.values_file)) > 1:
-        raise OptionError("-: stdin can be read for one option only")
-    return found
 
 
 def in_file(name: str, error: NetinitError) -> str:
@@ -98,10 +68,10 @@ def _decoded(name: str, data: bytes) -> str:
         raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
-def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
+def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
     """The name and text of every manifest, folders in the order of their files' names."""
     found: list[tuple[str, str]] = []
-    for name in inputs.filenames:
+    for name in flags.filenames:
         if name == STDIN:
             found.append((name, read_text(name)))
             continue
@@ -111,7 +81,7 @@ def read_manifests(inputs: Inputs) -> list[tuple[str, str]]:
             raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-        found += _files_of(name, recursive=inputs.recursive) if is_folder else [(name, read_text(name))]
+        found += _files_of(name, recursive=flags.recursive) if is_folder else [(name, read_text(name))]
     return found
 
 
@@ -129,26 +99,26 @@ def _files_of(folder: str, *, recursive: bool) -> list[tuple[str, str]]:
     return files
 
 
-def read_config(inputs: Inputs, *, lazily: bool = False) -> InjectionConfig:
+def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     """The configuration: of files, else of the cluster where one is asked for, else our own.
 
     `lazily`: see load_config.
     """
-    source = read_text(inputs.config_file) if inputs.config_file else None
-    mesh = read_text(inputs.mesh_file) if inputs.mesh_file else None
-    values = read_text(inputs.values_file) if inputs.values_file else None
-    if inputs.uses_cluster and (source is None or mesh is None):
+    source = read_text(flags.config_file) if flags.config_file else None
+    mesh = read_text(flags.mesh_file) if flags.mesh_file else None
+    values = read_text(flags.values_file) if flags.values_file else None
+    if flags.uses_cluster and (source is None or mesh is None):
         from netinit.cli.inject.cluster import Cluster
 
-        cluster = Cluster(context=inputs.context, kubeconfig=inputs.kubeconfig)
+        cluster = Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
         if source is None:
-            name = inputs.config_map or _injector_map(inputs.settings.revision)
-            data = cluster.config_map(inputs.istio_namespace, name)
-            source = _entry(data, "config", inputs)
+            name = flags.config_map or _injector_map(flags.revision)
+            data = cluster.config_map(flags.istio_namespace, name)
+            source = _entry(data, "config", flags.istio_namespace)
             values = data.get("values") if values is None else values
         if mesh is None:
-            name = inputs.mesh_map or _mesh_map(inputs.settings.revision)
-            mesh = _entry(cluster.config_map(inputs.istio_namespace, name), "mesh", inputs)
+            name = flags.mesh_map or _mesh_map(flags.revision)
+            mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
         if source is None:
             from netinit.inject.defaults import default_config
@@ -156,7 +126,7 @@ def read_config(inputs: Inputs, *, lazily: bool = False) -> InjectionConfig:
             return default_config(values=values, mesh=mesh, lazily=lazily)
         return load_config(source, values=values, mesh=mesh, lazily=lazily)
     except ConfigError as error:
-        given = inputs.config_file or inputs.mesh_file or inputs.values_file
+        given = flags.config_file or flags.mesh_file or flags.values_file
         raise ConfigError(in_file(given, error) if given else str(error)) from error
 
 
@@ -168,10 +138,10 @@ def _mesh_map(revision: str) -> str:
     return f"istio-{revision}" if revision not in {"", "default"} else "istio"
 
 
-def _entry(data: dict[str, str], key: str, inputs: Inputs) -> str:
+def _entry(data: dict[str, str], key: str, namespace: str) -> str:
     if key not in data:
         known = ", ".join(sorted(data)) or "nothing"
-        raise ConfigError(f"a ConfigMap in {inputs.istio_namespace} has no key {key!r}; it has {known}")
+        raise ConfigError(f"a ConfigMap in {namespace} has no key {key!r}; it has {known}")
     return data[key]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from netinit.base.errors import InjectionError, NetinitError, OptionError
+from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import tell_progress, tells_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.inject.stream import inject_stream
@@ -12,25 +12,28 @@ from netinit.inject.stream import inject_stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from netinit.cli.inject.flags import InjectFlags
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds
 
 
-def run(values: dict[str, Any]) -> int:
-    """The exit code; the values are those of the table `inject_flags.INJECT`."""
-    if values["labels"] is not None or values["as_json"] or values["as_table"]:
-        raise OptionError("--namespace-labels, --json and --table go with --explain")
-    inputs = inject_inputs.inputs_of(values)
-    config = inject_inputs.read_config(inputs, lazily=True)
+def run(flags: InjectFlags) -> int:
+    """The exit code."""
+    if flags.explain:
+        from netinit.cli.inject.check import check
+
+        return check(flags)
+    config = inject_inputs.read_config(flags, lazily=True)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
     streams: list[str] = []
     problems: list[str] = []
-    for name, text in inject_inputs.read_manifests(inputs):
+    settings = inject_inputs.settings_of(flags)
+    for name, text in inject_inputs.read_manifests(flags):
         try:
             result = inject_stream(
-                text, config, settings=inputs.settings, namespace=inputs.namespace, progress=_progress(name)
+                text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
             )
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
@@ -39,7 +42,7 @@ def run(values: dict[str, Any]) -> int:
         streams.append(result.text)
     if problems:
         raise InjectionError("\n".join(problems))
-    inject_inputs.write_result(values["output"], streams)
+    inject_inputs.write_result(flags.output, streams)
     return 0
 
 

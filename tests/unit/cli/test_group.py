@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 from click import Argument
 
@@ -27,6 +31,32 @@ def test_every_command_has_a_help_that_tells_what_it_does(name, run):
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith(f"Usage: netinit {name}")
         assert len(done.out.splitlines()[2].strip()) > 10
+
+
+RIDDLES = re.compile(
+    r"\b(tells?|told|stands? for|alike|comes? to nothing|(rules|locks) (of|that) others|others' rules|spared?|astray|trial|throw-away|wants?|the way)\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_is_written_in_plain_words_of_the_field(name, run):
+    text = " ".join(run(f"netinit {name} --help").out.split())
+    assert not [found[0] for found in RIDDLES.finditer(text)], text
+
+
+def test_every_bad_item_of_a_list_is_named(run):
+    done = run("netinit render -b 80,abc,70000 -i 10.0.0.0/33,foo")
+    assert done.code == 2, done
+    assert [item for item in ("'abc'", "'70000'", "'10.0.0.0/33'", "'foo'") if item not in done.err] == [], done.err
+
+
+@pytest.mark.parametrize("line", [["render", "-b", "80"], ["completion", "bash"], ["explain", "--to", "192.0.2.1:80"], ["lint"]])
+def test_a_closed_stdout_is_an_error_that_says_so(line):
+    start = [sys.executable, "-m", "netinit", *line]
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *start], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, "stdout is closed" in done.stderr) == (1, True), done
+    assert "internal error" not in done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -111,6 +141,8 @@ def test_remove_is_apply_with_cleanup_only(run, applied):
         ("netinit render -m ", 3, ["REDIRECT", "TPROXY", "NONE"]),
         ("netinit render --layout c", 3, ["current", "classic"]),
         ("netinit verify -p 1 --net", 4, ["--network-namespace", "--netns"]),
+        ("netinit inject -R --values", 3, ["--valuesFile"]),
+        ("netinit check-inject --native-sidecars ", 3, ["true", "false"]),
     ],
 )
 def test_a_shell_completes_commands_flags_and_values(words, number, offered, run, monkeypatch, applied):
@@ -120,6 +152,14 @@ def test_a_shell_completes_commands_flags_and_values(words, number, offered, run
     done = run("netinit", asked)
     assert done.out.split() == [f"plain,{word}" for word in offered]
     assert applied == []
+
+
+@pytest.mark.parametrize("words", ["netinit inject -f a", "netinit check-inject --valuesFile a", "netinit inject -o a", "netinit apply --netns a"])
+def test_a_shell_completes_names_of_files_where_a_file_is_meant(words, run, monkeypatch):
+    asked = {"_NETINIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    for name, text in asked.items():
+        monkeypatch.setenv(name, text)
+    assert run("netinit", asked).out.split() == ["file,a"]
 
 
 def test_a_shell_that_asks_for_completions_never_programs_anything(run, monkeypatch, applied):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.errors import OptionError
+from netinit.options import FLAGS
 from netinit.options.argv import UnknownFlagError, parse_flags, take_flags
 
 
 def texts(*words):
-    return {field: text for field, (text, _) in parse_flags(words).items()}
+    return {field: text for field, (text, _) in parse_flags(words, FLAGS).items()}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_flags_are_read_as_pflag_reads_them(words, want):
 
 
 def test_the_spelling_that_was_used_is_kept_for_messages():
-    assert parse_flags(["-p=1", "--netns=x"]) == {"outbound_port": ("1", "-p"), "netns": ("x", "--netns")}
+    assert parse_flags(["-p=1", "--netns=x"], FLAGS) == {"outbound_port": ("1", "-p"), "netns": ("x", "--netns")}
 
 
 def test_the_arguments_of_the_first_template_are_read():
@@ -74,7 +75,7 @@ def test_the_arguments_of_the_first_template_are_read():
 )
 def test_a_line_that_cannot_be_meant_is_refused_and_says_why(words, problems):
     with pytest.raises(OptionError) as caught:
-        parse_flags(words)
+        parse_flags(words, FLAGS)
     assert list(caught.value.problems) == problems
     assert not isinstance(caught.value, UnknownFlagError)
 
@@ -98,12 +99,12 @@ def test_a_line_that_cannot_be_meant_is_refused_and_says_why(words, problems):
 )
 def test_an_unknown_flag_is_named(words, named):
     with pytest.raises(UnknownFlagError) as caught:
-        parse_flags(words)
+        parse_flags(words, FLAGS)
     assert [problem.split("'")[1] for problem in caught.value.problems] == named
 
 
 def test_flags_can_be_taken_out_of_a_line_that_holds_other_words():
-    taken = take_flags(["pod.yaml", "--to", "10.0.0.1:443", "-p", "1", "--json", "--", "-n"])
+    taken = take_flags(["pod.yaml", "--to", "10.0.0.1:443", "-p", "1", "--json", "--", "-n"], FLAGS)
     assert taken.texts == {"outbound_port": ("1", "-p")}
     assert taken.rest == ("pod.yaml", "--to", "10.0.0.1:443", "--json", "--", "-n")
     assert taken.problems == ()

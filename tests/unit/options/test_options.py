@@ -338,3 +338,11 @@ def test_what_has_no_flag_travels_in_the_environment():
 )
 def test_the_log_level_is_that_of_the_default_scope(text, level):
     assert Options(log_output_level=text).log_level == level
+
+
+def test_every_bad_item_of_every_list_is_named_at_once():
+    with pytest.raises(OptionError) as caught:
+        Options(inbound_ports="80,abc,70000", outbound_cidrs=("10.0.0.0/33", "foo"))
+    ports, networks = caught.value.problems
+    assert all(f"'{item}'" in ports for item in ("abc", "70000")), ports
+    assert all(f"'{item}'" in networks for item in ("10.0.0.0/33", "foo")), networks
