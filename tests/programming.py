@@ -18,7 +18,7 @@ import pytest
 
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
-from netinit.kernel.forks import creating_as
+from netinit.kernel.users import creating_as
 from netinit.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netinit.backends.base import Backend
+from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
 from netinit.options import Options
@@ -25,6 +26,7 @@ SET_PREFIXES = {NFT: "netinit-nft-", LEGACY: "netinit-legacy-"}
 AUTO_ORDER = (NFT, LEGACY, NFTABLES, LIBIPTC)
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = "istio-proxy-"
+MANY_RULES = 20_000  # the kernel tells 100,000 in 10 s
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
@@ -59,12 +61,16 @@ def named(options: Options) -> str:
     return f"iptables-{options.force_iptables_binary}" if options.force_iptables_binary else options.backend
 
 
-def populated(*, thorough: bool = True) -> tuple[str, ...]:
+def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through.
 
     Where the kernel does not name its legacy tables, a look creates them: it is only taken when `thorough` is set.
+    Where reading will take seconds, a warning says so before.
     """
     chains = detect.nft_chains()
+    uses = sum([chain.uses for chain in chains or ()])
+    if uses > MANY_RULES:
+        Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
     if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(NFT):
         found.append(NFT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from netinit.backends import MANY_RULES
 from netinit.backends.base import Backend, Change, State
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from netinit.rules.census import Census
 
-MANY_RULES = 20_000
 ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
 WAY_OUT = (
     "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"

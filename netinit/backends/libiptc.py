@@ -10,24 +10,22 @@ rule by the size that this host's extension has instead of the rule's own.
 from __future__ import annotations
 
 import posix
-import time
 
 from netinit.backends.iptables import XtablesBackend
-from netinit.base import errors
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, LockedError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import detect, run
-from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.namespaces import describe_holders, read_text, take
+from netinit.kernel import children, detect, run
+from netinit.kernel.files import UnsuitableFileError, open_lock_file, read_text
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders, take
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
@@ -109,49 +107,36 @@ def _feeding(script: str) -> Job:
 
 def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
     """What each job returned or raised in a child of its own; all children run at the same time."""
-    children = {}
-    for family, job in jobs.items():
-        answer = posix.memfd_create("answer", posix.MFD_CLOEXEC)
-        pid = posix.fork()
-        if pid == 0:
-            _serve(family, job, answer)
-        children[family] = (pid, answer)
-    return {family: _collect(family, pid, answer) for family, (pid, answer) in children.items()}
 
-
-def _serve(family: Family, job: Job, answer: int) -> None:
-    """The child's life: does the job, writes what came of it, ends without running anything of the parent's."""
-
-    def end(kind: str, text: str) -> None:
-        data = memoryview(f"{kind}\n{text}".encode("utf-8", "surrogateescape"))
-        while data:
-            data = data[posix.write(answer, data) :]
-        posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
-
-    try:
+    def serve(family: Family, job: Job, answer: children.Answer) -> str:
         import warnings
 
-        from netinit.kernel.capabilities import die_with_parent
-
-        die_with_parent()
         warnings.simplefilter("ignore")  # those of python-iptables are nothing a user of netinit can act on
-        end("", job(_load(family, end)))
-    except NetinitError as error:
-        end(type(error).__name__, str(error))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is told
-        end("ApplyError", f"libiptc: {type(error).__name__}: {error}")
-    finally:
-        posix._exit(1)  # noqa: SLF001
+        return job(_load(family, lambda text: answer.fail(ApplyError(text))))
+
+    calls: dict[Family, Callable[[children.Answer], str]] = {}
+    for family, job in jobs.items():
+        calls[family] = lambda answer, family=family, job=job: serve(family, job, answer)  # type: ignore[misc]
+    found: dict[Family, str | NetinitError] = {}
+    for family, outcome in children.ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
+        if isinstance(outcome, ChildLostError):
+            how = "was killed by signal 9" if outcome.late else outcome.how
+            found[family] = ApplyError(f"libiptc: the process for {family.name} {how}; use --backend iptables-legacy")
+        elif isinstance(outcome, OSError):
+            found[family] = ApplyError(f"libiptc: {type(outcome).__name__}: {outcome}")
+        else:
+            found[family] = ApplyError(f"libiptc: {outcome}") if isinstance(outcome, children.ChildError) else outcome
+    return found
 
 
-def _load(family: Family, end: Callable[[str, str], None]) -> Tables:
+def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     """The libraries, ready for one family. BackendUnavailableError tells what is missing or does not fit."""
     try:
         _find_packages()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
-        return Tables(family, lambda text: end("ApplyError", text))
+        return Tables(family, fail)
     except NetinitError:
         raise
     except ModuleNotFoundError as error:
@@ -205,24 +190,3 @@ def _find_without_programs() -> str:
     ctypes.CDLL(_SONAMES["xtables"], mode=ctypes.RTLD_GLOBAL)
     paths = [line.split()[-1] for line in read_text("/proc/self/maps").splitlines() if "/libxtables.so" in line]
     return f"{paths[0].rpartition('/')[0]}/xtables" if paths else ""
-
-
-def _collect(family: Family, pid: int, answer: int) -> str | NetinitError:
-    status = run.wait(pid, time.monotonic_ns() + int(run.SECONDS * 10**9))
-    if status is None:
-        status = run.end(pid)
-    parts = []
-    offset = 0
-    while part := posix.pread(answer, 1 << 20, offset):
-        parts.append(part)
-        offset += len(part)
-    posix.close(answer)
-    kind, found, text = b"".join(parts).decode("utf-8", "surrogateescape").partition("\n")
-    code = posix.waitstatus_to_exitcode(status)
-    if code or not found:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        return ApplyError(f"libiptc: the process for {family.name} {how}; use --backend iptables-legacy")
-    if not kind:
-        return text
-    error: NetinitError = getattr(errors, kind)(text)
-    return error

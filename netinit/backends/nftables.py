@@ -6,7 +6,8 @@ where the two texts differ is nft's JSON taken apart, since another version of n
 
 nft prints names and comments as they are, quotes and newlines included. So the text is believed only where each chain
 has as many rules by netlink as the plan, and where no line could hold another list of names. Its JSON escapes what it
-prints, but nft ends by a failed assertion where a name is no UTF-8: a table that cannot be listed is replaced whole.
+prints, but nft ends by a failed assertion where a name is no UTF-8, and takes minutes to list a set of a million: what
+cannot be listed is told, never listed again, and replaced whole.
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ WITHOUT_SUPPORT = (
 
 
 class Seen(Record):
-    """The owned tables that exist, in the kernel's order, how nft lists them, counters left out, and what the kernel counts."""
+    """The owned tables that exist, in the kernel's order, how nft lists them, counters left out, and what the kernel counts.
+
+    `unread` says why they were not listed.
+    """
 
     tables: tuple[str, ...]
     text: str
     counts: Census
+    unread: str = ""
 
 
 class NftablesBackend(Backend):
@@ -81,12 +86,15 @@ class NftablesBackend(Backend):
         if tables and not run.find("nft"):  # another backend beside these rules would capture everything twice
             raise ApplyError(f"rules in nft tables ({', '.join(tables)}) are here, but {NOT_INSTALLED}")
         foreign = [c for c in chains if c.family not in (INET, IPV4_TABLES, IPV6_TABLES)]
+        counts = _count(chains) if tables else {}
+        unread = _find_large_sets(tables) if tables else ""
+        text = ""
+        try:
+            text = "" if unread else _spell_priority("".join(self._list("--stateless", tables)))
+        except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
+            unread = str(error)
         return State(
-            seen=Seen(
-                tables=tables,
-                text=_spell_priority("".join(self._list("--stateless", tables))),
-                counts=_count(chains) if tables else {},
-            ),
+            seen=Seen(tables=tables, text=text, counts=counts, unread=unread),
             ours=bool(tables),
             others=len(inet) > len(tables) or bool(foreign),
         )
@@ -139,6 +147,8 @@ class NftablesBackend(Backend):
     def _find_differences(self, written: Written, seen: Seen) -> tuple[Difference, ...]:
         if not seen.tables:
             return _miss_everything(written)
+        if seen.unread:
+            return _distrust(written, seen, seen.unread)
         counted = {name: table.chains for name, table in seen.counts.items()}
         planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
         if (
@@ -196,6 +206,12 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
         return count_nft(INET, chains, frozenset(TABLE_NAMES))
     except OSError as error:
         raise BackendUnavailableError(f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}") from None
+
+
+def _find_large_sets(tables: tuple[str, ...]) -> str:
+    from netinit.kernel.tally import find_large_sets
+
+    return find_large_sets(INET, tables)
 
 
 def _distrust(written: Written, seen: Seen, why: str) -> tuple[Difference, ...]:

@@ -8,7 +8,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
 from netinit.kernel import detect, run
-from netinit.kernel.namespaces import describe_holders
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders
 from netinit.kernel.run import Finished
 from netinit.rules.model import TABLES
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
 
-XTABLES_LOCK = "/run/xtables.lock"
 NO_LOCK = "/dev/null"  # can be opened and locked everywhere, and means nothing to anybody
 LOCKED_STATUS = 4
 NFT_FAMILIES = {2: "ip", 10: "ip6"}
@@ -185,6 +184,7 @@ class LegacyVariant(RestoreBackend):
 
     name = "iptables-legacy"
     variant = detect.LEGACY
+    _no_lock = -1  # a descriptor
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         tables = detect.legacy_tables(family)
@@ -199,6 +199,20 @@ class LegacyVariant(RestoreBackend):
 
         return count_legacy_families(families)
 
+    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
+        try:
+            return super().feed(scripts)
+        finally:
+            if self._no_lock >= 0:
+                posix.close(self._no_lock)
+                self._no_lock = -1
+
+    def _lock_nothing(self) -> dict[str, str]:
+        """A lock file that nobody else can open: whatever has a name, /dev/null too, anybody may hold locked for ever."""
+        if self._no_lock < 0:
+            self._no_lock = posix.memfd_create("lock", 0)  # programs inherit it
+        return {"XTABLES_LOCKFILE": f"/proc/self/fd/{self._no_lock}"}
+
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
 
@@ -211,12 +225,12 @@ class LegacyVariant(RestoreBackend):
 
         named = b"XTABLES_LOCKFILE" in posix.environ
         if not named and not self._own_files:
-            return {"XTABLES_LOCKFILE": NO_LOCK}
+            return self._lock_nothing()
         try:
             posix.close(open_lock_file(self._lock_path()))
         except OSError as error:
             if not named and not isinstance(error, UnsuitableFileError):
-                return {"XTABLES_LOCKFILE": NO_LOCK}
+                return self._lock_nothing()
             label = "XTABLES_LOCKFILE: " if named else ""
             raise BackendUnavailableError(
                 f"{self.name}: {label}{self._lock_path()!r} cannot be opened: {error.strerror};"

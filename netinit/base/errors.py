@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ApplyError",
     "BackendUnavailableError",
+    "ChildLostError",
     "ConfigError",
     "DriftError",
     "InjectionError",
@@ -73,6 +74,15 @@ class ValidationFailedError(NetinitError):
 
 class LabError(NetinitError):
     """A laboratory pod cannot be made or used: a privilege, kernel support or a program is missing, or a child failed."""
+
+
+class ChildLostError(NetinitError):
+    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended."""
+
+    def __init__(self, message: str, *, late: bool = False, how: str = "") -> None:
+        super().__init__(message)
+        self.late = late
+        self.how = how
 
 
 class ConfigError(NetinitError):

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MAX_PORT = 65535
 FULL_MASK = 0xFFFFFFFF  # of a firewall mark: all of its bits
 Interval = tuple[int, int]  # lowest and highest address, both included
 
@@ -29,6 +30,11 @@ class Family(Record):
     loopback: str  # traffic to it never leaves the pod
     passthrough: str  # the proxy's source address for connections it passes to the application
     any_address: str
+
+    @property
+    def passthrough_address(self) -> str:
+        """The proxy's source address, without a prefix length."""
+        return self.passthrough.partition("/")[0]
 
     def __repr__(self) -> str:
         return self.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
 from netinit.base.output import tell
@@ -10,7 +12,6 @@ from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

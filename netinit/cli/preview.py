@@ -24,7 +24,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     if options.cleanup_only or options.skip_rule_apply:
         wanted = EMPTY_PLAN
         log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
-    families = tuple([one for one in wanted.families if family in ("both", one.name.lower())])
+    families = tuple(one for one in wanted.families if family in ("both", one.name.lower()))
     if not families and wanted.families:
         log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
     if form == "nft" and family != "both":

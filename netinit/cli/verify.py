@@ -10,8 +10,7 @@ from netinit.base.output import show, show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines
 from netinit.cli.flags import FlagCommand
 from netinit.options import Options
-from netinit.pods.probe import Report as Probes
-from netinit.pods.probe import probe
+from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import posixpath
 from typing import Any
 
 from netinit.golang.tree import Tree, clone, sequence, string
@@ -51,7 +51,7 @@ def options_of(container: Tree) -> Options:
     """
     words: list[Any] = [*sequence(container.get("command")), *sequence(container.get("args"))]
     arguments = [string(word) for word in words]
-    while arguments and os.path.basename(arguments[0]) in _PROGRAMS:  # noqa: PTH119 - a path in the image, not here
+    while arguments and posixpath.basename(arguments[0]) in _PROGRAMS:
         del arguments[0]
     variables = named(container.get("env"))
     environment = {string(item.get("name")): string(item.get("value")) for item in variables if "value" in item}

@@ -1,16 +1,11 @@
-"""Capabilities: put into effect where a program's file gives them, and given up before foreign data is read.
-
-The image's interpreter has them as permitted, not as effective ones (capabilities(7)): then it starts everywhere, also
-where the container may not have them, and only netinit puts them into effect. Kubernetes gives a user other than root no
-other way: it knows no ambient capabilities.
-"""
+"""Capabilities: what this process has, and what is given up for good before foreign data is read (capabilities(7))."""
 
 from __future__ import annotations
 
 import posix
 
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
-from netinit.kernel.namespaces import read_text
+from netinit.kernel.files import read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,30 +14,9 @@ if TYPE_CHECKING:
 WANTED = (CAP_NET_ADMIN, CAP_NET_RAW)
 CAP_SETPCAP = 8
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: 64 bits in two words
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
-_SIGKILL = 9
-
-
-def raise_permitted() -> tuple[int, ...]:
-    """The capabilities that were put into effect now, of this process and of programs that it starts.
-
-    None for root, whose programs have them anyway; none where the kernel or a seccomp profile refuses: whoever wants one
-    then tells that it is missing.
-    """
-    if posix.geteuid() == 0:
-        return ()
-    sets = read_sets()
-    permitted, ambient = sets.get("CapPrm", 0), sets.get("CapAmb", 0)
-    wanted = tuple([number for number in WANTED if permitted >> number & 1 and not ambient >> number & 1])
-    if not wanted:
-        return ()
-    try:
-        _raise(sets, wanted)
-    except OSError:
-        return ()
-    return wanted
+_PR_SET_DUMPABLE = 4
 
 
 def read_sets() -> dict[str, int]:
@@ -80,13 +54,6 @@ def confine(keep: tuple[int, ...] = ()) -> None:
     _check(ctypes, libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
-def die_with_parent() -> None:
-    """The kernel kills this process when the one that forked it ends; a change of ids undoes it."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-
-
 def hide() -> None:
     """Nobody without rights over the whole machine may trace this process or read what it has open (PR_SET_DUMPABLE)."""
     import ctypes
@@ -99,17 +66,6 @@ def _set(ctypes: Any, libc: Any, words: list[int]) -> int:
     halves = [word & 0xFFFFFFFF for word in words] + [word >> 32 for word in words]
     header, data = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)(*halves)
     return int(libc.capset(header, data))
-
-
-def _raise(sets: dict[str, int], numbers: tuple[int, ...]) -> None:
-    import ctypes  # 4 ms, and only for users other than root
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    bits = sum(1 << number for number in numbers)
-    words = [sets.get("CapEff", 0) | bits, sets["CapPrm"], sets.get("CapInh", 0) | bits]
-    _check(ctypes, _set(ctypes, libc, words))
-    for number in numbers:
-        _check(ctypes, libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0))
 
 
 def _check(ctypes: object, status: int) -> None:

@@ -1,4 +1,9 @@
-"""Work that a forked child does and tells of: it can give up rights that this process keeps, and can be late or die.
+"""Children: work that a fork of this process does and tells of. It can give up rights that this process keeps, be late or die.
+
+One protocol for all of them. A child answers once, through a pipe, with a value or an error, and may go on then (a server
+that has said that it listens). It has a deadline until it answers. It is on a leash: when this process ends, however it
+ends, the kernel kills the child (netinit.kernel.run, `tie`), also one that has changed its ids, which PR_SET_PDEATHSIG
+would not survive. A forked Python is ready in two milliseconds, a started one in thirty.
 
 What comes back is not trusted more than a text: a child that somebody has taken over from inside of a pod can hand over
 records of netinit's own and plain values, and nothing that runs when it is read.
@@ -6,58 +11,201 @@ records of netinit's own and plain values, and nothing that runs when it is read
 
 from __future__ import annotations
 
+import gc
 import posix
+import select
 import time
 
 from netinit.base import errors
-from netinit.base.errors import NamespaceError, NetinitError, OptionError
+from netinit.base.errors import ChildLostError, NamespaceError, NetinitError, OptionError
 from netinit.base.logs import flush
 from netinit.kernel import run
-from netinit.kernel.capabilities import die_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn, TypeVar
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any, NoReturn, Self, TypeVar
 
     Result = TypeVar("Result")
+    Key = TypeVar("Key")
 
+MOST_BYTES = 1 << 28  # of an answer
 _STDERR = 2
+_HEADER = 8  # bytes of an answer's length, before it
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
 
+_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what nobody needs"
+
+
 class ChildError(Exception):
-    """A fault of netinit's own in a child; the text is what the child's traceback ended with."""
+    """A fault of netinit's own in a child; the text is what the child's traceback ended with, `trace` all of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.partition("\n")[0])
+        self.trace = text.partition("\n")[2]
 
 
-def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] = ()) -> Result:
-    """What `action` returned, or raises what it raised, in a child of this process that dies with it.
+class Answer:
+    """The child's end: how it tells what came of its work."""
 
-    The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`. NetinitError says
-    what was not done where the child is not ready after `seconds`, or is killed.
-    """
-    answer = posix.memfd_create("answer", posix.MFD_CLOEXEC)
-    flush()
-    parent = posix.getpid()
-    pid = _fork()
-    if not pid:
-        _serve(action, answer, parent, kept)
-    status: int | None = None
-    try:
-        status = run.wait(pid, time.monotonic_ns() + int(seconds * 10**9))
-    finally:
-        late = status is None
-        if status is None:
-            status = run.end(pid)
-        data = _read_all(answer)
-        posix.close(answer)
-    if late:
-        raise NetinitError(f"{what}: it was not done within {seconds:.0f} s and was stopped; is a process of it stopped?")
-    code = posix.waitstatus_to_exitcode(status)
-    if code or not data:
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def give(self, value: object) -> None:
+        """The one answer, sent now; what the child's work returns later is not told any more."""
+        self._send(_NOTHING if value is None else _VALUE + _pack(value))
+
+    def fail(self, error: NetinitError) -> NoReturn:
+        """The answer is this error, and the child ends at once, also where nothing can be raised (in a library's callback)."""
+        self._send(_describe(error))
+        posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
+
+    def _send(self, data: bytes) -> None:
+        if self.descriptor < 0:
+            return
+        view = memoryview(len(data).to_bytes(_HEADER, "little") + data)
+        while view:
+            view = view[posix.write(self.descriptor, view) :]
+        posix.close(self.descriptor)
+        self.descriptor = -1
+
+
+class Child:
+    """The parent's end, by `with`: the child is gone when the block ends. `fileno` is readable once there is an answer."""
+
+    def __init__(self, pid: int, answer: int, leash: int, seconds: float, what: str) -> None:
+        self.pid = pid
+        self._answer = answer
+        self._leash = leash
+        self._seconds = seconds
+        self._deadline = time.monotonic_ns() + int(seconds * 10**9)
+        self._what = what
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def fileno(self) -> int:
+        """The pipe that the answer comes through, for poll(2)."""
+        return self._answer
+
+    def receive(self) -> Any:
+        """What the child answered, or raises what it raised.
+
+        ChildLostError where it was late, killed, or ended without an answer; ChildError for a fault of netinit's own.
+        """
+        data = b""
+        wanted = _HEADER
+        while len(data) < wanted:
+            if not self._wait():
+                raise ChildLostError(
+                    f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
+                    late=True,
+                )
+            part = posix.read(self._answer, 1 << 20)
+            if not part:
+                raise self._explain_end()
+            data += part
+            if len(data) >= _HEADER:
+                wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
+                if wanted > MOST_BYTES:
+                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+        return _open(data[_HEADER:wanted])
+
+    def end(self) -> None:
+        """The child is gone; calling it twice does no harm."""
+        if self.pid:
+            pid, self.pid = self.pid, 0
+            self._close()  # the leash first: it also ends a child that has become another user
+            run.end(pid)
+
+    def _wait(self) -> bool:
+        """Whether there is something to read before the deadline."""
+        poller = select.poll()
+        poller.register(self._answer, select.POLLIN)
+        return bool(poller.poll(max(0.0, (self._deadline - time.monotonic_ns()) / 10**6)))
+
+    def _explain_end(self) -> ChildLostError:
+        status = run.wait(self.pid, self._deadline)
+        if status is None:  # it has let go of the pipe, and lives
+            return ChildLostError(f"{self._what}: the process that did it gave no answer")
+        self.pid = 0
+        self._close()
+        code = posix.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        raise NetinitError(f"{what}: the process that did it {how}")
-    return _open(data)  # type: ignore[no-any-return]
+        return ChildLostError(f"{self._what}: the process that did it {how}", how=how)
+
+    def _close(self) -> None:
+        posix.close(self._answer)
+        posix.close(self._leash)
+
+
+def start(
+    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
+) -> Child:
+    """A child that does `action`, whose result is its answer unless it has given one itself.
+
+    The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps
+    all that this process has. `what` begins the message where it is not ready after `seconds`, or dies.
+    """
+    answer, telling = posix.pipe2(posix.O_CLOEXEC)
+    leash, held = posix.pipe2(posix.O_CLOEXEC)
+    flush()
+    try:
+        pid = _fork()
+    except OSError:
+        for descriptor in (answer, telling, leash, held):
+            posix.close(descriptor)
+        raise
+    if not pid:
+        posix.close(answer)
+        posix.close(held)
+        _serve(action, Answer(telling), leash, kept)
+    posix.close(telling)
+    posix.close(leash)
+    return Child(pid, answer, held, seconds, what)
+
+
+def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Result:
+    """What `action` returned, or raises what it raised, in a child: see `start` and `Child.receive`."""
+    with start(lambda _: action(), seconds=seconds, what=what, kept=kept) as child:
+        return child.receive()  # type: ignore[no-any-return]
+
+
+def ask_all(
+    jobs: Mapping[Key, Callable[[Answer], Result]], *, seconds: float, what: str
+) -> dict[Key, Result | NetinitError | ChildError | OSError]:
+    """What each job returned or raised, each in a child that keeps all that this process has; all run at the same time."""
+    children = {}
+    found: dict[Key, Result | NetinitError | ChildError | OSError] = {}
+    try:
+        for key, job in jobs.items():
+            children[key] = start(job, seconds=seconds, what=what, kept=None)
+        for key, child in children.items():
+            try:
+                found[key] = child.receive()
+            except (NetinitError, ChildError, OSError) as error:
+                found[key] = error
+    finally:
+        for child in children.values():
+            child.end()
+    return found
+
+
+def limit(memory: int, output: int) -> None:
+    """From now on this process and its programs have no more address space, and write no longer files, than this."""
+    import resource
+
+    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
+        hard = resource.getrlimit(kind)[1]
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
 
 
 def _fork() -> int:
@@ -68,14 +216,13 @@ def _fork() -> int:
         return posix.fork()
 
 
-def _serve(action: Callable[[], object], answer: int, parent: int, kept: tuple[int, ...]) -> NoReturn:
+def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
     """The child's life. It never returns into the parent's frames."""
     code = 1
     try:
-        die_with_parent()
-        if posix.getppid() == parent:  # else it ended before the line above
-            _write(answer, _describe(action, (answer, *kept)))
-            flush()
+        gc.freeze()  # objects of the parent are never finalised here: their descriptors may be another's by now
+        if run.tie(leash, posix.getpid()):
+            _work(action, answer, None if kept is None else (answer.descriptor, leash, *kept))
             code = 0
     except KeyboardInterrupt:
         code = 130
@@ -83,25 +230,33 @@ def _serve(action: Callable[[], object], answer: int, parent: int, kept: tuple[i
         posix._exit(code)  # noqa: SLF001 - the documented way out of a forked child
 
 
-def _describe(action: Callable[[], object], kept: tuple[int, ...]) -> bytes:
+def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, ...] | None) -> None:
+    try:
+        if kept is not None:
+            _leave_behind(kept)
+        found = action(answer)
+        flush()
+        answer.give(found)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent is told
+        flush()
+        answer._send(_describe(error))  # noqa: SLF001 - its own module's
+
+
+def _describe(error: BaseException) -> bytes:
     import marshal
 
-    try:
-        _leave_behind(kept)
-        found = action()
-    except OptionError as error:
+    if isinstance(error, MemoryError):
+        return _ERROR + marshal.dumps(("NetinitError", (_TOO_MUCH,)))
+    if isinstance(error, OptionError):
         return _ERROR + marshal.dumps((type(error).__name__, error.problems))
-    except NetinitError as error:
+    if isinstance(error, NetinitError):
         return _ERROR + marshal.dumps((type(error).__name__, (str(error),)))
-    except OSError as error:
+    if isinstance(error, OSError):
         return _SYSTEM + marshal.dumps((error.errno or 0, error.strerror or str(error), str(error.filename or "")))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told
-        import traceback
+    import traceback
 
-        return _FAULT + marshal.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
-    if found is None:
-        return _NOTHING
-    return _VALUE + _pack(found)
+    words = "".join(traceback.format_exception(error))
+    return _FAULT + marshal.dumps(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}")
 
 
 def _leave_behind(kept: tuple[int, ...]) -> None:
@@ -137,7 +292,7 @@ def _open(data: bytes) -> Any:
     if kind == _SYSTEM:
         number, text, name = told
         raise OSError(number, text, name or None)
-    raise ChildError(str(told).partition("\n")[0])
+    raise ChildError(str(told))
 
 
 def _pack(value: object) -> bytes:
@@ -176,18 +331,3 @@ def _unpack(data: bytes) -> object:
             raise NetinitError(f"a child's answer holds {module}.{name}, which no answer may")
 
     return Unpickler(io.BytesIO(data)).load()
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[posix.write(descriptor, view) :]
-
-
-def _read_all(descriptor: int) -> bytes:
-    parts = []
-    offset = 0
-    while part := posix.pread(descriptor, 1 << 20, offset):
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)

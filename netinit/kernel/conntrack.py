@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-NETLINK_NETFILTER = 12
+from netinit.kernel.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST
+
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
 NEW, DELETE = SUBSYSTEM | 0, SUBSYSTEM | 2
-CREATED = 0x400  # NLM_F_CREATE: a new entry, not an update
 NESTED = 0x8000
 ORIGINAL, REPLY, STATUS, ZONE = 1, 2, 3, 18  # CTA_*
-IP, PROTOCOL = 1, 2  # CTA_TUPLE_*
+CTA_TUPLE_IP, CTA_TUPLE_PROTO = 1, 2
+CTA_IP_V4_SRC, CTA_IP_V4_DST, CTA_IP_V6_SRC, CTA_IP_V6_DST = 1, 2, 3, 4
+CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT = 1, 2, 3
 SEEN_REPLY = 1 << 1
 RECEIVE_SIZE = 1 << 17
 BUFFER = 1 << 22
@@ -70,7 +72,7 @@ class Watch:
                 if original and reply:
                     status = struct.unpack("!I", attributes.get(STATUS, bytes(4)))[0]
                     yield Event(
-                        created=kind == NEW and bool(flags & CREATED), destroyed=kind == DELETE,
+                        created=kind == NEW and bool(flags & NLM_F_CREATE), destroyed=kind == DELETE,
                         answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
                     )  # fmt: skip
 
@@ -79,7 +81,7 @@ def forget(event: Event) -> None:
     """Removes the entry of a connection; that it is gone already is fine."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
         asking.settimeout(1)
-        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, 5, 1, 0) + event.handle)  # REQUEST, ACK
+        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle)
         asking.recv(RECEIVE_SIZE)
 
 
@@ -111,9 +113,10 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
     """One direction of a connection; None for a protocol without ports."""
     parts = dict(_attributes(data or b""))
-    ends, protocol = dict(_attributes(parts.get(IP, b""))), dict(_attributes(parts.get(PROTOCOL, b"")))
-    packed = [ends.get(kind) or ends.get(kind + 2) for kind in (1, 2)]  # CTA_IP_V4_SRC, _DST; two further: IPv6
-    ports = [protocol.get(kind) for kind in (2, 3)]
+    ends, protocol = dict(_attributes(parts.get(CTA_TUPLE_IP, b""))), dict(_attributes(parts.get(CTA_TUPLE_PROTO, b"")))
+    kinds = ((CTA_IP_V4_SRC, CTA_IP_V6_SRC), (CTA_IP_V4_DST, CTA_IP_V6_DST))
+    packed = [ends.get(four) or ends.get(six) for four, six in kinds]
+    ports = [protocol.get(kind) for kind in (CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT)]
     if not all(packed) or not all(ports):
         return None
     source, destination = [
@@ -122,4 +125,4 @@ def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
         if one
     ]
     source_port, destination_port = [int.from_bytes(one, "big") for one in ports if one]
-    return protocol[1][0], source, source_port, destination, destination_port
+    return protocol[CTA_PROTO_NUM][0], source, source_port, destination, destination_port

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import LabError
-from netinit.kernel import forks
+from netinit.kernel import namespaces
 
 
 class IsolatedNamespace:
@@ -49,9 +49,9 @@ class IsolatedNamespace:
         """A path that other processes can open to enter the namespace, as `nsenter --net=PATH` does."""
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
-    def entered(self) -> AbstractContextManager[None]:
+    def entered(self) -> namespaces.Visit:
         """A block inside which the calling thread is in this namespace: sockets and processes made there stay in it."""
-        return forks.visiting(self.descriptor)
+        return namespaces.Visit(self.descriptor)
 
     def set_sysctl(self, name: str, value: str | int) -> None:
         """The kernel setting (`net.ipv6.conf.all.disable_ipv6` or with slashes) has the value in this namespace."""
@@ -60,19 +60,12 @@ class IsolatedNamespace:
 
     def _open(self) -> None:
         """The namespace exists and `_descriptor` stands for it."""
-        home = os.open(forks.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            forks.unshare_network()
-            try:
-                self._hold(forks.OWN_NAMESPACE)
-            finally:
-                forks.setns(home)
-        finally:
-            os.close(home)
+        with namespaces.Visit():
+            self._hold(namespaces.open_own())
 
-    def _hold(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._stack.callback(os.close, self._descriptor)
+    def _hold(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._stack.callback(os.close, descriptor)
 
 
 def write_sysctl(name: str, value: str | int) -> None:

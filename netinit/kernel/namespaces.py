@@ -1,4 +1,6 @@
-"""The network namespace of this process: whose it is, and its lock. Entering somebody else's is netinit.kernel.pods' business.
+"""Network namespaces: whose this process's is, and the only way to enter another, to make one and to come back.
+
+`enter` is for good, in a child that netinit.kernel.pods has prepared; `Visit` is for a block, in a namespace of our own making.
 
 How the machine's own namespace is told from a pod's, without any privilege and where /proc is masked as in containers:
 
@@ -16,21 +18,20 @@ virtual machine (Kata Containers) runs in the first namespace of a kernel of its
 
 from __future__ import annotations
 
-import fcntl
 import posix
-import time
 
-from netinit.base.errors import LockedError, NamespaceError
-from netinit.base.shown import escape
+from netinit.base.errors import NamespaceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
 
 OWN = "/proc/self/ns/net"
 FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
-LOCK_POLL = 0.01  # seconds
+NETWORK, USER = 0x40000000, 0x10000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h: kinds of namespaces
+_OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
 
 
 def is_machine() -> bool:
@@ -55,93 +56,57 @@ def refuse_machine() -> None:
         )
 
 
-def lock(nanoseconds: int) -> int:
-    """Waits for this namespace's lock and returns its descriptor; it is held until every copy of that is closed.
+def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
+    """The calling thread is in the namespace that the open descriptor stands for. NamespaceError."""
+    if refusal := _call("setns", descriptor, kind):
+        raise NamespaceError(f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)")
 
-    The lock is on the namespace itself, so it needs no writable folder, is one for all containers of a pod, and is free
-    again when its holder dies. Programs started from here inherit it, so that a killed run's last change is done before
-    the next run looks. LockedError after `nanoseconds`.
+
+def unshare() -> None:
+    """The calling thread is in a fresh network namespace, whose loopback device is down. NamespaceError."""
+    if refusal := _call("unshare", NETWORK):
+        raise NamespaceError(f"cannot make a network namespace: {refusal}; run as root with CAP_SYS_ADMIN")
+
+
+class Visit:
+    """A block in which the calling thread is in the namespace of a descriptor, or in a fresh one; then where it was before.
+
+    NamespaceError where it cannot be entered or made.
     """
-    descriptor = posix.open(OWN, posix.O_RDONLY)
-    if not take(descriptor, nanoseconds):
-        holders = describe_holders(descriptor)
-        posix.close(descriptor)
-        raise LockedError(
-            f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-        )
-    posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
-    return descriptor
 
+    def __init__(self, descriptor: int = -1) -> None:
+        self._descriptor = descriptor
+        self._home = -1
 
-def take(descriptor: int, nanoseconds: int) -> bool:
-    """Waits for the flock(2) lock of an open file; whether it was had."""
-    for _ in attempts(nanoseconds):
+    def __enter__(self) -> Self:
+        self._home = open_own()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        return True
-    return False
+            if self._descriptor < 0:
+                unshare()
+            else:
+                enter(self._descriptor)
+        except BaseException:
+            posix.close(self._home)
+            raise
+        return self
 
-
-def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yields at once and then every 10 ms until the time is over, whatever becomes of the wall clock."""
-    deadline = time.monotonic_ns() + nanoseconds
-    yield
-    while time.monotonic_ns() < deadline:
-        time.sleep(LOCK_POLL)
-        yield
-
-
-def describe_holders(descriptor: int) -> str:
-    """Who holds the flock(2) lock of an open file, as far as /proc tells: process ids and their commands.
-
-    /proc/locks names the process that took the lock; where that has ended, those that have the file open and locked are
-    looked for among all processes that this one may look into.
-    """
-    status = posix.fstat(descriptor)
-    wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
-    names = []
-    for line in read_text("/proc/locks").splitlines():
-        fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:  # noqa: PLR2004
-            pids = [fields[4]] if _command(fields[4]) else _find_holders(descriptor, wanted)
-            names += [f"process {pid} ({_command(pid)})" for pid in pids] or ["a process of another container"]
-    return ", ".join(names) or "another process"
-
-
-def _find_holders(descriptor: int, wanted: str) -> list[str]:
-    """The processes that have the file open with the lock on it, by the notes of the kernel on each descriptor."""
-    name = posix.readlink(f"/proc/self/fd/{descriptor}")
-    found = []
-    for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
-        except OSError:
-            continue  # gone meanwhile, or not ours to look into
-        notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
-        if any("FLOCK" in note and wanted in note for note in notes):
-            found.append(pid)
-    return found
+            enter(self._home)
+        finally:
+            posix.close(self._home)
 
 
-def _command(pid: str) -> str:
-    """The command's name of a process, as it calls itself; empty where there is none."""
-    return escape(read_text(f"/proc/{pid}/comm").strip())
+def open_own() -> int:
+    """A descriptor of the namespace that the calling thread is in."""
+    return posix.open(_OF_THIS_THREAD, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
-def read_text(path: str) -> str:
-    """The text of a small file of /proc or /sys; empty when it cannot be read."""
-    try:
-        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    except OSError:
-        return ""
-    parts = []
-    try:
-        while part := posix.read(descriptor, 1 << 16):
-            parts.append(part)
-    except OSError:
-        return ""
-    finally:
-        posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
+def _call(name: str, *arguments: int) -> str:
+    """Makes the system call of the C library; why the kernel refused it, empty where it did not."""
+    import ctypes  # Python 3.12 has os.setns and os.unshare; this is 2 ms, paid only where a namespace is entered
+
+    library = ctypes.CDLL(None, use_errno=True)
+    return posix.strerror(ctypes.get_errno()) if library[name](*arguments) else ""

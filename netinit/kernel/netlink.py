@@ -10,6 +10,7 @@ import posix
 from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
+from netinit.base.net import FULL_MASK
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -19,26 +20,39 @@ if TYPE_CHECKING:
 
 AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
-REQUEST, ACK, DUMP, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
-ERROR, DONE = 2, 3
-DUMP_INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: something changed while the kernel told, so that parts may be missing
-DUMP_ATTEMPTS = 20
-INTERRUPTED, TOO_LARGE = 4, 27  # EINTR, EFBIG
-NEW_ADDRESS, DELETE_ADDRESS, GET_ADDRESS = 20, 21, 22
-NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
-NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
-GET_NFT_CHAIN, GET_NFT_RULE = 10 << 8 | 4, 10 << 8 | 7
-CHAIN_HOOK = 4
-LIST_SETS = 6 << 8 | 7
-SET_PROTOCOL = 6  # the oldest still spoken by kernels
-HEADERS_ONLY = 4  # IPSET_FLAG_LIST_HEADER
-NETWORK_ORDER = 0x4000  # of a number in an attribute
+MSG_TRUNC = 0x20
+# linux/netlink.h: flags and types of messages, and what a message or an attribute begins with
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLMSG_HEADER, NLA_HEADER = 16, 4
+NLA_TYPE_MASK, NLA_F_NET_BYTEORDER = 0x3FFF, 0x4000
+# linux/rtnetlink.h, if_addr.h, fib_rules.h
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
+RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
+RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+RTA_OIF, RTA_TABLE = 4, 15
+RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
+FR_ACT_TO_TBL = 1
+FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
+_PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
+# linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
+NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
+IPSET_CMD_LIST = 6 << 8 | 7
+NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_USE = 1, 3, 4, 6
+NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
+NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
+IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
+IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
+IPSET_FLAG_LIST_HEADER = 4
+# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (alike), nfgenmsg
+_ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
+_ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
+
+EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
-LOCAL = 2  # RTN_LOCAL
-SCOPE_HOST = 254
-TO_TABLE = 1  # FR_ACT_TO_TBL
-ROUTE_TABLE_UNSPEC = 0
-RECEIVE_SIZE = 1 << 17
+DUMP_ATTEMPTS = 20
+RECEIVE_SIZE = 1 << 17  # the kernel's own answers are smaller; what is not is asked for again with a larger buffer
 MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 
@@ -72,12 +86,16 @@ class LocalRoute(Record):
 
 
 class NftChain(Record):
-    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name."""
+    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
+
+    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    """
 
     family: int
     table: str
     name: str
     hooked: bool  # a base chain
+    uses: int = 0
 
 
 class Netlink:
@@ -86,7 +104,8 @@ class Netlink:
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
         self._sequence = 0
-        self._interrupted = False
+        self._size = RECEIVE_SIZE
+        self._interrupted = self._truncated = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,44 +116,53 @@ class Netlink:
     def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
         """Every object of a kind, as (message type, payload); asked again where something changed meanwhile.
 
-        OSError: EINTR where it never stands still, EFBIG where it is more than `most` bytes.
+        NLM_F_DUMP_INTR says so: parts may be missing. OSError: EINTR where it never stands still, EFBIG where it is more
+        than `most` bytes.
         """
         for _ in range(DUMP_ATTEMPTS):
-            self._interrupted = False
-            self._send(kind, REQUEST | DUMP, body)
+            self._interrupted = self._truncated = False
+            self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body)
             found, size = [], 0
             for message in self._receive():
                 found.append(message)
                 size += len(message[1])
                 if size > most:
-                    raise OSError(TOO_LARGE, posix.strerror(TOO_LARGE))
-            if not self._interrupted:
+                    raise OSError(EFBIG, posix.strerror(EFBIG))
+            if not (self._interrupted or self._truncated):
                 return found
-        raise OSError(INTERRUPTED, posix.strerror(INTERRUPTED))
+        raise OSError(EINTR, posix.strerror(EINTR))
 
     def request(self, kind: int, flags: int, body: bytes) -> None:
         """A change, acknowledged by the kernel."""
-        self._send(kind, REQUEST | ACK | flags, body)
+        self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
+        self._truncated = False
         for _ in self._receive():
             pass
+        if self._truncated:
+            raise OSError(EFBIG, posix.strerror(EFBIG))
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
-        self._socket.send(pack("=IHHII", 16 + len(body), kind, flags, self._sequence, 0) + body)
+        self._socket.send(pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, self._sequence, 0) + body)
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
+        """The messages of an answer up to its end; one that was cut off is noted, and the next answer has more room."""
         while True:
-            data = self._socket.recv(RECEIVE_SIZE)
+            data, _, how, _ = self._socket.recvmsg(self._size)
+            if how & MSG_TRUNC:
+                self._truncated = True
+                self._size *= 2
+                return  # what is still to come has this question's number, and is not taken for the next one's answer
             offset = 0
-            while offset + 16 <= len(data):
+            while offset + NLMSG_HEADER <= len(data):
                 length, kind, flags, sequence, _ = unpack_from("=IHHII", data, offset)
-                body = data[offset + 16 : offset + length]
-                offset += length + 3 & ~3
+                body = data[offset + NLMSG_HEADER : offset + length]
+                offset += max(NLMSG_HEADER, length + 3 & ~3)
                 if sequence != self._sequence:
                     continue
-                self._interrupted |= bool(flags & DUMP_INTERRUPTED)
-                if kind in (ERROR, DONE):
-                    code = -unpack_from("=i", body)[0] if len(body) >= 4 else 0  # noqa: PLR2004
+                self._interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                if kind in (NLMSG_ERROR, NLMSG_DONE):
+                    code = -unpack_from("=i", body)[0] if len(body) >= 4 else 0  # noqa: PLR2004 - an int's
                     if code:
                         raise OSError(code, posix.strerror(code))
                     return
@@ -144,46 +172,39 @@ class Netlink:
 def list_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of the namespace, in the kernel's order: IPv4's first, as Go's net.InterfaceAddrs has them."""
     found = []
-    with Netlink(NETLINK_ROUTE) as link:
-        for kind, body in link.dump(GET_ADDRESS, pack("=BBBBI", AF_UNSPEC, 0, 0, 0, 0)):
-            family, length, _, _, index = unpack_from("=BBBBI", body)
-            attributes = read_attributes(body, 8)
-            packed = attributes.get(2) or attributes.get(1)  # IFA_LOCAL, else IFA_ADDRESS
-            if kind == NEW_ADDRESS and packed:
-                found.append(
-                    InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index)
-                )
+    for kind, body in _dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
+        family, length, _, _, index = unpack_from(_ADDRESS, body)
+        attributes = read_attributes(body, _ADDRESS_SIZE)
+        packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
+        if kind == RTM_NEWADDR and packed:
+            found.append(InterfaceAddress(family=family, address=inet_ntop(family, packed), length=length, index=index))
     return tuple(found)
 
 
 def change_loopback_address(address: str, *, add: bool) -> None:
     """Adds an IPv6 address to the loopback device, or removes it."""
     packed = inet_pton(AF_INET6, address)
-    body = pack("=BBBBI", AF_INET6, 128, 0, SCOPE_HOST, LOOPBACK_INDEX) + _attribute(2, packed) + _attribute(1, packed)
-    with Netlink(NETLINK_ROUTE) as link:
-        link.request(NEW_ADDRESS if add else DELETE_ADDRESS, CREATE | EXCLUSIVE if add else 0, body)
+    body = pack(_ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
+    body += _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed)
+    _change(RTM_NEWADDR, RTM_DELADDR, body, add=add)
 
 
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
     """The policy rules of a family that match a firewall mark and look up a table."""
     found = []
-    with Netlink(NETLINK_ROUTE) as link:
-        for kind, body in link.dump(GET_RULE, pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)):
-            # struct fib_rule_hdr; FRA_PRIORITY 6, FWMARK 10, TABLE 15, FWMASK 16, PROTOCOL 21
-            got, to, source, tos, table, _, _, action, _ = unpack_from("=BBBBBBBBI", body)
-            attributes = read_attributes(body, 12)
-            if kind != NEW_RULE or got != family or action != TO_TABLE or 10 not in attributes:  # noqa: PLR2004 - see above
-                continue
-            known = {6, 10, 14, 15, 16, 21}  # 14: SUPPRESS_PREFIXLEN, -1 when unused
+    for kind, body in _dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
+        got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
+        attributes = read_attributes(body, _ROUTE_SIZE)
+        if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
             found.append(
                 PolicyRule(
                     family=family,
-                    priority=_number(attributes.get(6)),
-                    mark=_number(attributes[10]),
-                    mask=_number(attributes.get(16), 0xFFFFFFFF),
-                    table=_number(attributes.get(15), table),
-                    protocol=attributes.get(21, b"\0")[0],
-                    plain=not (to or source or tos) and not set(attributes) - known,
+                    priority=_number(attributes.get(FRA_PRIORITY)),
+                    mark=_number(attributes[FRA_FWMARK]),
+                    mask=_number(attributes.get(FRA_FWMASK), FULL_MASK),
+                    table=_number(attributes.get(FRA_TABLE), table),
+                    protocol=attributes.get(FRA_PROTOCOL, b"\0")[0],
+                    plain=not (to or source or tos) and not set(attributes) - _PLAIN,
                 ),
             )
     return tuple(found)
@@ -194,55 +215,44 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 
     Priority 0 in a removal leaves open which place it was given.
     """
-    body = pack("=BBBBBBBBI", rule.family, 0, 0, 0, ROUTE_TABLE_UNSPEC, 0, 0, TO_TABLE, 0)
-    body += (
-        _attribute(10, pack("=I", rule.mark))
-        + _attribute(16, pack("=I", rule.mask))
-        + _attribute(15, pack("=I", rule.table))
-    )
-    body += _attribute(21, bytes((rule.protocol,)))
+    body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
+    for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
+        body += _attribute(kind, pack("=I", number))
+    body += _attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
     if rule.priority and not add:
-        body += _attribute(6, pack("=I", rule.priority))
-    with Netlink(NETLINK_ROUTE) as link:
-        link.request(NEW_RULE if add else DELETE_RULE, CREATE | EXCLUSIVE if add else 0, body)
+        body += _attribute(FRA_PRIORITY, pack("=I", rule.priority))
+    _change(RTM_NEWRULE, RTM_DELRULE, body, add=add)
 
 
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     """The default routes of a family that deliver to this host, in whatever table."""
     found = []
-    with Netlink(NETLINK_ROUTE) as link:
-        for kind, body in link.dump(GET_ROUTE, pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)):
-            # struct rtmsg; RTA_OIF 4, RTA_TABLE 15
-            got, length, _, _, table, protocol, _, route_type, _ = unpack_from("=BBBBBBBBI", body)
-            attributes = read_attributes(body, 12)
-            if (
-                kind == NEW_ROUTE
-                and got == family
-                and length == 0
-                and route_type == LOCAL
-                and _number(attributes.get(4)) == LOOPBACK_INDEX
-            ):
-                found.append(LocalRoute(family=family, table=_number(attributes.get(15), table), protocol=protocol))
+    for kind, body in _dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
+        got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
+        attributes = read_attributes(body, _ROUTE_SIZE)
+        to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
+        if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
+            found.append(LocalRoute(family=family, table=_number(attributes.get(RTA_TABLE), table), protocol=protocol))
     return tuple(found)
 
 
 def change_local_route(route: LocalRoute, *, add: bool) -> None:
     """Adds `local default dev lo` to a table, or removes it."""
-    scope = SCOPE_HOST if route.family != AF_INET6 else 0
-    body = pack("=BBBBBBBBI", route.family, 0, 0, 0, ROUTE_TABLE_UNSPEC, route.protocol, scope, LOCAL, 0)
-    body += _attribute(15, pack("=I", route.table)) + _attribute(4, pack("=I", LOOPBACK_INDEX))
-    with Netlink(NETLINK_ROUTE) as link:
-        link.request(NEW_ROUTE if add else DELETE_ROUTE, CREATE | EXCLUSIVE if add else 0, body)
+    scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
+    body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
+    body += _attribute(RTA_TABLE, pack("=I", route.table)) + _attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
+    _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
 def list_nft_chains() -> tuple[NftChain, ...]:
     """All chains of nf_tables in the namespace. OSError without NET_ADMIN or without kernel support."""
     found = []
-    with Netlink(NETLINK_NETFILTER) as link:
-        for _, body in link.dump(GET_NFT_CHAIN, pack("=BBH", AF_UNSPEC, 0, 0)):
-            attributes = read_attributes(body, 4)  # NFTA_CHAIN_TABLE 1, NFTA_CHAIN_NAME 3
-            table, name = read_name(attributes[1]), read_name(attributes[3])
-            found.append(NftChain(family=body[0], table=table, name=name, hooked=CHAIN_HOOK in attributes))
+    for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
+        attributes = read_attributes(body, NETFILTER_SIZE)
+        table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
+        uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
+        hooked = NFTA_CHAIN_HOOK in attributes
+        found.append(NftChain(family=body[0], table=table, name=name, hooked=hooked, uses=uses))
     return tuple(found)
 
 
@@ -251,35 +261,72 @@ def list_address_sets() -> dict[str, int]:
 
     OSError without NET_ADMIN or without kernel support.
     """
-    body = pack("=BBH", AF_UNSPEC, 0, 0) + _attribute(1, bytes((SET_PROTOCOL,)))
-    body += _attribute(6 | NETWORK_ORDER, pack(">I", HEADERS_ONLY))  # IPSET_ATTR_FLAGS
-    with Netlink(NETLINK_NETFILTER) as link:
-        found = [read_attributes(message, 4) for _, message in link.dump(LIST_SETS, body)]
+    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + _attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
+    body += _attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
     sizes = {}
-    for attributes in found:  # IPSET_ATTR_SETNAME 2, IPSET_ATTR_DATA 7, therein IPSET_ATTR_ELEMENTS 24
-        size = read_attributes(attributes.get(7, b""), 0).get(24, b"")
-        sizes[read_name(attributes[2])] = int.from_bytes(size, "big")
+    for _, message in _dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
+        attributes = read_attributes(message, NETFILTER_SIZE)
+        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS, b"")
+        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = int.from_bytes(size, "big")
     return sizes
 
 
 def list_nft_rules(family: int) -> list[bytes]:
     """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
+    return [body for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
+
+
+def _dump(protocol: int, kind: int, body: bytes) -> list[tuple[int, bytes]]:
+    with Netlink(protocol) as link:
+        return link.dump(kind, body)
+
+
+def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
+    with Netlink(NETLINK_ROUTE) as link:
+        link.request(new if add else delete, NLM_F_CREATE | NLM_F_EXCL if add else 0, body)
+
+
+def _rule_header(family: int, action: int = 0) -> bytes:
+    """A struct fib_rule_hdr: family, lengths of destination and source, tos, table, two reserved, action, flags."""
+    return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, 0, 0, action, 0)
+
+
+def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
+    """A struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
+    return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
+
+
+def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
+    found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
+    return [
+        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
+        for one in found
+    ]
+
+
+def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack(_NETFILTER, family, 0, 0)
+    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
+        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
     with Netlink(NETLINK_NETFILTER) as link:
-        return [body for _, body in link.dump(GET_NFT_RULE, pack("=BBH", family, 0, 0))]
+        return sum([len(message) for _, message in link.dump(NFT_MSG_GETSETELEM, body, most)])
 
 
 def _attribute(kind: int, value: bytes) -> bytes:
-    return pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+    return pack("=HH", NLA_HEADER + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
     """The attributes in a message from an offset on, by their kind; of several of one kind the last."""
     found = {}
-    while offset + 4 <= len(body):
+    while offset + NLA_HEADER <= len(body):
         length, kind = unpack_from("=HH", body, offset)
-        if length < 4:  # noqa: PLR2004 - shorter than its own header: nothing sensible follows
+        if length < NLA_HEADER:  # shorter than its own header: nothing sensible follows
             break
-        found[kind & 0x3FFF] = body[offset + 4 : offset + length]
+        found[kind & NLA_TYPE_MASK] = body[offset + NLA_HEADER : offset + length]
         offset += length + 3 & ~3
     return found
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import fcntl
 import posix
 
-from netinit.base.errors import LockedError, NamespaceError
+from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, run
+from netinit.kernel import locks as locking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 NAMED = "/run/netns"
-LOCKS = "/run/netinit"
 # What is done in a pod has deadlines of its own (programs, locks, probes). This one is for a child that was stopped.
 SECONDS = 300.0
+# However much the pod has of anything: this child and each program that it starts get no more. 200,000 rules take a quarter.
+MEMORY = 2 << 30  # bytes of address space
+OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
-_PRIVATE_FOLDER = 0o040700
 
 
 def inside(
@@ -55,7 +56,7 @@ def inside(
     """
     if not (options.pid or options.netns):
         warning = _warn_of("this is the machine's own network namespace") if namespaces.is_machine() else ""
-        held = namespaces.lock(options.lock_timeout) if locks else -1
+        held = locking.lock(options.lock_timeout) if locks else -1
         try:
             return action(options, warning)
         finally:
@@ -101,7 +102,7 @@ class Pod:
             raise NamespaceError(
                 f"{self.path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
             ) from None
-        if _kind(self._namespace) not in (_CLONE_NEWNET, None):
+        if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
             raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
         self._owner = _find_owner(self._namespace)
@@ -154,7 +155,7 @@ class Pod:
         it is anything but a small regular file.
         """
         if self._folder < 0:
-            return namespaces.read_text(detect.RESOLV_CONF)
+            return files.read_text(detect.RESOLV_CONF)
         name = f"{detect.RESOLV_CONF} of process {self._pid}"
         try:
             root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
@@ -205,17 +206,18 @@ class Pod:
         )
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
-        """In the child: enters for good, with no more rights than are meant for inside, and acts."""
+        """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
+        preload.load()
+        children.limit(MEMORY, OUTPUT)
         if self._owner >= 0 and joins:
             run.seal(_list_programs())
             capabilities.hide()
-            _set_namespace(self._owner, _CLONE_NEWUSER, self.path)
+            namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
             capabilities.hide()  # a change of ids may have undone it (fs.suid_dumpable)
-        _set_namespace(self._namespace, _CLONE_NEWNET, self.path)
+        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and not joins:
             _take_group_of_root_inside()
-        capabilities.die_with_parent()  # which a change of ids has undone
         capabilities.confine(keep)
         return action()
 
@@ -224,12 +226,12 @@ class Locks:
     """What a run from outside holds while it programs a pod, by `with`; `descriptors` are for its child to hold too."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
-        self._outer, self._name = _lock_outside(namespace, nanoseconds)
+        self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
         # A description of its own: one that is shared with the namespace's descriptor would never be let go.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
-        if not namespaces.take(self._inner, nanoseconds):
+        if not locking.take(self._inner, nanoseconds):
             warn(
-                f"the pod's own lock is held by {namespaces.describe_holders(self._inner)}: went on without it after --lock-timeout,"
+                f"the pod's own lock is held by {locking.describe_holders(self._inner)}: went on without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
         for descriptor in self.descriptors:  # a killed run's last change is to be done before the next run looks
@@ -238,7 +240,7 @@ class Locks:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The locked files; their locks last until every copy is closed."""
-        return tuple([descriptor for descriptor in (self._outer, self._inner) if descriptor >= 0])
+        return tuple(descriptor for descriptor in (self._outer, self._inner) if descriptor >= 0)
 
     def __enter__(self) -> Self:
         return self
@@ -284,6 +286,7 @@ def _find_owner(namespace: int) -> int:
 
 
 def _read_confined(root: int) -> str:
+    preload.load()
     capabilities.confine()
     return files.read_in_root(root, detect.RESOLV_CONF)
 
@@ -312,54 +315,3 @@ def _take_group_of_root_inside() -> None:
         posix.setresgid(group, group, group)
     except OSError:  # no legacy tables in this kernel; or without SETGID, and then the names cannot be read
         return
-
-
-def _set_namespace(descriptor: int, kind: int, path: str) -> None:
-    import ctypes  # Python 3.12 has os.setns; this is 2 ms, paid only where a namespace is entered
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.setns(descriptor, kind):
-        code = ctypes.get_errno()
-        raise NamespaceError(
-            f"{path} cannot be entered: {posix.strerror(code)}; entering wants root with SYS_ADMIN (nsenter wants the same)"
-        )
-
-
-def _lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
-    """The lock that this machine has of a pod, in a folder that no pod can open, and its path; -1 where there is no place for it.
-
-    The file is named by the namespace and goes with the run: whoever waited for a file that is gone takes the next.
-    LockedError names the holder.
-    """
-    status = posix.fstat(namespace)
-    path = f"{LOCKS}/{status.st_dev}-{status.st_ino}.lock"
-    if not _make_folder():
-        return -1, ""
-    while True:
-        descriptor = files.open_lock_file(path)
-        if not namespaces.take(descriptor, nanoseconds):
-            holders = namespaces.describe_holders(descriptor)
-            posix.close(descriptor)
-            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
-        try:
-            if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
-                return descriptor, path
-        except FileNotFoundError:
-            pass  # the holder before has taken it away
-        posix.close(descriptor)
-
-
-def _make_folder() -> bool:
-    """Whether there is a folder for locks that root alone can open; NamespaceError where somebody has put another there."""
-    try:
-        posix.mkdir(LOCKS, 0o700)
-    except FileExistsError:
-        status = posix.lstat(LOCKS)
-        if status.st_mode != _PRIVATE_FOLDER or status.st_uid != posix.geteuid():
-            raise NamespaceError(
-                f"{LOCKS} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
-                " see who made it, and remove it"
-            ) from None
-    except OSError:  # a root that is read-only, or not ours: the pod's own lock has to do
-        return False
-    return True

@@ -90,10 +90,7 @@ def start(
 
     `waits` are nanoseconds that it may spend on waiting for locks, beside its work.
     """
-    environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
-    environ[b"LC_ALL"] = b"C"  # messages are read by this project
-    for name, value in (environment or {}).items():
-        environ[name.encode()] = value.encode()
+    environ = _make_environment(environment or {})
     seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
     program = path.rpartition("/")[2]
     opened: list[int] = []  # standard input, output and errors, the leash's end for the program, and ours
@@ -118,9 +115,7 @@ def start(
         if isinstance(error, BackendUnavailableError):
             raise
         raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
-    fcntl.fcntl(opened[3], fcntl.F_SETOWN, pid)
-    fcntl.fcntl(opened[3], _F_SETSIG, _SIGKILL)
-    fcntl.fcntl(opened[3], fcntl.F_SETFL, posix.O_ASYNC)
+    tie(opened[3], pid)
     posix.close(opened[0])
     posix.close(opened[3])
     return Running(
@@ -132,6 +127,14 @@ def start(
         deadline=time.monotonic_ns() + int(seconds * 10**9),
         seconds=seconds,
     )
+
+
+def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
+    environ = {name: posix.environ[name] for name in PASSED_ON if name in posix.environ}
+    environ[b"LC_ALL"] = b"C"  # messages are read by this project
+    for name, value in more.items():
+        environ[name.encode()] = value.encode()
+    return environ
 
 
 def finish(running: Running) -> Finished:
@@ -203,9 +206,28 @@ def wait(pid: int, deadline: int) -> int | None:
 
 def end(pid: int) -> int:
     """Kills a child; its wait status, or SIGKILL's where the kernel does not let it go."""
-    posix.kill(pid, _SIGKILL)
-    status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
+    try:
+        try:  # noqa: SIM105 - contextlib takes a millisecond of every start
+            posix.kill(pid, _SIGKILL)
+        except PermissionError:  # it has become somebody else, and this process has no KILL: its leash ends it
+            pass
+        status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
+    except (ProcessLookupError, ChildProcessError):  # somebody else has reaped it
+        status = None
     return _SIGKILL if status is None else status
+
+
+def tie(leash: int, pid: int) -> bool:
+    """From now on the kernel kills the process when the last writing end of the pipe is closed, whatever ids it takes on.
+
+    `leash` is the pipe's reading end, which the process holds. False where the writing end was closed before that.
+    """
+    fcntl.fcntl(leash, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(leash, _F_SETSIG, _SIGKILL)
+    fcntl.fcntl(leash, fcntl.F_SETFL, posix.O_ASYNC)
+    poller = select.poll()
+    poller.register(leash, 0)
+    return not poller.poll(0)
 
 
 def seal(paths: Sequence[str]) -> None:

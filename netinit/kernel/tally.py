@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
+MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
+_MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
 # linux/netfilter/nf_tables.h: attributes of a rule, of an expression, and what meta may load
 TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
 NAME, DATA = 1, 2
+NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_DATA_VALUE = 1, 2, 1, 3, 1
+NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate alike
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
@@ -116,6 +120,20 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
     }
 
 
+def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
+    """Why the sets of these tables of nf_tables are too long to be listed; empty where they are not."""
+    left = MOST_OF_SETS
+    try:
+        for table, name, inside in netlink.list_nft_sets(family):
+            if table in tables:
+                left -= netlink.measure_nft_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
+    except OSError as error:
+        if error.errno == netlink.EFBIG:
+            return "it has sets that are too long"
+        return f"the kernel does not tell what its sets hold: {posix.strerror(error.errno or 0)}"
+    return ""
+
+
 def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:
     """The rules of each chain, by their first two attributes: the table's and the chain's name."""
     found: dict[bytes, list[bytes]] = {}
@@ -133,7 +151,7 @@ def _rules(family: int) -> list[bytes]:
     try:
         return netlink.list_nft_rules(family)
     except OSError as error:
-        if error.errno == netlink.TOO_LARGE:
+        if error.errno == netlink.EFBIG:
             raise _too_large() from None
         raise
 
@@ -148,16 +166,17 @@ def _interfaces(expressions: bytes) -> tuple[set[str], bool]:
     names: set[str] = set()
     indexed = False
     for name, data in _expressions(expressions):
-        if name == b"meta":  # NFTA_META_DREG 1, NFTA_META_KEY 2
-            key = _big(data.get(2))
+        if name == b"meta":
+            key = _big(data.get(NFTA_META_KEY))
             indexed = indexed or key in (IIF, OIF)
-            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(_big(data.get(1)))
-        elif name == b"cmp" and _big(data.get(1)) in holders:  # NFTA_CMP_SREG 1, NFTA_CMP_DATA 3; NFTA_DATA_VALUE 1
-            names.add(_decode(netlink.read_attributes(data[3], 0)[1].replace(b"\0", b"")))
-        elif name == b"bitwise" and _big(data.get(1)) in holders:  # SREG 1, DREG 2
-            holders.add(_big(data.get(2)))
-        elif name in (b"payload", b"ct", b"immediate"):  # DREG is 1 in all of them
-            holders.discard(_big(data.get(1)))
+            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(_big(data.get(NFTA_META_DREG)))
+        elif name == b"cmp" and _big(data.get(NFTA_CMP_SREG)) in holders:
+            value = netlink.read_attributes(data[NFTA_CMP_DATA], 0)[NFTA_DATA_VALUE]
+            names.add(_decode(value.replace(b"\0", b"")))
+        elif name == b"bitwise" and _big(data.get(NFTA_BITWISE_SREG)) in holders:
+            holders.add(_big(data.get(NFTA_BITWISE_DREG)))
+        elif name in (b"payload", b"ct", b"immediate"):
+            holders.discard(_big(data.get(NFTA_DREG)))
     return names, indexed
 
 

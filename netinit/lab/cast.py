@@ -7,12 +7,12 @@ from pathlib import Path
 
 from netinit.lab.pod import Pod
 from netinit.lab.servers import Listener, Server
+from netinit.options import DNS_LISTENER, DNS_PORT
 
 __all__ = ["APP_ID", "PROXY_ID", "furnish"]
 
 APP_ID = 1000
 PROXY_ID = 1337
-_DNS_PORT = 15053
 
 
 def furnish(
@@ -32,8 +32,8 @@ def furnish(
     app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
     servers = {
         "app": pod.start("app", _listen(app), uid=app_id, gid=app_id),
-        "proxy": pod.start("proxy", _listen(proxy, _DNS_PORT, transparent), uid=proxy_id, gid=proxy_id),
-        "outside": pod.client.start("outside", _listen(outside, 53)),
+        "proxy": pod.start("proxy", _listen(proxy, DNS_LISTENER, transparent), uid=proxy_id, gid=proxy_id),
+        "outside": pod.client.start("outside", _listen(outside, DNS_PORT)),
     }
     for server in servers.values():
         server.wait()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.base.errors import LabError
-from netinit.base.net import IPV4
+from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import detect, run
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
 from netinit.options import BACKEND_CHOICES, Options
@@ -31,11 +31,11 @@ TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "g
 # What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
-CHOICES = tuple([name for name in BACKEND_CHOICES if name != "memory"])  # which programs no kernel
+CHOICES = tuple(name for name in BACKEND_CHOICES if name != "memory")  # which programs no kernel
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
-PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
+PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
 
 
 @dataclass(frozen=True, slots=True)

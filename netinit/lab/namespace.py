@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, TypeVarTuple
 
-from netinit.base.errors import LabError
-from netinit.kernel import forks
+from netinit.base.errors import ChildLostError, LabError
+from netinit.kernel import children, namespaces
 from netinit.kernel.isolated import IsolatedNamespace
+from netinit.kernel.users import become
 from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 
@@ -93,41 +93,30 @@ class Namespace(IsolatedNamespace):
         groups: Sequence[int] = (),
         timeout: float = 10.0,
     ) -> Result:
-        """What the function returns in a forked child that is inside and has these ids; the result must be picklable.
+        """What the function returns in a forked child that is inside and has these ids.
+
+        The result is made of plain values and of records of netinit's own.
 
         Raises LabError with the child's traceback when it raises, when it dies, and after `timeout` seconds.
         """
         namespace = self.descriptor
-        reader, writer = os.pipe()
-
-        def body() -> None:
-            os.close(reader)
-            forks.setns(namespace)
-            forks.become(uid, gid, groups)
-            forks.die_with_parent()
-            forks.send(writer, _attempt(function, args))
-
-        pid = None
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
+
+        def act(_: children.Answer) -> Result:
+            namespaces.enter(namespace)
+            become(uid, gid, groups)
+            return function(*args)
+
         try:
-            pid = forks.fork(body)
-            os.close(writer)
-            writer = -1
-            answer = forks.receive(reader, timeout)
-        except TimeoutError:
-            raise LabError(f"{what} did not end within {timeout} s and was killed") from None
-        except EOFError:
-            raise LabError(f"{what} ended without a result; its stderr says why") from None
-        finally:
-            for descriptor in (reader, writer):
-                if descriptor >= 0:
-                    os.close(descriptor)
-            if pid is not None:
-                forks.end(pid)
-        good, result = pickle.loads(answer)  # noqa: S301 - written by our own child
-        if not good:
-            raise LabError(f"{what} raised:\n{result}")
-        return result  # type: ignore[no-any-return]
+            with children.start(act, seconds=timeout, what=what, kept=None) as child:
+                return child.receive()  # type: ignore[no-any-return]
+        except ChildLostError as error:
+            end = f"did not end within {timeout} s and was killed" if error.late else "ended without a result; its stderr says why"
+            raise LabError(f"{what} {end}") from None
+        except children.ChildError as error:
+            raise LabError(f"{what} raised:\n{error.trace}") from None
+        except Exception as error:  # noqa: BLE001 - whatever the function raised
+            raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
         """Where each connection arrived, in the order of the probes; they are all under way at the same time."""
@@ -179,11 +168,3 @@ class Namespace(IsolatedNamespace):
         """A running server with this one listener, called `name` (the port, where none is given)."""
         listener = Listener(port, family, kind=kind, transparent=transparent, address=address)
         return self.serve(name or str(port), [listener], uid=uid, gid=gid)
-
-def _attempt(function: Callable[[*Arguments], object], args: tuple[*Arguments]) -> bytes:
-    import traceback
-
-    try:
-        return pickle.dumps((True, function(*args)))
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent is told
-        return pickle.dumps((False, traceback.format_exc()))

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from netinit.base.errors import LabError
-from netinit.kernel import forks
+from netinit.base.errors import LabError, NamespaceError
+from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import Namespace
 
@@ -74,7 +74,7 @@ class Pod(Namespace):
             self._start_pause(["unshare", "--user", "--net", "sh", "-c", _PAUSE])
             for kind in ("uid", "gid"):
                 Path(f"/proc/{self.pid}/{kind}_map").write_text(f"0 {USER_BASE} 65536")
-            self._hold(f"/proc/{self.pid}/ns/net")
+            self._hold(os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         else:
             super()._open()
             with self.entered():
@@ -92,7 +92,7 @@ class Pod(Namespace):
             actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
             try:
                 self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
-                self._stack.callback(forks.end, self.pid)
+                self._stack.callback(run.end, self.pid)
             finally:
                 os.close(leash)
                 os.close(tell)
@@ -109,5 +109,5 @@ def find_obstacle() -> str | None:
     try:
         with Pod(ipv6=Path("/proc/net/if_inet6").exists()):
             return None
-    except (LabError, OSError) as error:
+    except (LabError, NamespaceError, OSError) as error:
         return str(error)

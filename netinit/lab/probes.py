@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netinit.kernel import forks
+from netinit.kernel.users import creating_as
 
 __all__ = ["Arrival", "Probe"]
 
@@ -182,7 +182,7 @@ def _open_socket(probe: Probe) -> socket.socket:
     groups = os.getgroups()
     os.setgroups(probe.groups)
     try:
-        with forks.creating_as(probe.uid, probe.gid):
+        with creating_as(probe.uid, probe.gid):
             made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
     finally:
         os.setgroups(groups)

@@ -16,25 +16,25 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from netinit.base.errors import LabError
-from netinit.kernel import forks
+from netinit.base.errors import LabError, NetinitError
+from netinit.base.net import IPV4, IPV6
+from netinit.kernel import children, namespaces
+from netinit.kernel.users import become, creating_as
 from netinit.lab.probes import render_address
+from netinit.pods.validate import original_destination
 
 __all__ = ["Listener", "Server"]
 
-SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; IP6T_SO_ORIGINAL_DST has the same number
 IP_PKTINFO = 8  # linux/in.h
 IP_TRANSPARENT = 19
 IPV6_TRANSPARENT = 75  # linux/in6.h
-_SOCKADDR_IN6_SIZE = 28
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
-_IPV4, _IPV6 = 4, 6
+_IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +88,13 @@ class Server:
         self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
     ) -> None:
         self.name = name
-        self._ready, ready = os.pipe()
-        leash, self._leash = os.pipe()
 
-        def body() -> None:
-            forks.settle(ready, leash, namespace)
-            _serve_forever(name, namespace, listeners, (uid, gid), (ready, leash))
+        def act(answer: children.Answer) -> None:
+            _serve_forever(answer, name, namespace, listeners, (uid, gid))
 
-        try:
-            self.pid = forks.fork(body)
-        except BaseException:
-            os.close(self._ready)
-            os.close(self._leash)
-            raise
-        finally:
-            os.close(ready)
-            os.close(leash)
+        what = f"server {name!r} did not start"
+        self._child = children.start(act, seconds=_READY_SECONDS, what=what, kept=(namespace,))
+        self.pid = self._child.pid
 
     def __enter__(self) -> Self:
         return self
@@ -116,57 +107,48 @@ class Server:
     def wait(self) -> None:
         """Every listener is open when this returns. Raises LabError with the reason when one cannot be."""
         try:
-            problem = forks.receive(self._ready, _READY_SECONDS).decode()
-        except (EOFError, TimeoutError):
-            problem = "it died or hangs; its stderr says why"
-        if problem:
+            self._child.receive()
+        except (NetinitError, OSError) as error:
             self.close()
-            raise LabError(f"server {self.name!r} did not start: {problem}")
+            raise LabError(str(error)) from None
 
     def close(self) -> None:
         """The process is gone and with it its listeners and connections; closing twice does no harm."""
-        if self._leash < 0:
-            return
-        os.close(self._leash)
-        os.close(self._ready)
-        self._leash = self._ready = -1
-        forks.end(self.pid)
+        self._child.end()
 
 
 def _serve_forever(
+    answer: children.Answer,
     name: str,
     namespace: int,
     listeners: tuple[Listener, ...],
     identity: tuple[int | None, int | None],
-    pipes: tuple[int, int],
 ) -> None:
-    """The life of the child: open, drop privileges, report, answer, and end when the leash is let go."""
-    ready, leash = pipes
+    """The life of the child: open, drop privileges, report, and answer until it is killed. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)  # pipes of the parent would else never end for their readers
+    for stream in (0, 1):
+        os.dup2(null, stream)
     selector = selectors.DefaultSelector()
+    namespaces.enter(namespace)
+    os.close(namespace)
     try:
-        forks.setns(namespace)
-        os.close(namespace)
         for listener in listeners:
-            with forks.creating_as(*identity):
+            with creating_as(*identity):
                 made = listener.open()
             desk = _Desk(name, listener, selector)
-            answer = desk.accept if listener.kind == "tcp" else desk.answer_datagram
-            selector.register(made, selectors.EVENT_READ, answer)
-        forks.become(*identity)
+            react = desk.accept if listener.kind == "tcp" else desk.answer_datagram
+            selector.register(made, selectors.EVENT_READ, react)
+        become(*identity)
     except (LabError, OSError) as error:
-        forks.send(ready, str(error).encode())
-        return
-    forks.send(ready, b"")
-    os.close(ready)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    selector.register(leash, selectors.EVENT_READ, None)
+        raise LabError(f"server {name!r} did not start: {error}") from None
+    answer.give(None)
     while True:
         for key, _ in selector.select():
-            if key.data is None:
-                return
-            react: Callable[[socket.socket], None] = key.data
             with contextlib.suppress(BlockingIOError):
-                react(key.fileobj)  # type: ignore[arg-type] # only the leash is a number
+                key.data(key.fileobj)
 
 
 class _Desk:
@@ -245,12 +227,7 @@ class _Desk:
 def read_original_destination(connection: socket.socket) -> str | None:
     """The destination of the connection before REDIRECT or DNAT, `address:port`; None where it is not tracked."""
     try:
-        if connection.family == socket.AF_INET:
-            raw = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
-            port, address = struct.unpack_from("!2xH4s", raw)
-        else:
-            raw = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, _SOCKADDR_IN6_SIZE)
-            port, address = struct.unpack_from("!2xH4x16s", raw)
+        address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
     except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
         return None
-    return render_address((socket.inet_ntop(connection.family, address), port))
+    return render_address(address)

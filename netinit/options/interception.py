@@ -20,6 +20,7 @@ REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
 AUTO, ON, OFF = "auto", "on", "off"
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
+DNS_PORT, DNS_LISTENER = 53, 15053  # of queries, and where the proxy answers captured ones
 LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 

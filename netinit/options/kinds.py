@@ -8,7 +8,7 @@ iptables would take octal and hexadecimal ones.
 from __future__ import annotations
 
 from netinit.base.logs import LEVELS
-from netinit.base.net import IPV4, Network, parse_address
+from netinit.base.net import IPV4, MAX_PORT, Network, parse_address
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 ALL = "*"
-MAX_PORT = 65535
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
 MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL

@@ -13,7 +13,7 @@ from netinit.backends.base import Backend, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.kernel import detect, namespaces, routes
+from netinit.kernel import detect, locks, namespaces, routes
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.inspect import Side, Survey, describe_leftover
@@ -69,8 +69,8 @@ def _reach_out(options: Options, log: Log) -> int:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
-        with pod.lock(options.lock_timeout, log.warn) as locks:
-            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=locks.descriptors)
+        with pod.lock(options.lock_timeout, log.warn) as held:
+            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=held.descriptors)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
@@ -148,7 +148,7 @@ def _claim(options: Options, *, locked: bool) -> int:
     """The lock of this namespace, which may be changed; -1 where the caller has it."""
     if not options.host_network and named(options) != MEMORY:
         namespaces.refuse_machine()
-    return -1 if locked else namespaces.lock(options.lock_timeout)
+    return -1 if locked else locks.lock(options.lock_timeout)
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:

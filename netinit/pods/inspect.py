@@ -6,8 +6,6 @@ that there is something to list. The attempt to apply is the test; a backend tha
 
 from __future__ import annotations
 
-import posix
-
 from netinit import backends
 from netinit.backends import AUTO_ORDER, LEGACY, LIBIPTC
 from netinit.backends.base import Backend, State
@@ -37,11 +35,7 @@ class Survey:
         self._families = families
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
-        if posix.geteuid():
-            from netinit.kernel.capabilities import raise_permitted
-
-            raise_permitted()  # here, since nothing before wants them, and dry runs never come here
-        for name in backends.populated(thorough=thorough):
+        for name in backends.populated(options, thorough=thorough):
             if not self._look(name) and name == LEGACY:
                 self._look(LIBIPTC)  # which sees the same without a program
 

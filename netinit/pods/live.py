@@ -9,10 +9,10 @@ from pathlib import Path
 from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
-from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import FAMILIES, IPV4, Family, Network, number_of
-from netinit.kernel import detect, namespaces, netlink
-from netinit.kernel.capabilities import raise_permitted
+from netinit.base.errors import BackendUnavailableError, ParseError
+from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
+from netinit.kernel import detect, netlink
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
@@ -25,6 +25,7 @@ from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_s
 
 _VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
+MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
 
 
@@ -47,13 +48,12 @@ def read_live(options: Options) -> LiveRules:
 
 
 def _read_here(options: Options, warning: str) -> LiveRules:
-    raise_permitted()
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
     sides: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
-    for name in backends.populated():
+    for name in backends.populated(settled.options):
         if name in _VARIANTS:
             contents = ipset.read_contents()
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
@@ -103,11 +103,10 @@ def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:
 def _local_marks(family: Family) -> tuple[frozenset[int], int]:
     """The marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
-    full = 0xFFFFFFFF
     rules = [
         rule
         for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.mask == full and rule.table in tables
+        if rule.plain and rule.mask == FULL_MASK and rule.table in tables
     ]
     return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
 
@@ -126,8 +125,8 @@ def read_surroundings(family: Family) -> Surroundings:
     setting = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
     return Surroundings(
         family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
-        forwards=(namespaces.read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
-        picks_up=(namespaces.read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
+        forwards=(read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
+        picks_up=(read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
     )  # fmt: skip
 
 
@@ -135,14 +134,29 @@ def _routes(family: Family) -> list[tuple[Network, str]]:
     """The routes through interfaces (proc(5), /proc/net/route and ipv6_route), the host's own addresses left out."""
     found = []
     if family is IPV4:
-        for line in (_NET / "route").read_text().splitlines()[1:]:
-            words = line.split()
+        for line in _read_lines(_NET / "route")[1:]:
+            words = line.split("\t")
             first, mask = (int.from_bytes(bytes.fromhex(words[column]), "little") for column in (1, 7))
             found.append((Network((4, first, mask.bit_count())), words[0]))
         return found
-    path = _NET / "ipv6_route"
-    for line in path.read_text().splitlines() if path.exists() else ():
-        words = line.split()
+    for line in _read_lines(_NET / "ipv6_route"):
+        words = [word for word in line.split(" ") if word]
         if not int(words[8], 16) & _LOCAL_ROUTE and words[9] != LOOPBACK_DEVICE and words[0][:2] != "ff":
             found.append((Network((6, int(words[0], 16), int(words[1], 16))), words[9]))
     return found
+
+
+def _read_lines(path: Path) -> list[str]:
+    """The lines of a table of the kernel; none where it has no such table. ParseError where it is too long.
+
+    Whoever made the interfaces chose their names: any bytes but white space, colons and slashes, among them what Python
+    takes for the end of a line or of a word.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    if len(data) > MOST_BYTES:
+        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
+    return data.decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -7,30 +7,30 @@ token arrives on the right port together with the original destination: a mere c
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
 import struct
 import time
+from dataclasses import dataclass
 
 from netinit.base.errors import ValidationFailedError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.base.records import Record
-from netinit.kernel import detect, netlink
+from netinit.kernel import children, detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
 
-PASSTHROUGH = {IPV4: "127.0.0.6", IPV6: "::6"}
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 APPLICATION_UID = 65534  # any user but the proxy's
 TOKEN_BYTES = 16
 UNREACHABLE = "no route"
-UNREACHABLE_STATUS = 101  # ENETUNREACH, as the exit status of the connecting child
 
 
-class Probe(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
     """One connection: by whom (a user id), whither, and the port at which it must arrive."""
 
     family: Family
@@ -54,7 +54,7 @@ def validate(options: Options, log: Log) -> None:
         proven = 0
         for probe in probes:
             failure = _prove(probe, deadline)
-            if failure == UNREACHABLE and probe.destination[0] not in PASSTHROUGH.values():
+            if failure == UNREACHABLE and probe.destination[0] != family.passthrough_address:
                 log.info(f"{family.name}: {probe.what}: not proven, there is no route to {probe.destination[0]}")
             elif failure:
                 failures.append(f"{family.name}: {probe.what}: {failure}")
@@ -74,15 +74,15 @@ def validate(options: Options, log: Log) -> None:
         )
 
 
-def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
+def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     """The connections that the options' rules must capture and that this process may make."""
     proxy, port = options.proxy_uids[0], options.probe_port
     inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
-    passthrough = PASSTHROUGH[family] if options.layout != CLASSIC or family is IPV4 else _own_address(family)
+    passthrough = family.passthrough_address if options.layout != CLASSIC or family is IPV4 else _own_address(family)
     found = []
     if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
-        found.append(Probe(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
+        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
     application = next(
         (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
     )
@@ -95,7 +95,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Probe, ...]:
     ):
         what = f"uid {application} to {OUTSIDE[family]} port {port}"
         found.append(
-            Probe(
+            Proof(
                 family=family,
                 uid=application,
                 destination=(OUTSIDE[family], port),
@@ -128,7 +128,7 @@ def original_destination(connection: socket.socket, family: Family) -> tuple[str
     return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
 
 
-def _prove(probe: Probe, deadline: float) -> str:
+def _prove(probe: Proof, deadline: float) -> str:
     """An empty text when the connection arrived as it must, else what happened instead."""
     token = os.urandom(TOKEN_BYTES)
     try:
@@ -136,10 +136,9 @@ def _prove(probe: Probe, deadline: float) -> str:
     except OSError as error:
         return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
     with listener:
-        child = os.fork()
-        if not child:
-            os._exit(_connect(probe, token, deadline))
-        arrived = _wait_for(listener, probe.family, token, deadline, child)
+        left = max(0.01, deadline - time.monotonic())
+        with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
+            arrived = _wait_for(listener, probe.family, token, deadline, child)
     if isinstance(arrived, tuple):
         if arrived == probe.destination:
             return ""
@@ -163,34 +162,26 @@ def _listen(family: Family, port: int) -> socket.socket:
 
 
 def _wait_for(
-    listener: socket.socket, family: Family, token: bytes, deadline: float, child: int
+    listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
 ) -> tuple[str, int] | str:
     """The original destination of the connection that brought the token, or what happened instead."""
-    status = None
-    while True:
-        readable, _, _ = select.select([listener], [], [], 0.02)
-        if readable:
+    waited: list[socket.socket | children.Child] = [listener, child]
+    while (left := deadline - time.monotonic()) > 0:
+        readable, _, _ = select.select(waited, [], [], left)
+        if listener in readable:
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(max(0.01, deadline - time.monotonic()))
-                brought = _read_token(connection)
-                if brought == token:
+                if _read_token(connection) == token:
                     found = _destination_or_reason(connection, family)
                     connection.sendall(token)
-                    if status is None:
-                        os.waitpid(child, 0)
                     return found
-            continue  # somebody else's connection proves nothing
-        if status is None:
-            done, code = os.waitpid(child, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(code) if done else None
+        elif child in readable:  # somebody else's connection proves nothing
+            status = child.receive()
             if status:
-                return UNREACHABLE if status == UNREACHABLE_STATUS else f"the connection failed: {os.strerror(status)}"
-        if time.monotonic() > deadline:
-            if status is None:
-                os.kill(child, 9)
-                os.waitpid(child, 0)
-            return "it did not arrive within --probe-timeout"
+                return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
+            waited.remove(child)
+    return "it did not arrive within --probe-timeout"
 
 
 def _read_token(connection: socket.socket) -> bytes:
@@ -207,8 +198,8 @@ def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[s
         return f"arrived without an original destination ({error.strerror}): it was not redirected by these rules"
 
 
-def _connect(probe: Probe, token: bytes, deadline: float) -> int:
-    """In the child: becomes the user, brings the token; the error's number is the exit status."""
+def _connect(probe: Proof, token: bytes, deadline: float) -> int:
+    """In the child: becomes the user, brings the token; 0, or the error's number."""
     try:
         if probe.uid != os.geteuid():
             os.setgroups([])
@@ -217,14 +208,14 @@ def _connect(probe: Probe, token: bytes, deadline: float) -> int:
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if (
-                probe.destination[0] == PASSTHROUGH[IPV6]
+                probe.destination[0] == IPV6.passthrough_address
             ):  # else the kernel takes ::6 as the source too, which is spared
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)
             answer = connection.recv(TOKEN_BYTES, socket.MSG_WAITALL)
     except TimeoutError:
-        return 110  # ETIMEDOUT
+        return errno.ETIMEDOUT
     except OSError as error:
-        return error.errno or 5  # EIO
-    return 0 if answer == token else 71  # EPROTO
+        return error.errno or errno.EIO
+    return 0 if answer == token else errno.EPROTO

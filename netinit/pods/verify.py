@@ -37,7 +37,7 @@ def _verify_here(options: Options, warning: str) -> Report:
     plan = plan_for(settled.options)
     survey = Survey(settled.options, settled.kernel_families)
     side = _side_to_compare(survey, options)
-    differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
+    differences = tuple(describe_leftover(other) for other in survey.others(side.backend))
     differences += side.backend.compare(plan, side.state)
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families))
     differences += side.backend.shadows(plan, side.state)

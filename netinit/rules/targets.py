@@ -12,49 +12,7 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, Protocol
-
-    Verdict = Literal["go on", "back", "accepted", "ended"]
-
-    class Traversal(Protocol):
-        """What a target can do to a packet under way; the simulator is one. Each answers with how it goes on."""
-
-        def drop(self) -> Verdict:
-            """It vanishes."""
-
-        def refuse(self) -> Verdict:
-            """Its sender is told that it was refused."""
-
-        def call(self, chain: str) -> Verdict:
-            """It goes through another chain."""
-
-        def redirect(self, port: int) -> Verdict:
-            """Its connection goes to a port of this host."""
-
-        def hand_over(self, port: int, mark: int) -> Verdict:
-            """A transparent socket gets it, and it has a mark."""
-
-        def send_to(self, address: str, port: int) -> Verdict:
-            """Its connection goes elsewhere; empty and 0 leave as they are."""
-
-        def replace_source(self) -> Verdict:
-            """Its source becomes what only the kernel knows."""
-
-        def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
-            """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
-
-        def save_mark(self) -> Verdict:
-            """Its connection gets its mark."""
-
-        def restore_mark(self) -> Verdict:
-            """It gets its connection's mark."""
-
-        def track(self, zone: int | None) -> Verdict:
-            """Its connection is tracked in a zone; None: not at all."""
-
-        def give_up(self) -> Verdict:
-            """Nobody knows what becomes of it."""
-
+    from netinit.rules.traversal import Traversal, Verdict
 
 GO_ON: Verdict = "go on"  # with the next rule
 BACK: Verdict = "back"  # with the chain that called this one
@@ -249,7 +207,8 @@ class SetMark(Target):
     def describe(self) -> str:
         if self.mask == FULL_MASK and not self.connection:
             return f"mark it {self.value}"
-        return f"change {'its connection' if self.connection else 'it'}'s mark ({self.value:#x} under the mask {self.mask:#x})"
+        whose = "its connection's" if self.connection else "its"
+        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
 
     @property
     def tracks(self) -> bool:

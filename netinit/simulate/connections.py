@@ -33,7 +33,7 @@ class Connection:
     mark: int = 0
     answered: bool = False
     decided: set[str] = field(default_factory=set)  # destination, source
-    related: bool = False
+    redirected: bool = False  # to a port of this host, whether its address is known or not
 
     def __post_init__(self) -> None:
         self.to = self.original

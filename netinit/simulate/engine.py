@@ -21,7 +21,7 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
 
 if TYPE_CHECKING:
-    from netinit.rules.targets import Verdict
+    from netinit.rules.traversal import Verdict
 
 _UNTRACKED = ("INVALID", "UNTRACKED")
 _DESTINATION, _SOURCE = "destination", "source"
@@ -78,6 +78,7 @@ class _Journey:
         self._zone = 0
         self._fate = ""
         self._reason = ""
+        self._decider: Step | None = None
         self._port = 0  # of REDIRECT or TPROXY
         self._transparent = False
         self._translated = False
@@ -89,7 +90,7 @@ class _Journey:
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=self._port, transparent=self._transparent, translated=self._translated,
-            policy_routed=self._policy_routed, zone=self._zone,
+            policy_routed=self._policy_routed, zone=self._zone, decider=self._decider,
         )  # fmt: skip
 
     def go_out(self) -> None:
@@ -131,7 +132,7 @@ class _Journey:
 
     def _is_for_us(self) -> bool:
         local = self._around.is_local(self._packet.destination)
-        if local is None and not (self._connection and self._connection.to.destination is None):
+        if local is None and not (self._connection and self._connection.redirected):
             self._end(UNKNOWN, "its destination is not known")
             return False
         if local is not False:
@@ -197,7 +198,6 @@ class _Journey:
             state = packet.state or "NEW"
             if state != "NEW":  # of a connection whose beginning was not simulated
                 self._connection.decided = {_DESTINATION, _SOURCE}
-        self._connection.related = state == "RELATED"
         self._packet = packet.replace(state=state, connection_mark=self._connection.mark)
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
 
@@ -209,7 +209,7 @@ class _Journey:
             if NAT in self._host.ruleset.tables:
                 self._note("NAT is not asked: the packet belongs to no tracked connection", NAT)
             return
-        if side not in connection.decided and not connection.related:
+        if side not in connection.decided:
             self._ask(NAT, hook)
             connection.decided.add(side)
         elif NAT in self._host.ruleset.tables and not self._is_answer:
@@ -240,7 +240,7 @@ class _Journey:
             at = _Place(table, chain, loaded, above)
             if holds is None and not target.only_observes:
                 self._step(at, None, "whether it holds cannot be known")
-                return self._end(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
+                return self._end_by_rule(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
             self._step(at, holds, target.describe() if holds else "does not hold")
             if not holds:
                 continue
@@ -258,24 +258,24 @@ class _Journey:
 
     def drop(self) -> Verdict:
         """It vanishes."""
-        return self._end(DROPPED, str(self._at))
+        return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
         """Its sender is told that it was refused."""
-        return self._end(REFUSED, str(self._at))
+        return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:
         """Nobody knows what becomes of it."""
-        return self._end(UNKNOWN, f"{self._at}: netinit does not know the target")
+        return self._end_by_rule(UNKNOWN, f"{self._at}: netinit does not know the target")
 
     def call(self, chain: str) -> Verdict:
         """It goes through another chain."""
         at = self._at
         called = self._host.ruleset.tables[at.table].get(chain)
         if called is None or chain in BUILTIN_CHAINS:
-            return self._end(UNKNOWN, f"{at}: nothing is known of {chain}")
+            return self._end_by_rule(UNKNOWN, f"{at}: nothing is known of {chain}")
         if chain in at.above:
-            return self._end(UNKNOWN, f"{at}: the chain {chain} calls itself")
+            return self._end_by_rule(UNKNOWN, f"{at}: the chain {chain} calls itself")
         return self._walk(at.table, called, (*at.above, at.chain.name))
 
     def track(self, zone: int | None) -> Verdict:
@@ -307,6 +307,7 @@ class _Journey:
         else:
             address = self._around.primary_address(self._packet.in_interface)
         connection.send_to(address, port)
+        connection.redirected = True
         if not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
             self._port = port
         return ACCEPTED
@@ -375,6 +376,11 @@ class _Journey:
         shown = self._visible()
         parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
         return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
+
+    def _end_by_rule(self, fate: str, reason: str) -> Verdict:
+        """The rule that was looked at last ends it."""
+        self._decider = self._steps[-1]
+        return self._end(fate, reason)
 
     def _end(self, fate: str, reason: str) -> Verdict:
         self._fate, self._reason = fate, reason

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Network
-from netinit.options import CLASSIC, NONE, REDIRECT, Options
+from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
@@ -17,8 +17,6 @@ from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
-
-DNS_LISTENER = 15053
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,7 @@ def find_cause(trace: Trace) -> Step | None:
     """
     hits = trace.hits
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
-        last = [step for step in trace.steps if step.rule is not None and step.holds is not False]
-        return last[-1] if last and trace.reason.startswith("rule") else None
+        return trace.decider
     if trace.verdict == CAPTURED:
         kinds = (Tproxy,) if trace.transparent else (Redirect,)
         places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]

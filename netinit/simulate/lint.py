@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
-from netinit.options import CLASSIC, NONE, OFF, TPROXY, Options
+from netinit.options import CLASSIC, DNS_LISTENER, DNS_PORT, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
@@ -19,7 +19,6 @@ from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
 
 ERROR, WARNING = "error", "warning"  # traffic is lost or loops; something has no effect or another one than it seems
-DNS_PORT, DNS_LISTENER = 53, 15053
 _FINAL = Accept | Drop | Reject | Return | Redirect | Tproxy
 _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}

@@ -53,6 +53,7 @@ class Trace:
     translated: bool = False  # by a DNAT of others
     policy_routed: bool = False
     zone: int = 0
+    decider: Step | None = None  # the rule that dropped or refused it, or because of which its end is not known
 
     @property
     def verdict(self) -> str:

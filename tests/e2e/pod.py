@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from names import ask, serve_names
-from netinit.kernel import forks
+from netinit.kernel import children, namespaces
+from netinit.kernel.users import become, creating_as
 from netinit.lab import APP_ID, PROXY_ID, Listener, Namespace, Pod
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
@@ -68,7 +69,7 @@ class Member:
 
     def open(self, version: int, *, udp: bool = False) -> socket.socket:
         """A socket of theirs, not connected."""
-        with self.namespace.entered(), forks.creating_as(self.uid, self.gid):
+        with self.namespace.entered(), creating_as(self.uid, self.gid):
             made = socket.socket(_FAMILIES[version], socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
         made.settimeout(_SECONDS)
         return made
@@ -180,24 +181,19 @@ def _player(namespace: Namespace, listeners: list[Listener], life: Life, ids: tu
     They listen before it starts, so that nobody has to wait for it.
     """
     with contextlib.ExitStack() as stack:
-        with namespace.entered(), forks.creating_as(*ids):
+        with namespace.entered(), creating_as(*ids):
             sockets = [stack.enter_context(listener.open()) for listener in listeners]
-        leash, held = os.pipe()
-        stack.callback(os.close, held)
         descriptor = namespace.descriptor
 
-        def body() -> None:
-            forks.settle(leash, descriptor, *(made.fileno() for made in sockets))
-            forks.setns(descriptor)
-            forks.become(*ids)
-            threading.Thread(target=life, args=(sockets,), daemon=True).start()
-            os.read(leash, 1)
+        def act(answer: children.Answer) -> None:
+            namespaces.enter(descriptor)
+            become(*ids)
+            answer.give(None)
+            life(sockets)
 
-        try:
-            pid = forks.fork(body)
-        finally:
-            os.close(leash)
-        stack.callback(forks.end, pid)
+        kept = (descriptor, *(made.fileno() for made in sockets))
+        child = stack.enter_context(children.start(act, seconds=10, what="a player of the pod", kept=kept))
+        child.receive()
         for made in sockets:
             made.close()
         yield

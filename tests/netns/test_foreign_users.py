@@ -203,6 +203,23 @@ def test_a_user_namespace_without_root_is_refused_with_a_reason(require_netns):
         assert tool("verify", *REDIRECT, "--pid", str(pod.pid)).returncode == 3, "reading wants no root inside"
 
 
+@pytest.mark.parametrize("owner", [0, 65534], ids=["root's", "of an ordinary user"])
+@pytest.mark.parametrize("own_users", [True, False], ids=["users of its own", "users of the machine"])
+def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same(require_netns, tmp_path, owner, own_users):
+    """Inside of the pod it can read nothing of its own: what it needs was loaded before."""
+    needs("iptables-nft")
+    closed = tmp_path / "closed"
+    shutil.copytree(Path(TOOL[-1]).parent, closed / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (closed, *closed.rglob("*")):
+        os.chown(path, owner, owner)
+    closed.chmod(0o700)
+    program = [sys.executable, "-I", "-S", str(closed / "netinit" / "__main__.py")]
+    with Pod(user_namespace=own_users) as pod:
+        for words in (["apply", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"], ["verify", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"], ["remove"]):
+            done = subprocess.run([*program, *words, "--pid", str(pod.pid)], capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, (words[0], done.stdout + done.stderr)
+
+
 def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_netns):
     """Between opening and reading the process ends, and the next one gets its number."""
     script = f"""

@@ -100,6 +100,9 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert explained.returncode == 0, explained.stderr
     assert "captured" not in explained.stdout.splitlines()[0] + explained.stdout.splitlines()[1], explained.stdout
 
+    examined = run_tool(inside, "doctor", *OPTIONS)
+    assert "leftovers" not in examined.stdout, f"forged chains pass for ours: {examined.stdout}"
+
     applied = run_tool(inside, "apply", *chosen)
     assert applied.returncode == 0, applied.stderr
     assert f"programmed by {backend}" in applied.stderr

@@ -12,7 +12,8 @@ import pytest
 from hostile import chrooted, stranger, tool
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import children
-from netinit.kernel.pods import LOCKS, Pod
+from netinit.kernel.locks import FOLDER as LOCKS
+from netinit.kernel.pods import Pod
 from netinit.options import Options
 from programming import SIDECAR
 

@@ -30,7 +30,7 @@ from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import Trial
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Finding
-from netinit.pods.probe import Report as Probes
+from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import Row
 from netinit.pods.verify import Report

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from netinit import backends
-from netinit.base.errors import LabError, NetinitError
+from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect
-from netinit.kernel.capabilities import CAP_SETPCAP, confine, raise_permitted
-from netinit.kernel.namespaces import read_text
+from netinit.kernel.capabilities import CAP_SETPCAP, confine
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import Pod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
-from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Finding
+from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.inspect import Survey
 
 MOST_NAMED = 4
@@ -31,7 +31,7 @@ class Examination:
     backend: str
     trials: tuple[Trial, ...]
     needed: dict[str, frozenset[str]]
-    findings: tuple[Finding, ...]
+    findings: tuple[Symptom, ...]
     obstacle: str = ""
 
     @property
@@ -56,7 +56,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     return replace(found, findings=(*found.findings, *trouble))
 
 
-def _read_resolv_conf(options: Options) -> tuple[str, tuple[Finding, ...]]:
+def _read_resolv_conf(options: Options) -> tuple[str, tuple[Symptom, ...]]:
     """The resolv.conf that counts, where it does, or what is wrong with the file itself."""
     if not options.redirect_dns:
         return "", ()
@@ -66,20 +66,19 @@ def _read_resolv_conf(options: Options) -> tuple[str, tuple[Finding, ...]]:
         with Pod(options) as pod:
             return pod.read_resolv_conf(), ()
     except NetinitError as error:
-        return "", (Finding(ERROR, "resolv.conf", str(error)),)
+        return "", (Symptom(ERROR, "resolv.conf", str(error)),)
 
 
 def _examine_here(
     options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
 ) -> Examination:
-    raise_permitted()
     settled = detect.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
     trials, obstacle = _try(settled.options, families)
-    found = [Finding(WARNING, "options", text) for text in settled.warnings]
+    found = [Symptom(WARNING, "options", text) for text in settled.warnings]
     if warning:
-        found.append(Finding(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
+        found.append(Symptom(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
     seen = tuple(find.find_privileges(lacking=not any(trial.works(needed) for trial in trials)))
     if options.pid or options.netns:
         confine()  # the trials wanted more; from here on it is the pod's data that is read
@@ -90,7 +89,7 @@ def _examine_here(
             survey = Survey(settled.options, families, thorough=False)
             backend = _choose(survey, trials, needed)
         except NetinitError as error:
-            found.append(Finding(ERROR, "backend", str(error)))
+            found.append(Symptom(ERROR, "backend", str(error)))
         if survey and not backend:
             found += _explain_lack(settled.options, survey, trials, needed)
     found += seen
@@ -116,7 +115,7 @@ def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, .
             return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
     try:
         return try_backends(options, families, names), ""
-    except (LabError, OSError) as error:
+    except (NamespaceError, OSError) as error:
         return (), str(error)
 
 
@@ -143,7 +142,7 @@ def _seems_able(name: str) -> bool:
 
 def _explain_lack(
     options: Options, survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozenset[str]]
-) -> list[Finding]:
+) -> list[Symptom]:
     """Why no backend can be taken, cause by cause."""
     found = []
     wanted = backends.named(options)
@@ -159,11 +158,11 @@ def _explain_lack(
                 else ""
             )
             found.append(
-                Finding(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
+                Symptom(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
             )
     if not trials:
-        found += [Finding(ERROR, "backend", failure) for failure in survey.failures]
-    return found or [Finding(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
+        found += [Symptom(ERROR, "backend", failure) for failure in survey.failures]
+    return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
 
 
 def _remedy(backend: str, cause: str, concerned: list[str]) -> str:

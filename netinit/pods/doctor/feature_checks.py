@@ -148,10 +148,10 @@ def can_prove(options: Options) -> bool:
 
 
 def try_backends(options: Options, families: tuple[Family, ...], names: tuple[str, ...] = TRIED) -> tuple[Trial, ...]:
-    """Each backend's trial. LabError when no throw-away namespace can be made."""
+    """Each backend's trial. NamespaceError when no throw-away namespace can be made."""
     found = attempt_all({name: partial(_try_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        Trial(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else Trial(name, outcome)  # type: ignore[arg-type] # JSON
+        Trial(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else Trial(name, outcome)
         for name, outcome in found.items()
     )
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit.backends.restore import XTABLES_LOCK
 from netinit.base.net import parse_address
 from netinit.kernel import detect
-from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.namespaces import OWN, describe_holders, read_text
+from netinit.kernel.files import UnsuitableFileError, open_lock_file, read_text
+from netinit.kernel.locks import XTABLES_LOCK, describe_holders
+from netinit.kernel.namespaces import OWN
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.inspect import Survey
 
@@ -29,7 +29,7 @@ Read = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Symptom:
     """Something worth saying. Errors keep pods from working, warnings may; `remedy` is what to do."""
 
     severity: str
@@ -38,28 +38,28 @@ class Finding:
     remedy: str = ""
 
 
-def find_privileges(*, lacking: bool) -> Iterator[Finding]:
+def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
     """What this process is missing. NET_RAW is wanted by legacy iptables alone, so it matters where a backend is `lacking`."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         who = "root, but without NET_ADMIN" if detect.is_root() else f"uid {os.geteuid()} without NET_ADMIN"
-        yield Finding(ERROR, "privileges", f"this is {who}: no rule can be programmed", PRIVILEGE_REMEDY)
+        yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", PRIVILEGE_REMEDY)
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
-        yield Finding(
+        yield Symptom(
             severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", PRIVILEGE_REMEDY
         )
     if not detect.has_capability(detect.CAP_SETUID):
-        yield Finding(
+        yield Symptom(
             NOTE, "privileges", "SETUID is missing: validation can only connect as this user", "add SETUID and SETGID"
         )
     if WHOLE_RANGE not in read_text("/proc/self/uid_map"):
-        yield Finding(
+        yield Symptom(
             NOTE, "privileges", "this is a user namespace (hostUsers: false): uids in rules are those inside it",
             "run the init container in the pod's own user namespace, as any container of the pod",
         )  # fmt: skip
 
 
-def find_locks() -> Iterator[Finding]:
+def find_locks() -> Iterator[Symptom]:
     """Who holds the locks that programming takes. A lock is tried for an instant, since /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
     for path, what, severity in (
@@ -72,12 +72,12 @@ def find_locks() -> Iterator[Finding]:
             if (named and path == named) or isinstance(error, UnsuitableFileError):
                 label = "XTABLES_LOCKFILE: " if named else ""
                 message = f"{label}{path} cannot be opened: {error.strerror}"
-                yield Finding(ERROR, "locks", message, "name a regular file in a writable folder with XTABLES_LOCKFILE")
+                yield Symptom(ERROR, "locks", message, "name a regular file in a writable folder with XTABLES_LOCKFILE")
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield Finding(
+            yield Symptom(
                 severity, "locks", f"the lock of {what} ({path}) is held by {describe_holders(descriptor)}",
                 "wait until it is done, or raise --lock-timeout; end it if it hangs",
             )  # fmt: skip
@@ -85,24 +85,24 @@ def find_locks() -> Iterator[Finding]:
             os.close(descriptor)
 
 
-def find_leftovers(survey: Survey, chosen: str) -> Iterator[Finding]:
+def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     """Rules of Istio or netinit that are here already, above all beside the backend that would be taken."""
     holders = survey.holders()
     names = [side.backend.name for side in holders]
     if len(names) > 1:
-        yield Finding(
+        yield Symptom(
             ERROR, "leftovers", f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",
             "netinit apply --reconcile keeps one, netinit remove takes all away",
         )  # fmt: skip
     elif names and chosen and names != [chosen] and {names[0], chosen} != {"iptables-legacy", "libiptc"}:
-        yield Finding(
+        yield Symptom(
             ERROR, "leftovers", f"rules of an earlier run are in {names[0]}, but {chosen} would be taken",
             "netinit apply --reconcile moves them, netinit remove takes them away",
         )  # fmt: skip
     elif names:
-        yield Finding(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
+        yield Symptom(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
     for failure in survey.failures:
-        yield Finding(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", PRIVILEGE_REMEDY)
+        yield Symptom(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", PRIVILEGE_REMEDY)
 
 
 def list_interfaces() -> list[str]:
@@ -114,7 +114,7 @@ def list_interfaces() -> list[str]:
 
 def find_settings(
     options: Options, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
-) -> Iterator[Finding]:
+) -> Iterator[Symptom]:
     """Kernel settings of this namespace under which captured connections get lost."""
 
     def is_on(name: str) -> bool:
@@ -124,7 +124,7 @@ def find_settings(
     everywhere = is_on("ipv6/conf/all/disable_ipv6")
     if options.ipv6 != OFF and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
         what = "TPROXY cannot be programmed" if transparent else "captured outbound IPv6 connections are lost"
-        yield Finding(
+        yield Symptom(
             ERROR, "settings", f"net.ipv6.conf.lo.disable_ipv6=1 while IPv6 is captured: {what}",
             "set net.ipv6.conf.lo.disable_ipv6=0 (pod's securityContext.sysctls, or the CNI), or --ipv6 off",
         )  # fmt: skip
@@ -138,30 +138,30 @@ def find_settings(
         marked = [one for one, value in values["src_valid_mark"].items() if value]
         spared = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
         if marked and not spared:
-            yield Finding(
+            yield Symptom(
                 ERROR, "settings",
                 f"net.ipv4.conf.{marked[0]}.src_valid_mark=1: the mark of TPROXY makes inbound IPv4 look as if it came from here,"
                 f" and it is lost on {name} (wg-quick sets this)",
                 f"set net.ipv4.conf.{marked[0]}.src_valid_mark=0",
             )  # fmt: skip
     if is_on("ipv4/tcp_fwmark_accept"):
-        yield Finding(
+        yield Symptom(
             ERROR, "settings", "net.ipv4.tcp_fwmark_accept=1: with TPROXY the proxy's answers go back to the pod itself",
             "set net.ipv4.tcp_fwmark_accept=0",
         )  # fmt: skip
 
 
-def find_full_tracking(read: Read = read_text) -> Iterator[Finding]:
+def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
     """Connection tracking without room for new connections."""
     count, most = (read(f"/proc/sys/net/netfilter/nf_conntrack_{name}").strip() for name in ("count", "max"))
     if count.isdigit() and most.isdigit() and 0 < int(most) <= int(count):
-        yield Finding(
+        yield Symptom(
             ERROR, "settings", f"connection tracking is full ({count}, nf_conntrack_max={most}): new connections are dropped",
             "raise net.netfilter.nf_conntrack_max on the node",
         )  # fmt: skip
 
 
-def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Finding]:
+def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
     """Users and groups of the application whose traffic bypasses the proxy, because they are the proxy's."""
     for kind, number, taken in (
         *(("user", uid, options.proxy_uids) for uid in uids),
@@ -169,14 +169,14 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
     ):
         if number in taken:
             root = " (the classic layout spares root)" if options.layout == CLASSIC and not number else ""
-            yield Finding(
+            yield Symptom(
                 ERROR, "users",
                 f"the application runs as {kind} {number}, which is the proxy's{root}: none of its traffic is captured",
                 f"give the application another {'runAsUser' if kind == 'user' else 'runAsGroup'}",
             )  # fmt: skip
 
 
-def find_name_servers(options: Options, text: str) -> Iterator[Finding]:
+def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
     """Pitfalls of a resolv.conf when DNS is captured server by server. `options` are settled."""
     if not options.redirect_dns:
         return
@@ -184,7 +184,7 @@ def find_name_servers(options: Options, text: str) -> Iterator[Finding]:
     words = [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
     servers = list(dict.fromkeys([*detect.name_servers(text)])) if not options.capture_all_dns else []
     if not options.capture_all_dns and not (servers or options.dns_servers):
-        yield Finding(
+        yield Symptom(
             ERROR, "resolv.conf", "--redirect-dns, but /etc/resolv.conf names no server: no DNS query is captured",
             "name them with --dns-servers, or use --capture-all-dns",
         )  # fmt: skip
@@ -193,24 +193,24 @@ def find_name_servers(options: Options, text: str) -> Iterator[Finding]:
         try:
             address = parse_address(address)
         except ValueError:
-            yield Finding(WARNING, "resolv.conf", f"nameserver {word} is no address and is ignored", "correct it")
+            yield Symptom(WARNING, "resolv.conf", f"nameserver {word} is no address and is ignored", "correct it")
             continue
         if address.startswith("127.") or address == "::1":
-            yield Finding(
+            yield Symptom(
                 WARNING, "resolv.conf",
                 f"nameserver {address} is a loopback address: in a pod nobody answers there, also not the proxy's own queries",
                 "set the pod's dnsConfig, or kubelet's --resolv-conf (with systemd-resolved /run/systemd/resolve/resolv.conf)",
             )  # fmt: skip
         if zone:
             what = f"nameserver {word}: the zone is dropped, {address} is captured on every interface"
-            yield Finding(WARNING, "resolv.conf", what)
+            yield Symptom(WARNING, "resolv.conf", what)
         if ":" in address and options.ipv6 == OFF:
-            yield Finding(
+            yield Symptom(
                 ERROR, "resolv.conf",
                 f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",
                 "use --dual-stack or --ipv6 on, or IPv4 servers alone",
             )  # fmt: skip
     if len(words) > MOST_SERVERS:
-        yield Finding(
+        yield Symptom(
             NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MOST_SERVERS}"
         )

@@ -8,6 +8,6 @@ proxy may be running. What would leave the pod ends at the first router.
 from __future__ import annotations
 
 from netinit.pods.probe.matrix import Ask, plan_inbound, plan_outbound
-from netinit.pods.probe.rows import Report, Row, probe
+from netinit.pods.probe.rows import Probes, Row, probe
 
-__all__ = ["Ask", "Report", "Row", "plan_inbound", "plan_outbound", "probe"]
+__all__ = ["Ask", "Probes", "Row", "plan_inbound", "plan_outbound", "probe"]

@@ -14,7 +14,7 @@ import struct
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import IPV6, Family
-from netinit.kernel.forks import creating_as
+from netinit.kernel.users import creating_as
 
 TCP, UDP = 6, 17
 SYN = 0x02

@@ -12,7 +12,6 @@ from netinit.options.kinds import ALL
 
 OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
 NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # stands for one that is not in /etc/resolv.conf
-PASSTHROUGH = {4: "127.0.0.6", 6: "::6"}
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
@@ -107,7 +106,7 @@ def _choose_application(options: Options) -> int:
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
     """Connections that stay in the pod: through lo, and in again."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
-    loopback, passthrough = LOOPBACK[family.version], PASSTHROUGH[family.version]
+    loopback, passthrough = LOOPBACK[family.version], family.passthrough_address
     port = next(port for port in PORTS if port not in options.exclude_outbound_ports)
     yield Ask(OUTBOUND, family, "tcp", "app", "localhost", loopback, port, app, app)
     yield Ask(OUTBOUND, family, "tcp", "proxy", "localhost", loopback, port, uid, gid)

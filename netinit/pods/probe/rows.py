@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect, namespaces
+from netinit.kernel import detect
 from netinit.kernel.conntrack import Event, Watch, forget
+from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
@@ -46,7 +47,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Probes:
     """The rows in order of the matrix, and what was left out and why."""
 
     rows: tuple[Row, ...]
@@ -80,18 +81,20 @@ class _Sighting:
         return self.accepted or any(event.destroyed for event in self.events)
 
 
-def probe(options: Options) -> Report:
+def probe(options: Options) -> Probes:
     """Probes the namespace that the options name (default: this process's) and leaves it as it was.
 
     BackendUnavailableError when a privilege is missing; LockedError while the rules are being programmed.
     """
     notes: list[str] = []
+    with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
+        import pyroute2  # noqa: F401
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
-    return Report(report.rows, (*notes, *report.notes))
+    return Probes(report.rows, (*notes, *report.notes))
 
 
-def _probe_here(options: Options, warning: str) -> Report:
+def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
     settled = detect.settle(options)
     families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
@@ -108,7 +111,7 @@ def _probe_here(options: Options, warning: str) -> Report:
             notes.append(f"nothing was probed from outside: {obstacle}")
         else:
             rows += _probe_inbound(settled.options, families, notes)
-    return Report(tuple(rows), tuple(notes))
+    return Probes(tuple(rows), tuple(notes))
 
 
 def _check_privileges() -> None:
@@ -121,7 +124,7 @@ def _check_privileges() -> None:
         raise BackendUnavailableError(
             f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
         )
-    if namespaces.read_text(EVENTS).strip() == "0":
+    if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"
         )

@@ -7,14 +7,12 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family, Network
-from netinit.options import Interception
+from netinit.options import DNS_LISTENER, DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Destination, Match, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.targets import Jump, Redirect, TrackZone
 
-PORT = 53
-LISTENER = 15053
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2
 ORIGIN = "--redirect-dns"
@@ -43,7 +41,7 @@ def capture(builder: Builder, options: Interception) -> None:
     for families, to_server, _ in scopes:
         for protocol in ("tcp", "udp"):
             builder.append(
-                NAT, ISTIO_OUTPUT_DNS, *to_server, Port(protocol=protocol, ports=(PORT,)), to=Redirect(port=LISTENER),
+                NAT, ISTIO_OUTPUT_DNS, *to_server, Port(protocol=protocol, ports=(DNS_PORT,)), to=Redirect(port=DNS_LISTENER),
                 why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
             )  # fmt: skip
     _separate_proxy(builder, options)
@@ -53,11 +51,11 @@ def capture(builder: Builder, options: Interception) -> None:
     )  # fmt: skip
     for families, to_server, from_server in scopes:
         builder.append(
-            RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(PORT,)), to=TrackZone(zone=APPLICATION_ZONE),
+            RAW, ISTIO_OUTPUT_DNS, *to_server, Port(protocol="udp", ports=(DNS_PORT,)), to=TrackZone(zone=APPLICATION_ZONE),
             why="the application's queries", origin=ORIGIN, families=families,
         )  # fmt: skip
         builder.append(
-            RAW, ISTIO_INBOUND, *from_server, Port(protocol="udp", ports=(PORT,), source=True), to=TrackZone(zone=PROXY_ZONE),
+            RAW, ISTIO_INBOUND, *from_server, Port(protocol="udp", ports=(DNS_PORT,), source=True), to=TrackZone(zone=PROXY_ZONE),
             why="the servers' answers to the proxy", origin=ORIGIN, families=families,
         )  # fmt: skip
 
@@ -78,12 +76,12 @@ def _separate_proxy(builder: Builder, options: Interception) -> None:
     owners += [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
     for owner in owners:
         builder.append(
-            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),
+            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),
             why="the proxy's own queries", origin=ORIGIN,
         )  # fmt: skip
         builder.append(
-            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(LISTENER,), source=True), owner, to=TrackZone(zone=APPLICATION_ZONE),
-            why="the proxy's answers to the application", origin=ORIGIN,
+            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_LISTENER,), source=True), owner,
+            to=TrackZone(zone=APPLICATION_ZONE), why="the proxy's answers to the application", origin=ORIGIN,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
-from netinit.options import Interception
+from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
@@ -19,7 +19,6 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Return
 
-DNS_PORT = 53
 LOOPBACK_DEVICE = OutInterface(names=("lo",))
 
 

@@ -13,7 +13,7 @@ import netinit
 from netinit.cli.verify import conclude, render_json, render_text
 from netinit.options import Options
 from netinit.pods import verify
-from netinit.pods.probe import Report as Probes
+from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.rows import Row
 from netinit.rules.difference import Difference

@@ -61,7 +61,7 @@ def test_a_child_has_no_descriptor_but_those_that_are_meant_for_it():
         os.close(writer)
     assert writer in found
     assert reader not in found
-    assert len([number for number in found if number > 2]) <= 3, "the answer, what was kept, and the listing itself"
+    assert len([number for number in found if number > 2]) <= 4, "the answer, the leash, what was kept, and the listing itself"
 
 
 class Evil:
@@ -84,3 +84,51 @@ def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
     with pytest.raises(NetinitError, match="was not done within 0 s"):
         ask(lambda: time.sleep(60), seconds=0.1)
     assert run.finish(run.start("/bin/echo", ["hello"])).output == "hello\n"
+
+
+def test_a_child_can_answer_and_go_on_and_can_fail_where_nothing_can_be_raised():
+    def serve(answer):
+        answer.give("ready")
+        time.sleep(60)
+
+    with children.start(serve, seconds=20, what="a server") as server:
+        assert server.receive() == "ready"
+        assert Path(f"/proc/{server.pid}").exists()
+        pid = server.pid
+    assert not Path(f"/proc/{pid}").exists()
+    found = children.ask_all({1: lambda answer: answer.fail(ApplyError("in a callback")), 2: lambda _: "well", 3: lambda _: 1 / 0}, seconds=20, what="jobs")
+    assert str(found[1]) == "in a callback"
+    assert found[2] == "well"
+    assert isinstance(found[3], children.ChildError)
+    assert "test_children.py" in found[3].trace
+
+
+def test_a_child_that_became_somebody_else_dies_with_its_parent():
+    reader, writer = os.pipe()
+    middle = os.fork()
+    if not middle:
+
+        def become_nobody(answer):
+            if not os.geteuid():
+                os.setresuid(65534, 65534, 65534)
+            os.write(writer, f"{os.getpid()}\n".encode())
+            answer.give(None)
+            time.sleep(60)
+
+        children.start(become_nobody, seconds=20, what="a child", kept=None).receive()
+        os.kill(os.getpid(), 9)
+    os.waitpid(middle, 0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        pid = told.readline().strip()
+        assert told.read() == "", "the pipe ends when the child does"
+    assert pid.isdigit()
+
+
+def test_an_answer_that_claims_to_be_endless_is_refused():
+    def lie(answer):
+        os.write(answer.descriptor, (1 << 60).to_bytes(8, "little"))
+        time.sleep(60)
+
+    with children.start(lie, seconds=20, what="the job") as child, pytest.raises(NetinitError, match="answered more than 256 MB"):
+        child.receive()

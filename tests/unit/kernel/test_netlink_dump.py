@@ -7,7 +7,17 @@ import struct
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.kernel.netlink import DONE, DUMP_ATTEMPTS, DUMP_INTERRUPTED, Netlink
+from netinit.kernel.netlink import (
+    DUMP_ATTEMPTS,
+    MSG_TRUNC,
+    NLM_F_DUMP_INTR,
+    NLMSG_DONE,
+    RECEIVE_SIZE,
+    Netlink,
+    list_addresses,
+    list_local_routes,
+    list_mark_rules,
+)
 from netinit.kernel.tally import count_nft
 from netinit.rules.census import MOST_RULES, TableCount, check_size
 
@@ -25,27 +35,34 @@ class Answers:
         self.sequence = struct.unpack_from("=I", message, 8)[0]
         self.asked += 1
 
-    def recv(self, _):
+    def recvmsg(self, size):
+        whole = self.answer()
+        return whole[:size], [], MSG_TRUNC if len(whole) > size else 0, None
+
+    def close(self):
+        """Nothing is open."""
+
+    def answer(self):
         flags, bodies = self.dumps.pop(0) if len(self.dumps) > 1 else self.dumps[0]
         return b"".join(
-            struct.pack("=IHHII", 16 + len(body), kind, flags, self.sequence, 0) + body for kind, body in [*((KIND, b) for b in bodies), (DONE, bytes(4))]
+            struct.pack("=IHHII", 16 + len(body), kind, flags, self.sequence, 0) + body for kind, body in [*((KIND, b) for b in bodies), (NLMSG_DONE, bytes(4))]
         )
 
 
 def link_to(answers):
     link = Netlink.__new__(Netlink)
-    link._socket, link._sequence, link._interrupted = answers, 0, False
+    link._socket, link._sequence, link._size = answers, 0, RECEIVE_SIZE
     return link
 
 
 def test_a_dump_that_was_interrupted_by_a_change_is_asked_for_again():
-    answers = Answers((DUMP_INTERRUPTED, [b"half"]), (0, [b"all1", b"all2"]))
+    answers = Answers((NLM_F_DUMP_INTR, [b"half"]), (0, [b"all1", b"all2"]))
     assert link_to(answers).dump(KIND, b"") == [(KIND, b"all1"), (KIND, b"all2")]
     assert answers.asked == 2
 
 
 def test_a_dump_that_never_stands_still_is_an_error_after_a_bounded_number_of_attempts():
-    answers = Answers((DUMP_INTERRUPTED, [b"half"]))
+    answers = Answers((NLM_F_DUMP_INTR, [b"half"]))
     with pytest.raises(InterruptedError):
         link_to(answers).dump(KIND, b"")
     assert answers.asked == DUMP_ATTEMPTS
@@ -65,3 +82,18 @@ def test_a_table_of_more_rules_than_are_read_is_an_error_that_says_what_to_do():
 
 def test_nothing_is_asked_where_no_chain_is():
     assert count_nft(2, ()) == {}
+
+
+def test_an_answer_larger_than_the_buffer_is_asked_for_again_with_more_room():
+    body = bytes(3 * RECEIVE_SIZE)
+    answers = Answers((0, [body]))
+    assert link_to(answers).dump(KIND, b"") == [(KIND, body)]
+    assert answers.asked == 3, "128 KiB, 256 KiB, 512 KiB"
+
+
+@pytest.mark.parametrize("ask", [list_addresses, lambda: list_mark_rules(2), lambda: list_local_routes(10)], ids=["addresses", "rules", "routes"])
+def test_addresses_rules_and_routes_are_asked_for_again_after_a_change(monkeypatch, ask):
+    answers = Answers((NLM_F_DUMP_INTR, []), (NLM_F_DUMP_INTR, []), (0, []))
+    monkeypatch.setattr("netinit.kernel.netlink.socket", lambda *_: answers)
+    assert ask() == ()
+    assert answers.asked == 3

@@ -25,11 +25,10 @@ from core import IPV4, IPV6, parse_rule, write_rule
             "hand it to the transparent socket on port 15006 and mark it 1337",
         ),
         ("MARK --set-xmark 0x53a/0xffffffff", ("meta mark set 0x0000053a",), "mark it 1338"),
-        pytest.param(
+        (
             "MARK --set-xmark 0x1/0x3",
             ("meta mark set meta mark & 0xfffffffc ^ 0x00000001",),
             "change its mark (0x1 under the mask 0x3)",
-            marks=pytest.mark.xfail(strict=True, reason="the words say `it's mark`"),
         ),
         (
             "CONNMARK --set-xmark 0x1/0x3",

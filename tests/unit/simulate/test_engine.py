@@ -162,10 +162,24 @@ def test_a_chain_may_be_called_twice_one_after_the_other():
     assert outbound("mangle OUTPUT -j A\nmangle OUTPUT -j A\nmangle A -p udp -j DROP").fate == SENT
 
 
-def test_what_comes_in_for_nobody_knows_whom_is_unknown():
+@pytest.mark.parametrize("text", ["mangle PREROUTING -p tcp", "mangle PREROUTING -m conntrack --ctstate INVALID", "nat PREROUTING -p udp -j REDIRECT --to-ports 1"])
+def test_what_comes_in_for_nobody_knows_whom_is_unknown_whether_it_is_tracked_or_not(text):
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
-    trace = simulate(packet, rules("mangle PREROUTING -p tcp"), POD)
+    trace = simulate(packet, rules(text), POD)
     assert (trace.fate, trace.reason) == (UNKNOWN, "its destination is not known")
+
+
+def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
+    packet = make_inbound(POD, "9.9.9.9", "", 80, interface="eth7").replace(destination=None)
+    trace = simulate(packet, rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 80"), POD)
+    assert (trace.fate, trace.redirect_port) == (DELIVERED, 80)
+
+
+@pytest.mark.parametrize(("text", "target"), [("mangle OUTPUT -p tcp -j DROP", True), ("filter OUTPUT", False)])
+def test_the_rule_that_ended_its_way_is_on_the_trace(text, target):
+    trace = outbound(text, policies=[("filter OUTPUT", "DROP")])
+    assert (trace.fate, trace.decider is not None) == (DROPPED, target)
+    assert not target or trace.decider is trace.hits[-1]
 
 
 def test_a_redirect_on_a_card_whose_address_nobody_named_is_for_this_host():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FULL_MASK
+from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MAX_PORT = 65535
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same
 _PORT_OPTIONS = ("--sport", "--source-port", "--dport", "--destination-port")
@@ -86,8 +85,8 @@ def read_masked(text: str) -> tuple[int, int] | None:
 def _read_port_range(text: str) -> tuple[int, int] | None:
     low, colon, high = text.partition(":")
     first = read_number(low) if low or not colon else 0
-    last = (read_number(high) if high else _MAX_PORT) if colon else first
-    if first is None or last is None or not first <= last <= _MAX_PORT:
+    last = (read_number(high) if high else MAX_PORT) if colon else first
+    if first is None or last is None or not first <= last <= MAX_PORT:
         return None
     return first, last
 

@@ -18,7 +18,7 @@ from netinit.pods.doctor.feature_checks import Trial, needed_features
 from netinit.pods.doctor.findings import (
     ERROR,
     NOTE,
-    Finding,
+    Symptom,
     find_collisions,
     find_full_tracking,
     find_name_servers,
@@ -161,12 +161,12 @@ def test_the_table_has_a_sign_for_each_family_and_marks_what_is_needed():
 
 
 def test_an_error_decides_a_note_does_not():
-    bad = examination(findings=(Finding(ERROR, "users", "wrong", "do this"),))
+    bad = examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))
     assert not bad.good
     assert render_text(bad).splitlines()[-3:] == [
         "✘ users: wrong", "    remedy: do this", "pods will not work, though iptables-nft programs rules"
     ]  # fmt: skip
-    assert examination(findings=(Finding(NOTE, "users", "so it is"),)).good
+    assert examination(findings=(Symptom(NOTE, "users", "so it is"),)).good
     assert not examination(backend="").good
 
 
@@ -177,7 +177,7 @@ def test_what_was_not_tried_is_not_claimed():
 
 
 def test_json_says_the_same():
-    answer = json.loads(render_json(examination(findings=(Finding(ERROR, "users", "wrong", "do this"),))))
+    answer = json.loads(render_json(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
     assert answer["trials"]["iptables-nft"]["features"]["IPv4"] == {"nat": None, "owner": "no"}
     assert answer["trials"]["nftables"] == {"works": False, "failure": "it died", "features": {}}

@@ -1,0 +1,273 @@
+"""What a pod can have too much of, or name so that somebody reads it wrongly: neither stops nor deceives an operator."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hostile import stranger, tool
+from netinit.base.errors import NetinitError
+from netinit.kernel import netlink, pods
+from netinit.kernel.detect import owned_sets
+from netinit.lab import Namespace
+from netinit.options import Options
+from netinit.pods import live
+from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
+
+OPTIONS = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
+NATIVE = (*OPTIONS, "--native-nftables")
+ODD_NAMES = (b"a\x1cb", b"d\xc2\x85e", "u\u2028v".encode(), b"e\x1b[2J", b"\xff\xfe", "w\u3000x".encode())  # none has white space, says the kernel
+
+
+@pytest.fixture
+def inside(require_netns):
+    with Namespace("hostile") as namespace:
+        yield namespace
+
+
+def call(namespace, *command, stdin=""):
+    with namespace.entered():
+        subprocess.run(command, input=stdin.encode(), env={"PATH": FOLDERS}, check=True, capture_output=True)
+
+
+# Names
+
+
+@pytest.fixture
+def oddly_connected(inside):
+    """A pod whose every way out leads through an interface with a name that reads like several words or lines."""
+    call(inside, "ip", "link", "set", "lo", "up")
+    for number, name in enumerate(ODD_NAMES):
+        call(inside, "ip", "link", "add", name, "type", "veth", "peer", "name", f"p{number}")
+        for command in (["link", "set", f"p{number}", "up"], ["link", "set", name, "up"], ["addr", "add", f"10.9.{number}.1/24", "dev", name],
+                        ["-6", "addr", "add", f"fd00:{number}::1/64", "dev", name, "nodad"], ["route", "add", f"192.0.2.{number}/32", "dev", name]):  # fmt: skip
+            call(inside, "ip", *command)
+    call(inside, "ip", "route", "add", "default", "dev", ODD_NAMES[0])
+    return inside
+
+
+def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
+    needs("iptables-nft")
+    assert run_tool(oddly_connected, "apply", *OPTIONS).returncode == 0
+    for words, wanted in (
+        (["verify", *OPTIONS], "as planned: 1"),
+        (["verify", "--live", *OPTIONS], "as planned: "),
+        (["explain", "--live", "--to", "198.51.100.1:80"], "captured: goes to the proxy on 15001"),
+        (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \udcff\udcfe: by the routing table"),
+        (["explain", "--live", "--from", "10.9.0.7", "--to-port", "80"], r"coming in through a\x1cb"),
+        (["draw", "--live"], "ISTIO_REDIRECT"),
+        (["doctor", *OPTIONS], ""),
+    ):
+        done = run_tool(oddly_connected, *words)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert wanted in done.stdout, (words, done.stdout)
+        text = done.stdout + done.stderr
+        assert "internal error" not in text
+        assert all(line.isprintable() for line in text.replace("\t", " ").split("\n")), text.encode()
+
+
+def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
+    with oddly_connected.entered():
+        around = {family.version: live.read_surroundings(family) for family in live.FAMILIES}
+    names = {os.fsdecode(name) for name in ODD_NAMES}
+    assert {name for _, name in around[4].routes} == names
+    assert {name for _, name in around[6].routes} >= names
+    assert around[4].default_interface == os.fsdecode(ODD_NAMES[0])
+
+
+def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
+    monkeypatch.setattr(live, "MOST_BYTES", 100)
+    with oddly_connected.entered(), pytest.raises(NetinitError, match="route: the routes are longer than"):
+        live.read_surroundings(live.IPV4)
+
+
+# Sizes
+
+
+def networks(count):
+    return ", ".join([f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" for number in range(1 << 24, (1 << 24) + 2 * count, 2)])
+
+
+@pytest.mark.parametrize("kind", ["a set", "a rule"])
+def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from_repairing(inside, kind):
+    """nft takes minutes to list a set of a million: neither verify nor remove may want that."""
+    assert run_tool(inside, "apply", *NATIVE).returncode == 0
+    script = {
+        "a set": f"add set inet istio-proxy-nat big {{ type ipv4_addr; }}\nadd element inet istio-proxy-nat big {{ {networks(1_000_000)} }}\n",
+        "a rule": f"add rule inet istio-proxy-nat istio-output ip daddr {{ {networks(300_000)} }} return\n",
+    }[kind]
+    call(inside, "nft", "-f", "-", stdin=script)
+    verified = run_tool(inside, "verify", *NATIVE)
+    assert verified.returncode == 3, verified.stderr
+    assert "the whole table, which cannot be read safely: it has sets that are too long" in verified.stdout
+    if kind == "a set":
+        assert run_tool(inside, "apply", *NATIVE, "--reconcile").returncode == 0
+        assert run_tool(inside, "verify", *NATIVE).returncode == 0
+    removed = run_tool(inside, "remove")
+    assert (removed.returncode, "removed all rules" in removed.stderr) == (0, True), removed.stderr
+
+
+def test_a_table_that_nft_lists_to_nobody_is_removed_all_the_same(inside, tmp_path):
+    assert run_tool(inside, "apply", *NATIVE).returncode == 0
+    real = shutil.which("nft", path=FOLDERS)
+    (tmp_path / "nft").write_text(f'#!/bin/sh\ncase "$*" in *list*) echo "Error: too much of it" >&2; exit 1;; esac\nexec {real} "$@"\n')
+    (tmp_path / "nft").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{FOLDERS}"}
+    verified = run_tool(inside, "verify", *NATIVE, env=path)
+    assert (verified.returncode, "cannot be read safely: nft: Error: too much of it" in verified.stdout) == (3, True), verified.stdout + verified.stderr
+    assert run_tool(inside, "remove", env=path).returncode == 0
+    assert "istio" not in inside.run(["nft", "list", "tables"]).stdout
+
+
+@pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
+@pytest.mark.parametrize("name", ["big", "netinit-nft-exclude-4"])
+def test_an_address_set_of_a_million_is_counted_and_not_read(inside, name):
+    lines = [f"create {name} hash:ip family inet maxelem 1000001", *[f"add {name} 10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1_000_000)]]
+    call(inside, "ipset", "restore", stdin="\n".join(lines) + "\n")
+    with inside.entered():
+        assert netlink.list_address_sets() == {name: 1_000_000}
+        assert owned_sets() == ({name: 1_000_000} if name.startswith("netinit") else {})
+    chosen = (*OPTIONS, "--backend", "iptables-nft", "-x", "10.0.0.0/8,11.0.0.0/8", "--ipset-threshold", "1")
+    assert run_tool(inside, "apply", *chosen, "--reconcile").returncode == 0
+    verified = run_tool(inside, "verify", *chosen)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert run_tool(inside, "remove").returncode == 0
+    with inside.entered():
+        assert netlink.list_address_sets() == ({} if name.startswith("netinit") else {name: 1_000_000})
+
+
+def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
+    with pods.Pod(Options(netns=inside.path)) as pod:
+        with pytest.raises(NetinitError, match="more of it than fits into the memory"):
+            pod.visit(lambda: len(bytearray(pods.MEMORY)))
+        assert pod.visit(lambda: len(bytearray(1 << 28))) == 1 << 28
+
+
+def test_what_a_program_prints_in_a_visit_has_an_end(inside):
+    def fill() -> int:
+        descriptor = os.memfd_create("text")
+        os.truncate(descriptor, pods.OUTPUT)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return os.write(descriptor, b"more")
+
+    with pods.Pod(Options(netns=inside.path)) as pod, pytest.raises(OSError, match="File too large"):
+        pod.visit(fill)
+
+
+# Locks
+
+
+def test_a_lock_on_dev_null_is_nobodys_obstacle(inside):
+    """Anybody may open /dev/null and hold a lock on it; where no lock file is about the pod none is taken."""
+    needs("iptables-legacy")
+    hold = """
+import fcntl; os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534); held = os.open("/dev/null", os.O_RDONLY)
+try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: pass  # somebody else holds it: all the better
+"""
+    with stranger(hold):
+        done = tool("apply", *OPTIONS, "--backend", "iptables-legacy", "--netns", inside.path, "--lock-timeout", "1s", "--cni-mode")
+        assert done.returncode == 0, done.stderr
+        removed = tool("remove", "--netns", inside.path, "--lock-timeout", "1s", "--cni-mode")
+        assert removed.returncode == 0, removed.stderr
+
+
+# Two versions
+
+
+EARLIER = "2e45783"  # a release from before runs from outside had a lock of their own
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """The command of an earlier version."""
+    folder = tmp_path_factory.mktemp("earlier")
+    packed = subprocess.run(["git", "-C", ROOT, "archive", EARLIER, "netinit"], capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip(f"the commit {EARLIER} is not here: git fetch --unshallow")
+    subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
+    return (*TOOL[:-1], str(folder / "netinit" / "__main__.py"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_versions_that_race_end_as_one_of_them_wants_and_both_can_verify_it(inside, earlier, seed):
+    needs("iptables-nft")
+    dice = random.Random(seed)
+
+    def start(command, words, place):
+        if place == "inside":
+            return inside.popen([*command, *words], env={"PATH": FOLDERS})
+        return subprocess.Popen([*command, *words, "--netns", inside.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    jobs = [dice.choice([["apply", *REDIRECT], ["remove"]]) if seed % 2 else ["apply", *REDIRECT] for _ in range(6)]
+    runs = [start(command, words, dice.choice(["inside", "outside"])) for words, command in zip(jobs, [earlier, TOOL] * 3, strict=True)]
+    said = [process.communicate(timeout=60)[1] for process in runs]
+    assert [process.returncode for process in runs] == [0] * 6, said
+    verdicts = []
+    for command in (earlier, TOOL):
+        verify = start(command, ["verify", *REDIRECT], "outside")
+        verify.communicate(timeout=60)
+        verdicts.append(verify.returncode)
+    there = "ISTIO" in inside.run(["iptables-nft-save"]).stdout
+    assert verdicts == ([0, 0] if there else [3, 3])
+    assert there or seed % 2, "all of them applied"
+
+
+# The connection table
+
+
+FILL = """
+import os, socket, struct, sys
+from ctypes import CDLL
+# Established connections that nobody may drop early, told to the kernel one by one (IPCTNL_MSG_CT_NEW of nfnetlink_conntrack.h)
+def attribute(kind, value): return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+def way(source, destination, ports):
+    addresses = attribute(1, source) + attribute(2, destination)
+    return attribute(0x8001, addresses) + attribute(0x8002, attribute(1, b"\\x11") + attribute(2, ports[0]) + attribute(3, ports[1]))
+asking = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)
+one, other = socket.inet_aton("10.0.0.1"), socket.inet_aton("10.0.0.2")
+done = 0
+while True:
+    ports = struct.pack(">H", 1 + done % 60000), struct.pack(">H", 1 + done // 60000)
+    body = struct.pack("=BBH", 2, 0, 0) + attribute(0x8001, way(one, other, ports)) + attribute(0x8002, way(other, one, ports[::-1]))
+    body += attribute(3, struct.pack(">I", 14)) + attribute(7, struct.pack(">I", 3600))  # seen reply, assured, confirmed
+    asking.send(struct.pack("=IHHII", 16 + len(body), 1 << 8, 0x605, done, 0) + body)
+    code = struct.unpack_from("=i", asking.recv(4096), 16)[0]
+    if code: break
+    done += 1
+print(done, os.strerror(-code))
+"""
+
+
+def test_a_full_connection_table_keeps_nobody_from_programming_and_the_doctor_tells(inside):
+    needs("iptables-nft")
+    limit = int(Path("/proc/sys/net/netfilter/nf_conntrack_max").read_text())
+    if limit > 1_000_000:
+        pytest.skip(f"nf_conntrack_max is {limit}: filling it takes minutes")
+    assert run_tool(inside, "apply", *REDIRECT).returncode == 0  # from here on connections are tracked
+    done = inside.run(["/usr/bin/python3", "-I", "-S", "-c", FILL], check=True).stdout.split(maxsplit=1)
+    assert int(done[0]) >= limit - 1000, done
+    assert done[1].strip() == "Cannot allocate memory"
+    with inside.entered():
+        assert int(Path("/proc/sys/net/netfilter/nf_conntrack_count").read_text()) >= limit - 1000
+    for words, code in ((["verify", *REDIRECT], 0), (["remove"], 0), (["apply", *REDIRECT], 0), (["verify", *REDIRECT], 0), (["explain", "--live", "--to", "10.0.0.1:80"], 0)):
+        done = run_tool(inside, *words)
+        assert done.returncode == code, (words, done.stderr)
+    told = run_tool(inside, "doctor", *SIDECAR)
+    assert "connection tracking" in told.stdout.lower() or "nf_conntrack" in told.stdout, told.stdout
+
+
+def test_of_tens_of_thousands_of_rules_the_operator_hears_before_they_are_read(inside, tmp_path):
+    needs("iptables-nft")
+    rules = "".join([f"-A THEIRS -s 10.{n >> 16}.{n >> 8 & 255}.{n & 255}/32 -j ACCEPT\n" for n in range(21_000)])
+    call(inside, "iptables-nft-restore", stdin=f"*filter\n:THEIRS - [0:0]\n{rules}COMMIT\n")
+    (tmp_path / "iptables-nft-save").write_text("#!/bin/sh\necho reading >&2\nexit 1\n")
+    (tmp_path / "iptables-nft-save").chmod(0o755)
+    told = run_tool(inside, "verify", *OPTIONS, env={"PATH": f"{tmp_path}:{FOLDERS}"})
+    assert told.returncode == 1
+    assert "warn\tthere are some 21,000 rules: reading them takes seconds" in told.stderr, told.stderr
