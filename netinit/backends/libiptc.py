@@ -140,9 +140,7 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
-        tables = Tables(family, fail)
-        _check_layout(tables)
-        return tables
+        return _checked(Tables(family, fail))
     except NetinitError:
         raise
     except ModuleNotFoundError as error:
@@ -156,14 +154,15 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     raise BackendUnavailableError(f"python-iptables: {cause}")
 
 
-def _check_layout(tables: Tables) -> None:
-    """BackendUnavailableError where python-iptables finds an extension's first option and not the second.
+def _checked(tables: Tables) -> Tables:
+    """The same; BackendUnavailableError where python-iptables finds an extension's first option and not the second.
 
     Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12.
     """
     owner = tables.extensions.find_match(b"owner")
     if owner and tables.extensions._option_lookup(owner[0].x6_options, b"gid-owner") is None:  # noqa: SLF001
         raise BackendUnavailableError(f"python-iptables {UNKNOWN_LAYOUT}")
+    return tables
 
 
 def _find_packages() -> None:
