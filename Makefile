@@ -33,7 +33,7 @@ wants-root:
 
 # Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e $(ARGS)
+	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
@@ -66,7 +66,7 @@ fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
 
 mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
 	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
-	@$(BIN)/mutmut results
+	@$(BIN)/python tests/mutants.py
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import json
 import re
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.net import FAMILIES, Family
+from netinit.backends import libiptc
+from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.users import creating_as
 from netinit.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
@@ -62,10 +64,19 @@ def variant_of(backend: str) -> str:
     return "iptables-legacy" if backend == "libiptc" else backend
 
 
+@functools.cache
+def find_libiptc_obstacle() -> str:
+    """Why the backend libiptc cannot serve this machine: python-iptables is missing, or too old for its libxtables."""
+    if importlib.util.find_spec("iptc") is None:
+        return "python-iptables is not installed: pip install python-iptables"
+    answer = libiptc._ask({IPV4: lambda _: ""})[IPV4]
+    return str(answer) if "does not know how this libxtables lays out" in str(answer) else ""
+
+
 def needs(backend: str) -> None:
     """Skips where the backend's programs, or those that show what it wrote, are missing."""
-    if backend == "libiptc" and importlib.util.find_spec("iptc") is None:
-        pytest.skip("python-iptables is not installed: pip install python-iptables")
+    if backend == "libiptc" and (obstacle := find_libiptc_obstacle()):
+        pytest.skip(obstacle)
     variant = variant_of(backend)
     if shutil.which(f"{variant}-restore", path=FOLDERS) is None:
         pytest.skip(f"{variant}-restore is not installed: apt-get install iptables")

@@ -67,7 +67,7 @@ class Tables:
             lambda _, text: fail(f"{self._at}: {text.decode('utf-8', 'replace').strip().replace('%s', '...')}")
         )
         xtables._xt_globals.exit_err = self._fail  # noqa: SLF001 - the library's own jumps over Python's frames
-        self._extensions: Any = xtables.xtables(xtables.NFPROTO_IPV4 if four else xtables.NFPROTO_IPV6)
+        self.extensions: Any = xtables.xtables(xtables.NFPROTO_IPV4 if four else xtables.NFPROTO_IPV6)
         self._printed = 0  # bytes that extensions have printed so far
         self._output = posix.memfd_create("stdout")
         posix.dup2(self._output, 1)
@@ -200,7 +200,7 @@ class Tables:
         shown = (alias(ctypes.pointer(found)) if alias else name).decode()
         if not module.save:
             return str(shown)
-        self._extensions.save(module, packet, ctypes.pointer(found))
+        self.extensions.save(module, packet, ctypes.pointer(found))
         end = posix.fstat(self._output).st_size
         printed = posix.pread(self._output, end - self._printed, self._printed).decode("utf-8", "surrogateescape")
         self._printed = end
@@ -208,11 +208,11 @@ class Tables:
 
     def _find_match(self, name: bytes, revision: int) -> tuple[Any, bool]:
         search = xtables._lib_xtables.xtables_find_match_revision  # noqa: SLF001
-        return self._find_revision(self._extensions.find_match(name), search, name, revision)
+        return self._find_revision(self.extensions.find_match(name), search, name, revision)
 
     def _find_target(self, name: bytes, revision: int) -> tuple[Any, bool]:
         search = xtables._lib_xtables.xtables_find_target_revision  # noqa: SLF001
-        return self._find_revision(self._extensions.find_target(name), search, name, revision)
+        return self._find_revision(self.extensions.find_target(name), search, name, revision)
 
     def _find_revision(self, latest: Any, search: Any, name: bytes, revision: int) -> tuple[Any, bool]:
         """The extension that this host has, and whether it is of the rule's revision."""

@@ -29,6 +29,10 @@ OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
+UNKNOWN_LAYOUT = (
+    "does not know how this libxtables lays out the options of rules: python-iptables 1.2.0 serves iptables 1.8.9,"
+    " not 1.8.11; use iptables-legacy, or choose another --backend"
+)
 _SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "libip6tc.so.2", "c": "libc.so.6"}
 
 
@@ -105,13 +109,15 @@ def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
 
 
 def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
-    """The libraries, ready for one family. BackendUnavailableError tells what is missing."""
+    """The libraries, ready for one family. BackendUnavailableError tells what is missing or does not fit."""
     try:
         _find_packages()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables
 
-        return Tables(family, fail)
+        return _checked(Tables(family, fail))
+    except NetinitError:
+        raise
     except ModuleNotFoundError as error:
         cause = MISSING_PACKAGE if error.name == "iptc" else f"cannot be imported: {error}; {OTHERWISE}"
     except FileNotFoundError as error:
@@ -121,6 +127,17 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     except Exception as error:  # noqa: BLE001 - its own class, which cannot be named without the import
         cause = f"cannot be imported: {error}; {OTHERWISE}"
     raise BackendUnavailableError(f"python-iptables: {cause}")
+
+
+def _checked(tables: Tables) -> Tables:
+    """The same; BackendUnavailableError where python-iptables finds an extension's first option and not the second.
+
+    Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12.
+    """
+    owner = tables.extensions.find_match(b"owner")
+    if owner and tables.extensions._option_lookup(owner[0].x6_options, b"gid-owner") is None:  # noqa: SLF001
+        raise BackendUnavailableError(f"python-iptables {UNKNOWN_LAYOUT}")
+    return tables
 
 
 def _find_packages() -> None:

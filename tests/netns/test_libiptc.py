@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -44,9 +43,7 @@ GROUPS = {"java": "4001", "ftp": "4002"}  # machines do not have these groups: n
 
 @pytest.fixture(autouse=True)
 def libraries():
-    needs(LEGACY)
-    if importlib.util.find_spec("iptc") is None:
-        pytest.skip("python-iptables is not installed: pip install python-iptables")
+    needs("libiptc")
 
 
 def read_cases(folder):

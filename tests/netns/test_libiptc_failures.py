@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import os
 import posix
 import shutil
@@ -18,7 +17,6 @@ import pytest
 
 from legacy import (
     DEFAULT,
-    LEGACY,
     OTHER,
     add_foreign_rules,
     change_to,
@@ -44,9 +42,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def libraries():
-    needs(LEGACY)
-    if importlib.util.find_spec("iptc") is None:
-        pytest.skip("python-iptables is not installed: pip install python-iptables")
+    needs("libiptc")
 
 
 # Refusals
@@ -144,6 +140,32 @@ def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
             BackendUnavailableError, match="python-iptables: not installed: pip install python-iptables"
         ):
             backend.commit(change_to(backend, DEFAULT))
+
+
+def test_a_libxtables_with_records_of_another_size_is_refused_before_anything_is_changed():
+    """A search for the second of an extension's options fails then, as with python-iptables 1.2.0 on iptables 1.8.11."""
+    with fresh() as namespace:
+        before = listings()
+        done = namespace.run([sys.executable, "-c", FEED_WITH_OTHER_RECORDS], check=True)
+        assert listings() == before
+    assert done.stdout.splitlines() == [f"BackendUnavailableError: python-iptables {LAYOUT}"] * 2
+    assert "or choose another --backend" in LAYOUT
+
+
+LAYOUT = (
+    "does not know how this libxtables lays out the options of rules: python-iptables 1.2.0 serves iptables 1.8.9,"
+    " not 1.8.11; use iptables-legacy, or choose another --backend"
+)
+FEED_WITH_OTHER_RECORDS = r"""
+from iptc import xtables
+from netinit.backends.libiptc import LibiptcBackend
+from netinit.base.net import FAMILIES
+look = xtables.xtables._option_lookup
+xtables.xtables._option_lookup = lambda self, entries, name: look(self, entries, name) if name == entries[0].name else None
+script = "*nat\n:A1 - [0:0]\n-A OUTPUT -j A1\nCOMMIT\n"
+for error in LibiptcBackend(own_files=False).feed(dict.fromkeys(FAMILIES, script)).values():
+    print(f"{type(error).__name__}: {error}")
+"""
 
 
 @pytest.mark.mounts

@@ -111,7 +111,8 @@ def test_a_second_port_of_one_number_is_kept():
         ({"containers": [{"name": ["x"]}]}, "containers: an item has no name"),
         ({"containers": ["x"]}, "containers: every item must be a mapping with name, not 'x'"),
         ({"$patch": "merge"}, "neither replace nor delete"),
-        ({"env": [{"name": "a", "$patch": "merge"}]}, "neither replace nor delete"),
+        ({"m": {"$patch": "merge"}}, r"\$patch: 'merge' is neither replace nor delete"),
+        ({"env": [{"name": "a", "$patch": "merge"}]}, r"env: \$patch: 'merge' is neither replace nor delete"),
     ],
 )
 def test_a_bad_patch_is_a_clear_error(patch, message):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.rules.census import TableCount, find_contradiction
+from netinit.rules.census import MOST_RULES, TableCount, check_size, find_contradiction
 from netinit.rules.iptables.ownership import target_of, without_comment
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.transition import target_from_listing, write_transition
@@ -133,6 +133,44 @@ def test_an_error_shows_foreign_text_cut_and_escaped():
     assert "\x1b" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("*nat\n", "a table does not end: *nat"),
+        ('*nat\n:A - [0:0]\n-A A --comment "x\ny\nCOMMIT\n', 'a quote does not close: -A A --comment "x'),
+        (table(":A -"), "no chain with its policy and counters: :A -"),
+        (table(":A - [0:0]", "-A B"), "a rule of a chain that is not declared: -A B"),
+        (table(":A - [0:0]", ":A - [0:0]"), "a chain stands twice: :A - [0:0]"),
+        (table(":A - [0:0]", "-A A x"), "a rule that begins with no option: -A A x"),
+        ("x\n", "this line has no place there: x"),
+        ("# x\n\ny", "the last line does not end: y"),
+        ("x" * 81 + "\n", f"this line has no place there: {'x' * 80}..."),
+        ("x" * 80 + "\n", f"this line has no place there: {'x' * 80}"),
+        ("ä\x1b\n", "characters outside of quotes that cannot be printed: \\xe4\\x1b"),
+        (table(":A - [0:0]", '-A A --comment "x"y'), 'letters behind a quote: -A A --comment "x"y'),
+        (table(":A - [0:0]", '-A A -i x"y"'), 'a quote inside of a word: -A A -i x"y"'),
+        (table(":A - [0:0]", '-A A --comment "a\\nb"'), 'a backslash that stands before nothing to be escaped: \\\\nb"'),
+    ],
+)
+def test_the_error_says_what_is_wrong_and_shows_the_place(text, told):
+    with pytest.raises(ParseError) as refusal:
+        parse_listing(text)
+    assert str(refusal.value) == f"the listing cannot be read safely: {told}"
+
+
+def test_a_rule_without_counters_where_they_were_asked_for_is_shown():
+    with pytest.raises(ParseError) as refusal:
+        parse_listing(table(":A - [0:0]", "[1:x] -A A -j DROP"), counted=True)
+    assert str(refusal.value) == "the listing cannot be read safely: no rule with counters: -A A -j DROP"
+
+
+def test_comments_and_blank_lines_stand_between_tables_and_policies_are_kept():
+    listing = parse_listing("# one\n\n" + table(":OUTPUT DROP [5:300]", ":A - [0:0]") + "\n# two\n" + table(":INPUT ACCEPT [0:0]", name="filter"))
+    assert {name: one.policies for name, one in listing.items()} == {"nat": {"OUTPUT": "DROP", "A": "-"}, "filter": {"INPUT": "ACCEPT"}}
+    assert {name: one.rules for name, one in listing.items()} == {"nat": {"OUTPUT": [], "A": []}, "filter": {"INPUT": []}}
+    assert parse_listing("") == {}
+
+
 LISTING = parse_listing(table(":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A OUTPUT -j ZZ", "-A ZZ -j RETURN"))
 
 
@@ -161,6 +199,26 @@ def test_a_listing_counts_only_where_the_kernel_counts_the_same(tables, told):
 def test_base_chains_that_iptables_does_not_list_are_left_out():
     counts = TableCount(chains={"OUTPUT": 1, "ZZ": 1, "mine": 5}, hooked=frozenset({"mine"}))
     assert find_contradiction(LISTING, {"nat": counts}, "IPv4") == ""
+    hidden = TableCount(chains={"mine": 5, "OUTPUT": 1, "ZZ": 2}, hooked=frozenset({"mine"}))
+    assert "chain ZZ" in find_contradiction(LISTING, {"nat": hidden}, "IPv4")
+
+
+def test_built_in_chains_that_are_listed_before_they_are_made_hide_nothing_behind_them():
+    listing = parse_listing(table(":OUTPUT ACCEPT [0:0]", ":ZZ - [0:0]", "-A ZZ -j RETURN"))
+    assert find_contradiction(listing, {"nat": TableCount(chains={"ZZ": 1})}, "IPv4") == ""
+    assert find_contradiction(listing, {"nat": TableCount(chains={})}, "IPv4") == (
+        "IPv4: table nat, chain ZZ: 1 rules listed, no such chain in the kernel"
+    )
+
+
+def test_a_table_with_more_rules_than_are_read_is_an_error_that_says_how_many():
+    check_size({"nat": TableCount(chains={"A": MOST_RULES - 1, "B": 1}), "raw": TableCount(chains={"A": 1})}, "IPv4")
+    with pytest.raises(ParseError) as refusal:
+        check_size({"raw": TableCount(chains={}), "nat": TableCount(chains={"A": MOST_RULES, "B": 1})}, "IPv6")
+    assert str(refusal.value) == (
+        "the listing cannot be read safely: IPv6: table nat has 200,001 rules, and more than 200,000 are not read;"
+        " remove those that nobody needs"
+    )
 
 
 @pytest.mark.parametrize("name", ["lo -j RETURN", 'x"', "x\n", "x\\", "x\udcff", "x\x0b", "x\u2028"])

@@ -51,13 +51,41 @@ def listed(text, family=IPV4):
         ("-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related", "its connection is RELATED or ESTABLISHED"),
         ("-m state --state ESTABLISHED", "ct state established", "its connection is ESTABLISHED"),
         ("-m socket", "socket transparent <= 1", "a socket is open for it"),
+        ("-p udp -m multiport --dports 22,80:90", "udp dport { 22, 80-90 }", "it is UDP and its destination port is 22, 80 to 90"),
+        ("-p tcp -m multiport ! --sports 1,5:7", "tcp sport != { 1, 5-7 }", "it is TCP and its source port is not 1, 5 to 7"),
+        ("-m owner ! --gid-owner 0-5", "meta skgid != 0-5", "its socket's gid is not from 0 to 5"),
+        ("-m mark ! --mark 0x1/0x3", "meta mark & 0x00000003 != 0x00000001", "its mark under the mask 0x3 is not 0x1"),
+        ("-m connmark ! --mark 0x2/0x3", "ct mark & 0x00000003 != 0x00000002", "its connection's mark under the mask 0x3 is not 0x2"),
+        ("-m conntrack ! --ctstate INVALID,NEW", "ct state != invalid,new", "its connection is neither INVALID nor NEW"),
+        ("-m addrtype --dst-type LOCAL", "fib daddr type local", "its destination address is of the type LOCAL"),
+        ("-m addrtype ! --src-type LOCAL,BROADCAST", "fib saddr type != { local, broadcast }", "its source address is not of the type LOCAL or BROADCAST"),
+        ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "tcp flags & (fin | syn | rst | ack) == syn", "of its TCP flags FIN, SYN, RST, ACK just SYN are set"),
+        ("-p tcp -m tcp ! --tcp-flags FIN,SYN NONE", "tcp flags & (fin | syn) != 0x0", "of its TCP flags FIN, SYN not just none are set"),
+        ("-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "tcp flags & (fin | syn | ack) == syn | ack", "of its TCP flags FIN, SYN, ACK just SYN, ACK are set"),
+        ("-m set --match-set banned dst", "-m set --match-set banned dst", "`-m set --match-set banned dst` (not known to netinit) holds"),
     ],
 )  # fmt: skip
 def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     rule = parse_rule(f"{text} -j RETURN", IPV4)
     assert write_rule(rule, IPV4) == [f"{text} -j RETURN"]
-    assert rule.matches[0].nft() == nft
-    assert rule.matches[0].describe() == words
+    assert rule.matches[-1].nft() == nft  # before it may stand the protocol
+    assert rule.matches[-1].describe() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "tracks"),
+    [
+        ("-p tcp", False),
+        ("-m mark --mark 0x1", False),
+        ("-m connmark --mark 0x1", True),
+        ("-m conntrack --ctstate NEW", True),
+        ("-m state --state NEW", True),
+        ("-m socket", False),
+        ("-m set --match-set banned dst", True),  # it may
+    ],
+)
+def test_matches_on_connections_make_the_kernel_track_them(text, tracks):
+    assert listed(text).tracks is tracks
 
 
 def test_addresses_of_ipv6_have_ipv6_s_words():
@@ -227,3 +255,10 @@ def test_the_order_of_matches_is_that_of_a_listing():
         "! -s 10.0.0.0/8 -d 1.2.3.4/32 -o lo -p tcp -m owner --uid-owner 5 -m tcp --dport 80 -j RETURN"
     ]
     assert write_rule(rule, IPV4) == [text]
+
+
+def test_what_is_not_known_stands_behind_what_iptables_lists_first():
+    rule = parse_rule("-p tcp -m set --match-set banned dst -m addrtype --dst-type LOCAL -m tcp --syn -j RETURN", IPV4)
+    assert write_rule(rule.replace(matches=rule.matches[::-1]), IPV4) == [
+        "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m addrtype --dst-type LOCAL -m set --match-set banned dst -j RETURN"
+    ]

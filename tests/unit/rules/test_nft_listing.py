@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.listing import compare_listing, parse_listing
-from netinit.rules.nft.writer import write_plan
+from netinit.rules.nft.writer import HOOKS, WrittenChain, write_plan
 
 TABLE = "istio-proxy-nat"
 TCP = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}
@@ -120,3 +120,164 @@ def test_of_long_lists_only_what_differs_is_shown():
         ("missing", "ip daddr { 10.0.0.0/17 and 199 more } counter return"),
         ("extra", "ip daddr { 172.16.0.0/17 and 199 more } counter return"),
     ]
+
+
+PRIORITY = {"dstnat": -100, "mangle": -150, "raw": -300, "filter": 0}
+
+
+@pytest.mark.parametrize("place", HOOKS, ids=" ".join)
+def test_a_hook_is_spelled_as_the_writer_spells_it(place):
+    """A chain's JSON has the priority as a number, where its text has the name that is usual for the hook."""
+    words = HOOKS[place].replace(";", "").split()  # type nat hook output priority -100 policy accept
+    chain = {"family": "inet", "table": TABLE, "name": "x", "type": words[1], "hook": words[3], "policy": words[7]}
+    chain["prio"] = PRIORITY.get(words[5]) if words[5] in PRIORITY else int(words[5])
+    text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, {"chain": chain}]})
+    listed = parse_listing(text)[TABLE].chains["x"]
+    assert (listed.hook, listed.rules) == (HOOKS[place], ())
+
+
+def test_hooks_of_other_priorities_and_policies_are_others():
+    chain = {"family": "inet", "table": TABLE, "name": "x", "type": "nat", "hook": "output", "prio": 7, "policy": "drop"}
+    text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, {"chain": chain}]})
+    assert parse_listing(text)[TABLE].chains["x"].hook == "type nat hook output priority 7; policy drop;"
+
+
+@pytest.mark.parametrize(
+    ("left", "elements", "text"),
+    [
+        ({"meta": {"key": "iifname"}}, ["tap1", "eth0"], 'iifname { "eth0", "tap1" }'),
+        ({"meta": {"key": "iifname"}}, ["b", "ab", "ba"], 'iifname { "b", "ba", "ab" }'),
+        ({"meta": {"key": "oifname"}}, ["b", "ab", "ba"], 'oifname { "b", "ba", "ab" }'),  # as numbers of the byte order
+        ({"payload": {"protocol": "tcp", "field": "dport"}}, [443, 80, {"range": [90, 99]}, 8080], "tcp dport { 80, 443, 8080, 90-99 }"),
+        ({"payload": {"protocol": "ip", "field": "saddr"}}, ["10.0.0.2", {"prefix": {"addr": "9.0.0.0", "len": 8}}, {"range": ["10.0.0.0", "10.0.0.1"]}],
+         "ip saddr { 9.0.0.0/8, 10.0.0.0-10.0.0.1, 10.0.0.2 }"),
+        ({"payload": {"protocol": "ip", "field": "saddr"}}, ["10.0.0.2"], "ip saddr 10.0.0.2"),
+        ({"meta": {"key": "mark"}}, [2, 1], "meta mark { 0x00000001, 0x00000002 }"),
+        ({"meta": {"key": "l4proto"}}, ["udp", "tcp"], "meta l4proto { tcp, udp }"),
+    ],
+)  # fmt: skip
+def test_elements_of_a_set_stand_in_the_order_in_which_nft_lists_them(left, elements, text):
+    assert spelled({"match": {"op": "==", "left": left, "right": {"set": elements}}}) == text
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": 'a" counter accept comment "'}},
+        {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "a\nb"}},
+        {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["new", "snat"]}},
+        {"match": {"op": "in", "left": {"tcp": {"key": "flags"}}, "right": ["new"]}},
+        {"match": {"op": "in", "left": {"meta": {"key": "mark"}}, "right": [1]}},
+        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr", "base": "nh"}}, "right": "1.2.3.4"}},
+        {"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": {"elem": 1}}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"meta": {"key": "mark"}}, 1]}}},
+        {"mangle": {"key": {"payload": {"protocol": "ip", "field": "ttl", "base": 1}}, "value": 1}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"map": 1}}},
+        {"reject": None},
+        {"reject": {"type": "icmp"}},
+        {"reject": {"type": "icmp", "expr": "x", "more": 1}},
+        {"redirect": {"port": {"range": [1, 2]}}},
+        {"tproxy": {"family": "ip", "port": "x"}},
+    ],
+)  # fmt: skip
+def test_what_is_nearly_like_a_plan_s_is_kept_as_it_is(expr):
+    assert spelled(expr) == json.dumps(expr)
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        ({"match": {"op": "==", "left": {"ct": {"key": "mark"}}, "right": 1}}, "ct mark 0x00000001"),
+        ({"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth0"}}, 'iifname "eth0"'),
+        ({"match": {"op": "==", "left": {"meta": {"key": "skuid"}}, "right": 1337}}, "meta skuid 1337"),
+        ({"match": {"op": "==", "left": {"meta": {"key": "skuid"}}, "right": {"range": [1, 5]}}}, "meta skuid 1-5"),
+        ({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["untracked", "new", "invalid"]}}, "ct state invalid,new,untracked"),
+        ({"mangle": {"key": {"ct": {"key": "mark"}}, "value": {"meta": {"key": "mark"}}}}, "ct mark set meta mark"),
+        ({"mangle": {"key": {"meta": {"key": "mark"}}, "value": 1337}}, "meta mark set 0x00000539"),
+        ({"goto": {"target": "x"}}, "goto x"),
+        ({"accept": None}, "accept"),
+        ({"drop": None}, "drop"),
+        ({"return": None}, "return"),
+        ({"tproxy": {"family": "ip", "port": 1}}, "tproxy ip to :1"),
+        ({"reject": {"type": "icmp", "expr": "port-unreachable"}}, "reject with icmp type port-unreachable"),
+    ],
+)  # fmt: skip
+def test_each_statement_has_the_writer_s_spelling(expr, text):
+    assert spelled(expr) == text
+
+
+def compare(planned, *items):
+    """The differences, as lines, of chains (their hook and the texts of their rules) and JSON items of one table."""
+    some = next(rule.rule for chain in write_plan(plan(Options()))[TABLE].values() for rule in chain.rules)
+    rule = next(iter(write_plan(plan(Options()))[TABLE].values())).rules[0]
+    assert rule.rule == some
+    wanted = {
+        name: WrittenChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin="")) for text in texts))
+        for name, (hook, texts) in planned.items()
+    }
+    text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, *items]})
+    return [one.describe() for one in compare_listing({TABLE: wanted}, parse_listing(text))]
+
+
+def chain_item(name, **more):
+    return {"chain": {"family": "inet", "table": TABLE, "name": name, **more}}
+
+
+def rule_item(name, *expr):
+    return {"rule": {"family": "inet", "table": TABLE, "chain": name, "expr": [*expr]}}
+
+
+OUTPUT_HOOK = "type nat hook output priority -100; policy accept;"
+OUTPUT_JSON = {"type": "nat", "hook": "output", "prio": -100, "policy": "accept"}
+
+
+def test_whole_tables_are_missing_or_too_much():
+    wanted = write_plan(plan(Options.from_argv(["-b", "80"])))
+    assert [one.describe() for one in compare_listing(wanted, {})] == [f"missing: nft {TABLE}: the whole table"]
+    there = parse_listing(json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}]}))
+    assert [one.describe() for one in compare_listing({}, there)] == [f"extra: nft {TABLE}: the whole table"]
+
+
+def test_a_chain_at_another_hook_is_missing_there_and_too_much_here():
+    nat = f"nft {TABLE}"
+    assert compare({"output": (OUTPUT_HOOK, [])}, chain_item("output", **OUTPUT_JSON)) == []
+    assert compare({"output": (OUTPUT_HOOK, [])}, chain_item("output")) == [
+        f"missing: {nat} output: {OUTPUT_HOOK}", f"extra: {nat} output: no hook",
+    ]  # fmt: skip
+    assert compare({"x": ("", [])}, chain_item("x", **OUTPUT_JSON)) == [
+        f"missing: {nat} x: no hook", f"extra: {nat} x: {OUTPUT_HOOK}",
+    ]  # fmt: skip
+
+
+def test_a_chain_that_no_plan_wants_is_too_much_and_each_of_its_rules():
+    assert compare({}, chain_item("x"), rule_item("x", {"accept": None}), rule_item("x", {"drop": None})) == [
+        f"extra: nft {TABLE} x: the chain itself",
+        f"extra: nft {TABLE} x rule 1: accept",
+        f"extra: nft {TABLE} x rule 2: drop",
+    ]
+
+
+def test_rules_are_numbered_as_they_stand_and_each_twin_counts_once():
+    items = [chain_item("x"), rule_item("x", {"drop": None}), rule_item("x", {"accept": None}), rule_item("x", {"return": None})]
+    where = f"nft {TABLE} x rule"
+    assert compare({"x": ("", ["drop", "accept", "return"])}, *items) == []
+    assert compare({"x": ("", ["accept", "drop", "return"])}, *items) in (
+        [f"moved: {where} 1: drop"], [f"moved: {where} 2: accept"],
+    )  # fmt: skip
+    assert compare({"x": ("", ["drop", "counter", "return"])}, *items) == [f"missing: {where} 2: counter", f"extra: {where} 2: accept"]
+    assert compare({"x": ("", ["drop", "accept", "return", "return"])}, *items) == [f"missing: {where} 4: return"]
+    assert compare({"x": ("", ["drop", "accept"])}, *items) == [f"extra: {where} 3: return"]
+
+
+def test_a_list_is_shown_whole_up_to_ten_elements():
+    for length in (10, 11):
+        ports = [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [*range(1, length + 1)]}}}]
+        (found,) = compare({"x": ("", [])}, chain_item("x"), rule_item("x", *ports, {"drop": None}))
+        whole = ", ".join(map(str, range(1, 11)))
+        assert found == f"extra: nft {TABLE} x rule 1: tcp dport {{ {whole}{' and 1 more' if length > 10 else ''} }} drop"
+
+
+def test_an_error_shows_the_beginning_of_what_is_no_listing():
+    with pytest.raises(ParseError) as refusal:
+        parse_listing("x" * 199 + "yz")
+    assert str(refusal.value).endswith("x" * 199 + "y'")

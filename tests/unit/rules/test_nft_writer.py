@@ -57,6 +57,12 @@ def test_the_socket_match_is_finished_in_a_chain_of_its_own():
     ]
 
 
+def test_the_rules_of_the_socket_chain_are_those_of_the_rule_they_came_from():
+    chain = written("-m", "TPROXY", "-b", "80", "--layout", "classic")["istio-proxy-mangle"]["istio-divert-socket"]
+    assert chain.hook == ""
+    assert {rule.rule.target.chain for rule in chain.rules} == {"ISTIO_DIVERT"}
+
+
 def test_a_list_is_one_rule_however_long():
     networks = ",".join(f"10.{number}.0.0/17" for number in range(256))
     rules = texts("-i", "*", "-x", networks, table="nat", chain="istio-output", ipv6="off")

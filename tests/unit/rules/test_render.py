@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from hashlib import sha256
 from importlib.resources import files
 
@@ -15,6 +16,7 @@ from netinit.options import Options
 from netinit.rules import render
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.nft.writer import render_script
 from restore_grammar import check
 from strategies import made_options
 
@@ -142,3 +144,55 @@ def test_every_rule_says_why_it_exists_and_which_option_made_it():
 def test_the_empty_plan_is_empty_in_every_form():
     assert render.render_restore(EMPTY_PLAN) == render.render_commands(EMPTY_PLAN) == ""
     validate(render.describe_plan(EMPTY_PLAN), SCHEMA)
+
+
+def test_a_plan_is_rendered_in_the_form_that_is_asked_for():
+    made = plan(SIDECAR)
+    assert render.render(made) == render.render_restore(made)
+    assert render.render(made, "restore", [IPV6], comments=True) == render.render_restore(made, [IPV6], comments=True)
+    assert render.render(made, "commands", [IPV4], comments=True) == render.render_commands(made, [IPV4], comments=True)
+    assert render.render(made, "json", [IPV6]) == render.render_json(made, [IPV6])
+    assert render.render(made, "nft", [IPV4], comments=True) == render_script(made, comments=True)
+    for form in render.FORMATS[:2]:
+        assert " --comment " in render.render(made, form, comments=True)
+        assert " --comment " not in render.render(made, form)
+    assert ' comment "' not in render.render(made, "nft")
+    with pytest.raises(ValueError, match=r"^'yaml' is not one of restore, commands, json, nft$"):
+        render.render(made, "yaml")
+
+
+def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
+    made = plan(SIDECAR.replace(inbound_mode="TPROXY"))
+    four = ["ip -4 rule add fwmark 0x539 lookup 133", "ip -4 route add local default dev lo table 133"]
+    six = ["ip -6 address add ::6/128 dev lo", *[command.replace("-4", "-6") for command in four]]
+    assert (render.ip_commands(made, IPV4), render.ip_commands(made, IPV6)) == (four, six)
+    assert render.render_restore(made, [IPV4]).splitlines()[0] == "# IPv4, for iptables-restore --noflush"
+    assert render.render_restore(made, [IPV4]).splitlines()[-2:] == [f"# besides: {command}" for command in four]
+    assert render.render_commands(made, [IPV6]).splitlines()[-3:] == six
+    described = render.describe_plan(made, [IPV6])
+    assert described["addresses"] == [{"family": "IPv6", "cidr": "::6/128", "device": "lo"}]
+    assert described["ip_rules"] == [{"family": "IPv6", "fwmark": 1337, "table": 133}]
+    assert described["routes"] == [{"family": "IPv6", "table": 133, "type": "local", "destination": "default", "device": "lo"}]
+    assert render.describe_plan(made, [IPV4])["addresses"] == []
+
+
+def test_the_json_is_indented_by_two_and_ends_a_line():
+    text = render.render_json(plan(SIDECAR))
+    assert text == json.dumps(render.describe_plan(plan(SIDECAR)), indent=2) + "\n"
+
+
+def test_an_apostrophe_in_a_comment_is_as_a_shell_reads_it():
+    first = plan(SIDECAR).tables[0]
+    rule = first.chains[0].rules[0].replace(comment="the pod's own")
+    made = plan(SIDECAR).replace(tables=(first.replace(chains=(first.chains[0].replace(rules=(rule,), inserted=()),)),))
+    line = next(line for line in render.render_commands(made, [IPV4], comments=True).splitlines() if "own" in line)
+    assert "the pod's own" in shlex.split(line)
+
+
+def test_the_json_tells_built_in_chains_and_inserted_rules_from_the_others():
+    described = render.describe_plan(plan(SIDECAR.replace(virtual_interfaces=("a",))), [IPV4])
+    chains = {(one["table"], one["name"]): one["builtin"] for one in described["chains"]}
+    assert chains["nat", "OUTPUT"] is True
+    assert chains["nat", "ISTIO_OUTPUT"] is False
+    rules = [(one["number"], one["inserted"], one["text"]) for one in described["rules"] if one["chain"] == "PREROUTING"]
+    assert rules == [(1, True, "-i a -j ISTIO_REDIRECT"), (2, True, "-i a -j RETURN"), (3, False, "-p tcp -j ISTIO_INBOUND")]

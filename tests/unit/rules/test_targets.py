@@ -16,6 +16,7 @@ from core import IPV4, IPV6, parse_rule, write_rule
         ("REJECT --reject-with icmp-port-unreachable", ("reject with icmp type port-unreachable",), "refuse it"),
         ("REJECT --reject-with tcp-reset", ("reject with tcp reset",), "refuse it with tcp-reset"),
         ("ISTIO_IN_REDIRECT", ("jump istio-in-redirect",), "go through chain ISTIO_IN_REDIRECT"),
+        ("LOG", ("LOG",), "do `LOG` and go on"),
         ("REDIRECT --to-ports 15001", ("redirect to :15001",), "redirect it to port 15001"),
         (
             "TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff",
@@ -56,6 +57,45 @@ def test_a_target_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     assert write_rule(rule, IPV4) == [f"-p tcp -j {text}"]
     assert rule.target.nft(IPV4) == nft
     assert rule.target.describe() == words
+
+
+def test_a_goto_is_no_jump():
+    rule = parse_rule("-p tcp -g THEIR_CHAIN", IPV4)
+    assert rule.target.xt(IPV4) == "-g THEIR_CHAIN"
+    assert rule.target.nft(IPV4) == ("goto their-chain",)
+    assert rule.target.describe() == "go over to chain THEIR_CHAIN"
+
+
+def test_a_rule_without_a_target_counts():
+    target = parse_rule("-p tcp", IPV4).target
+    assert target.describe() == "count it and go on"
+
+
+@pytest.mark.parametrize(
+    ("text", "tracks", "only_observes"),
+    [
+        ("ACCEPT", False, False),
+        ("DROP", False, False),
+        ("REJECT", False, False),
+        ("RETURN", False, False),
+        ("CHAIN", False, False),
+        ("REDIRECT --to-ports 1", True, False),
+        ("TPROXY --on-port 1 --tproxy-mark 1", False, False),
+        ("MARK --set-xmark 0x1/0xffffffff", False, False),
+        ("CONNMARK --set-xmark 0x1/0xffffffff", True, False),
+        ("CONNMARK --save-mark", True, False),
+        ("CONNMARK --restore-mark", True, False),
+        ("CT --zone 2", True, False),
+        ("CT --notrack", False, False),
+        ("DNAT --to-destination 1.2.3.4", True, False),
+        ("SNAT --to-source 1.2.3.4", True, False),
+        ("LOG", False, True),
+        ("NFQUEUE --queue-num 0", True, False),  # it may
+    ],
+)
+def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_anything(text, tracks, only_observes):
+    target = parse_rule(f"-p tcp -j {text}", IPV4).target
+    assert (target.tracks, target.only_observes) == (tracks, only_observes)
 
 
 @pytest.mark.parametrize(

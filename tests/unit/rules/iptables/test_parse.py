@@ -6,8 +6,23 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
-from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
-from netinit.rules.matches import AddressType, Destination, Mark, Owner, Port, Protocol, UnknownMatch
+from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
+from netinit.rules.iptables.parse.modules import read_masked, read_number
+from netinit.rules.matches import (
+    AddressType,
+    ConnectionState,
+    Destination,
+    InInterface,
+    Mark,
+    OutInterface,
+    Owner,
+    Port,
+    Protocol,
+    Socket,
+    Source,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.targets import (
     Accept,
     DestinationNat,
@@ -15,10 +30,15 @@ from netinit.rules.targets import (
     Observe,
     Redirect,
     Reject,
+    RestoreMark,
     Return,
+    SaveMark,
     SetMark,
+    SourceNat,
     Tproxy,
+    TrackZone,
     UnknownTarget,
+    Untrack,
 )
 
 SPELLINGS = [
@@ -128,3 +148,284 @@ def test_what_is_no_rule_is_refused_with_its_text(text):
 def test_marks_are_numbers_whatever_their_spelling():
     assert parse_rule("-j MARK --set-mark 0x539", IPV4).target == SetMark(value=1337)
     assert parse_rule("-j REDIRECT --to-port 15001", IPV4).target == Redirect(port=15001)
+
+
+# --- words, numbers, networks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("  a \t b ", [("a", "a", False), ("b", "b", False)]),
+        ('"a b"', [("a b", '"a b"', True)]),
+        ("'a b' c", [("a b", "'a b'", True), ("c", "c", False)]),
+        (r'"a\"b\\"', [('a"b\\', r'"a\"b\\"', True)]),
+        (r"'a\'", [("a\\", r"'a\'", True)]),  # as in a shell: nothing is protected here
+        (r"a\b", [(r"a\b", r"a\b", False)]),
+        ("x'y z'", [("xy z", "x'y z'", True)]),
+        ("\"it's\"", [("it's", "\"it's\"", True)]),
+        ("''", [("", "''", True)]),
+    ],
+)
+def test_words_end_at_blanks_outside_of_quotes(text, words):
+    assert [(word.text, word.raw, word.quoted) for word in split_words(text)] == words
+
+
+@pytest.mark.parametrize("text", ['"a', "'a", 'a "b\\"'])
+def test_a_quote_that_does_not_close_is_an_error_that_shows_the_rule(text):
+    with pytest.raises(ParseError) as refusal:
+        split_words(text)
+    assert str(refusal.value) == f"rule {text!r}: a quote is not closed"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0), ("7", 7), ("010", 8), ("0x1F", 31), ("0Xff", 255), ("4294967295", 0xFFFFFFFF), ("0xffffffff", 0xFFFFFFFF),
+        ("4294967296", None), ("", None), ("0x", None), ("08", None), ("1a", None), ("0xg", None), ("-1", None), ("+1", None),
+        (" 1", None), ("1_0", None), ("٣", None),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_as_the_c_library_reads_them(text, number):
+    assert read_number(text) == number
+
+
+def test_a_mask_stands_behind_a_slash_and_is_all_bits_where_there_is_none():
+    assert [read_masked(text) for text in ("5", "5/7", "0x5/0", "5/", "/5", "x/1", "1/x")] == [
+        (5, 0xFFFFFFFF), (5, 7), (5, 0), None, None, None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "networks"),
+    [
+        ("10.1.2.3/8", IPV4, "10.0.0.0/8"),
+        ("10.1.2.3", IPV4, "10.1.2.3/32"),
+        ("10.0.0.0/255.255.0.0,192.0.2.1", IPV4, "10.0.0.0/16 192.0.2.1/32"),
+        ("0/0", IPV4, "0.0.0.0/0"),
+        ("10.0.0.0/0.0.0.0", IPV4, "0.0.0.0/0"),
+        ("fd00::/ff00::", IPV6, "fd00::/8"),
+        ("fd00::1", IPV6, "fd00::1/128"),
+        ("0/0", IPV6, None),
+        ("fd00::1", IPV4, None),
+        ("10.0.0.1", IPV6, None),
+        ("10.0.0.0/255.0.255.0", IPV4, None),
+        ("10.0.0.0/0.0.0.255", IPV4, None),
+        ("10.0.0.0/1.2", IPV4, None),
+        ("10.0.0.0/33", IPV4, None),
+        ("10.0.0.0,db.example", IPV4, None),
+    ],
+)
+def test_networks_are_read_with_a_length_a_mask_or_neither(text, family, networks):
+    found = read_networks(text, family)
+    assert (found and " ".join(map(str, found))) == networks
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+ALL_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")
+MATCHED = [
+    ("-s 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),))),
+    ("--source 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),))),
+    ("! --src 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),), negated=True)),
+    ("--destination 1.2.3.4", Destination(networks=(Network.parse("1.2.3.4/32"),))),
+    ("--in-interface eth0", InInterface(names=("eth0",))),
+    ("! -i eth+", InInterface(names=("eth+",), negated=True)),
+    ("--out-interface eth0", OutInterface(names=("eth0",))),
+    ("! -o lo", OutInterface(names=("lo",), negated=True)),
+    ("--proto TCP", Protocol(name="tcp")),
+    ("-p 17", Protocol(name="udp")),
+    ("-p 1", Protocol(name="icmp")),
+    ("-p 58", Protocol(name="ipv6-icmp")),
+    ("-p icmpv6", Protocol(name="ipv6-icmp")),
+    ("-p 132", Protocol(name="sctp")),
+    ("-p 47", Protocol(name="47")),
+    ("-p udp --sport 53", Port(protocol="udp", ports=(53,), source=True)),
+    ("-p udp --source-port :53", Port(protocol="udp", ports=((0, 53),), source=True)),
+    ("-p tcp --destination-port 53:", Port(protocol="tcp", ports=((53, 65535),))),
+    ("-p tcp --dport 65535", Port(protocol="tcp", ports=(65535,))),
+    ("-p tcp --dport 80:80", Port(protocol="tcp", ports=(80,))),
+    ("-p tcp -m multiport --source-ports 1", Port(protocol="tcp", ports=(1,), source=True)),
+    ("-p tcp -m multiport ! --destination-ports 1,2", Port(protocol="tcp", ports=(1, 2), negated=True)),
+    ("-p tcp ! --syn", TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",), negated=True)),
+    ("-p tcp --tcp-flags ALL NONE", TcpFlags(mask=ALL_FLAGS, flags=())),
+    ("-p tcp --tcp-flags ACK,SYN ACK", TcpFlags(mask=("SYN", "ACK"), flags=("ACK",))),
+    ("-m owner --gid-owner 5-7", Owner(kind="gid", number=5, last=7)),
+    ("-m owner --uid-owner 5-5", Owner(kind="uid", number=5)),
+    ("-m mark ! --mark 0x5/7", Mark(value=5, mask=7, negated=True)),
+    ("-m connmark ! --mark 5", Mark(value=5, connection=True, negated=True)),
+    ("-m conntrack ! --ctstate DNAT,INVALID,SNAT", ConnectionState(states=("INVALID", "SNAT", "DNAT"), negated=True)),
+    ("-m state --state UNTRACKED,NEW", ConnectionState(states=("NEW", "UNTRACKED"), module="state")),
+    ("-m socket", Socket()),
+    ("-m addrtype --src-type LOCAL,UNICAST", AddressType(side="source", types=("LOCAL", "UNICAST"))),
+    ("-m addrtype ! --dst-type LOCAL", AddressType(side="destination", types=("LOCAL",), negated=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "match"), MATCHED)
+def test_an_option_is_read_as_the_match_it_means(text, match):
+    *before, found = parse_rule(f"{text} -j RETURN", IPV4).matches
+    assert found == match
+    assert all(isinstance(one, Protocol) for one in before)
+
+
+UNREAD = [
+    "-m tcp --tcp-option 5", "-m tcp --syn now", "-m tcp --tcp-flags SYN", "-m tcp --tcp-flags SYN,XXX SYN", "-m tcp --tcp-flags SYN ECE",
+    "-m tcp --dport 80 90", "-m tcp --dport 90:80", "-m tcp --dport 65536", "-m tcp --dport 1:65536", "-m tcp --dport x:1", "-m tcp --dport 1:x",
+    "-m tcp --sport 1,2", "-m multiport --ports 1,2", "-m multiport --dports 1,,2", "-m multiport --dports 1 2", "-m multiport --dports 1,x",
+    "-m owner --uid-owner 7-5", "-m owner --uid-owner 5-", "-m owner --uid-owner -5", "-m owner --socket-exists", "-m owner --uid-owner 5 6",
+    "-m mark --mark x", "-m mark --mark 1 2", "-m mark --mark 1/x", "-m connmark --mark x",
+    "-m conntrack --ctstate NEW,OTHER", "-m conntrack --ctstate NEW OLD", "-m conntrack --ctdir ORIGINAL", "-m state --state SOME",
+    "-m socket --transparent", "-m addrtype --limit-iface-in", "-m addrtype --dst-type LOCAL UNICAST", "-m addrtype --src-type",
+    "-m owner --uid-owner 5 !", "-m limit --limit 5/min", "-m owner", "-m mark",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_an_option_that_is_not_understood_keeps_the_letters_of_its_module(text):
+    if text.endswith("!"):
+        with pytest.raises(ParseError, match=r"ends with !$"):
+            parse_rule(f"-p tcp {text}", IPV4)
+        return
+    rule = parse_rule(f"-p tcp {text} -j RETURN", IPV4)
+    assert rule.matches == (Protocol(name="tcp"), UnknownMatch(text=text))
+    assert rule.target == Return()
+
+
+def test_ports_of_a_protocol_without_ports_are_not_read():
+    assert parse_rule("-p sctp -m multiport --dports 1,2 -j RETURN", IPV4).matches == (
+        Protocol(name="sctp"), UnknownMatch(text="-m multiport --dports 1,2"),
+    )  # fmt: skip
+
+
+def test_the_options_of_a_module_come_in_the_order_of_a_listing():
+    ports = parse_rule("-p tcp --dport 2 --sport 1 --syn -j RETURN", IPV4).matches
+    assert ports == (
+        Port(protocol="tcp", ports=(1,), source=True), Port(protocol="tcp", ports=(2,)),
+        TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",)),
+    )  # fmt: skip
+
+
+def test_what_iptables_lists_first_comes_first_and_extensions_in_their_order():
+    rule = parse_rule("-m mark --mark 1 -p icmp -o b -i a -m owner --uid-owner 1 -d 1.2.3.4 -s 4.3.2.1 -f -j RETURN", IPV4)
+    assert [type(match).__name__ for match in rule.matches] == [
+        "Source", "Destination", "InInterface", "OutInterface", "Protocol", "Mark", "Owner", "UnknownMatch",
+    ]  # fmt: skip
+
+
+def test_counters_of_a_rule_are_passed_over_and_all_protocols_are_none():
+    assert parse_rule("-c 5 300 -p all -j RETURN", IPV4).matches == ()
+    assert parse_rule("--set-counters 5 300 -p 0 -j RETURN", IPV4).matches == ()
+
+
+def test_an_option_goes_to_the_last_module_that_knows_it():
+    rule = parse_rule("-m mark --mark 1 -m connmark --mark 2 -j RETURN", IPV4)
+    assert rule.matches == (Mark(value=1), Mark(value=2, connection=True))
+    rule = parse_rule("-p tcp -m limit --limit 1/s --limit-burst 5 --dport 80 -j RETURN", IPV4)
+    assert rule.matches == (UnknownMatch(text="-m limit --limit 1/s --limit-burst 5"), Port(protocol="tcp", ports=(80,)))
+    assert parse_rule("--limit 5 -j RETURN", IPV4).matches == (UnknownMatch(text="--limit 5"),)
+
+
+def test_a_value_may_begin_with_a_dash_and_a_digit_or_stand_in_quotes():
+    rule = parse_rule('-m time --timestart -5 --x - "--jump" -j RETURN', IPV4)
+    assert rule.matches == (UnknownMatch(text='-m time --timestart -5 --x - "--jump"'),)
+    assert rule.target == Return()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("-s", "-s has no value"),
+        ("-p tcp -i", "-i has no value"),
+        ("-p tcp !", "ends with !"),
+        ("-p tcp http -j RETURN", "http belongs to no option"),
+        ('"-p" tcp', '"-p" belongs to no option'),
+        ("-g", "-g names no chain"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_said_with_its_text(text, what):
+    with pytest.raises(ParseError) as refusal:
+        parse_rule(text, IPV4)
+    assert str(refusal.value) == f"rule {text!r}: {what}"
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+TARGETS = [
+    ("-j ACCEPT --x", UnknownTarget(text="ACCEPT --x")),
+    ("-j TRACE", Observe(text="TRACE")),
+    ("-j Their-Chain", Jump(chain="Their-Chain")),
+    ("-j THEIRS --x 1", UnknownTarget(text="THEIRS --x 1")),
+    ("--goto THEIRS", Jump(chain="THEIRS", goto=True)),
+    ("-g THEIRS more", UnknownTarget(text="-g THEIRS more")),
+    ("-j REDIRECT --to-ports 0", UnknownTarget(text="REDIRECT --to-ports 0")),
+    ("-j REDIRECT --to-ports 1 --random", UnknownTarget(text="REDIRECT --to-ports 1 --random")),
+    ("-j REDIRECT --to-ports 1 2", UnknownTarget(text="REDIRECT --to-ports 1 2")),
+    ("-j REDIRECT --to-ports 1 --to-ports 2", UnknownTarget(text="REDIRECT --to-ports 1 --to-ports 2")),
+    ("-j TPROXY --on-port 1 --tproxy-mark 2/3", UnknownTarget(text="TPROXY --on-port 1 --tproxy-mark 2/3")),
+    ("-j TPROXY --on-port 1", UnknownTarget(text="TPROXY --on-port 1")),
+    ("-j TPROXY --tproxy-mark 1", UnknownTarget(text="TPROXY --tproxy-mark 1")),
+    ("-j TPROXY --on-port 1 --tproxy-mark 2 --x", UnknownTarget(text="TPROXY --on-port 1 --tproxy-mark 2 --x")),
+    ("-j TPROXY --on-port 1 --tproxy-mark 2 --on-ip 127.0.0.1", UnknownTarget(text="TPROXY --on-port 1 --tproxy-mark 2 --on-ip 127.0.0.1")),
+    ("-j REJECT --reject-with port-unreach", Reject()),
+    ("-j REJECT --reject-with port-unreachable", Reject()),
+    ("-j REJECT --reject-with icmp-host-unreachable", Reject(message="icmp-host-unreachable")),
+    ("-j REJECT --reject-with icmp6-port-unreach", Reject(message="icmp6-port-unreachable")),
+    ("-j REJECT --x", UnknownTarget(text="REJECT --x")),
+    ("-j REJECT --reject-with tcp-reset --x", UnknownTarget(text="REJECT --reject-with tcp-reset --x")),
+    ("-j MARK --set-mark 5/2", SetMark(value=5, mask=7)),
+    ("-j MARK --set-xmark 5/2", SetMark(value=5, mask=2)),
+    ("-j MARK --and-mark 0xff", SetMark(value=0, mask=0xFFFFFF00)),
+    ("-j MARK --or-mark 6", SetMark(value=6, mask=6)),
+    ("-j MARK --xor-mark 6", SetMark(value=6, mask=0)),
+    ("-j MARK --nand-mark 6", UnknownTarget(text="MARK --nand-mark 6")),
+    ("-j MARK --set-mark x", UnknownTarget(text="MARK --set-mark x")),
+    ("-j MARK --or-mark x", UnknownTarget(text="MARK --or-mark x")),
+    ("-j MARK --set-mark 1 --or-mark 2", UnknownTarget(text="MARK --set-mark 1 --or-mark 2")),
+    ("-j CONNMARK --or-mark 6", SetMark(value=6, mask=6, connection=True)),
+    ("-j CONNMARK --nothing 6", UnknownTarget(text="CONNMARK --nothing 6")),
+    ("-j CONNMARK --save-mark --mask 0xffffffff", SaveMark()),
+    ("-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff", RestoreMark()),
+    ("-j CONNMARK --restore-mark", RestoreMark()),
+    ("-j CONNMARK --save-mark --nfmask 0xff", UnknownTarget(text="CONNMARK --save-mark --nfmask 0xff")),
+    ("-j CONNMARK --save-mark --other 0xffffffff", UnknownTarget(text="CONNMARK --save-mark --other 0xffffffff")),
+    ("-j CT --zone 0", TrackZone(zone=0)),
+    ("-j CT --notrack", Untrack()),
+    ("-j CT --zone x", UnknownTarget(text="CT --zone x")),
+    ("-j CT --zone 1 --helper ftp", UnknownTarget(text="CT --zone 1 --helper ftp")),
+    ("-j NOTRACK", Untrack()),
+    ("-j NOTRACK --x", UnknownTarget(text="NOTRACK --x")),
+    ("-j SNAT --to-source 1.2.3.4", SourceNat(text="SNAT --to-source 1.2.3.4")),
+    ("-j MASQUERADE", SourceNat(text="MASQUERADE")),
+    ("-j DNAT", UnknownTarget(text="DNAT")),
+    ("-j DNAT --to-destination :80", DestinationNat(address="", port=80)),
+    ("-j DNAT --to-destination 1.2.3.4:x", UnknownTarget(text="DNAT --to-destination 1.2.3.4:x")),
+    ("-j DNAT --to-destination 1.2.3.4 --random", UnknownTarget(text="DNAT --to-destination 1.2.3.4 --random")),
+    ("-j DNAT --to-destination [fd00::1]", UnknownTarget(text="DNAT --to-destination [fd00::1]")),
+    ("-j TTL x", UnknownTarget(text="TTL x")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "target"), TARGETS)
+def test_a_target_is_read_or_kept_to_the_letter(text, target):
+    assert parse_rule(f"-p tcp {text}", IPV4).target == target
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("-i + -j RETURN", "-j RETURN", True),
+        ("-o + -j RETURN", "-j RETURN", True),
+        ("! -i + -j RETURN", "-j RETURN", False),
+        ("-i a+ -j RETURN", "-j RETURN", False),
+        ("-d 0.0.0.0/0 -j RETURN", "-j RETURN", True),
+        ("! -d 0/0 -j RETURN", "-j RETURN", False),
+        ("-s 10.0.0.0/8,9.0.0.0/8 -j RETURN", "-s 9.0.0.0/8,10.0.0.0/8 -j RETURN", True),
+        ("-p tcp -m multiport --dports 1:2,1,1 -j RETURN", "-p tcp -m multiport --dports 1,1:2 -j RETURN", True),
+        ("-p tcp -j RETURN", "-p tcp -m tcp -j RETURN", True),
+        ("-p tcp -j RETURN", "-p tcp -m udp -j RETURN", False),
+    ],
+)
+def test_what_always_holds_and_the_order_of_lists_make_no_difference(one, other, same):
+    assert (normalise(one, IPV4) == normalise(other, IPV4)) is same
