@@ -29,7 +29,7 @@ from netinit.inject.verdict import Link, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import Trial
-from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Finding
+from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import Row
@@ -156,7 +156,7 @@ def test_verify_quotes_a_comment():
 @given(texts)
 def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     trial = Trial("iptables-nft", {"IPv4": {"nat": text}})
-    found = tuple(Finding(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
+    found = tuple(Symptom(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
     examined = Examination("", (trial,), {"IPv4": frozenset({"nat"})}, found, text)
     tangled = (LintFinding("error", "kind", text, text),)
     verdict = Verdict(
