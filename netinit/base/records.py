@@ -30,12 +30,13 @@ class RecordType(ABCMeta):
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:  # noqa: PYI034 - a metaclass
         """A class with a slot and, where one is assigned, a default for each annotation."""
-        own = tuple(field for field in namespace.get("__annotations__", ()) if not field.startswith("_"))
+        own = tuple([field for field in namespace.get("__annotations__", ()) if field[0] != "_"])
         defaults = {field: namespace.pop(field) for field in own if field in namespace}
-        namespace["__slots__"] = own + tuple(namespace.get("__slots__", ()))
+        namespace["__slots__"] = (*own, *namespace.get("__slots__", ()))
         made = super().__new__(mcs, name, bases, namespace)
-        made._fields = tuple(field for base in bases for field in getattr(base, "_fields", ())) + own
-        made._defaults = {**{k: v for base in bases for k, v in getattr(base, "_defaults", {}).items()}, **defaults}
+        base: Any = bases[-1] if bases else None  # records have one base, which is a record or nothing
+        made._fields = base._fields + own if base else own
+        made._defaults = {**base._defaults, **defaults} if base else defaults  # noqa: SLF001 - a record too
         return made
 
 

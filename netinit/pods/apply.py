@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-_USUAL = Options(inbound_ports=ALL, outbound_cidrs=ALL)
-_CONTRADICTING = (  # fields of which values beside the usual ones can work against others
+_CONTRADICTING = (  # fields of which values beside the usual ones (* where that is possible) can work against others
     "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
     "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
 )  # fmt: skip
@@ -187,7 +186,8 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     options = outcome.options
     if options is None:
         return ()
-    unusual = any(getattr(options, field) != getattr(_USUAL, field) for field in _CONTRADICTING)
+    usual = {flag.field: flag.default for flag in Options.flags} | {"inbound_ports": ALL, "outbound_cidrs": ALL}
+    unusual = any(getattr(options, field) != usual[field] for field in _CONTRADICTING)
     if not unusual and options.inbound_mode != NONE:
         return ()
     from netinit.simulate.lint import lint
