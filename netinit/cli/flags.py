@@ -14,10 +14,10 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
-from netinit.options import Flag, Options
+from netinit.options import Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, Settings
-from netinit.options.kinds import SWITCH, quote_value
+from netinit.options.kinds import SWITCH, Flag, quote_value
 
 Kind = TypeVar("Kind")
 GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)

@@ -24,8 +24,8 @@ import click
 
 from netinit.cli import group
 from netinit.cli.flags import FlagCommand, group_flags, spell_default
-from netinit.options import Flag, Options
-from netinit.options.kinds import SWITCH
+from netinit.options import Options
+from netinit.options.kinds import SWITCH, Flag
 
 RENEW = "python -m netinit.cli.reference"
 PART = re.compile(

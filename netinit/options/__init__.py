@@ -6,7 +6,7 @@ Precedence: flag, environment variable, default. An empty variable counts as uns
 from __future__ import annotations
 
 from netinit.options import kinds
-from netinit.options.declare import Flag, istio, ours
+from netinit.options.declare import istio, ours
 from netinit.options.interception import (
     AUTO,
     CLASSIC,
@@ -42,7 +42,6 @@ __all__ = [
     "ON",
     "REDIRECT",
     "TPROXY",
-    "Flag",
     "Interception",
     "Options",
 ]

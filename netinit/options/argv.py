@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from netinit.options.declare import Flag, Text
+    from netinit.options.kinds import Flag, Text
 
     Spelled = tuple[Flag, str, str | None]  # as written, with the value that the same word holds
 

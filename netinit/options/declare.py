@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record, RecordType
-from netinit.options.kinds import Kind, quote_value
+from netinit.options.kinds import Flag, Kind, quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, ClassVar, Self, dataclass_transform
 
-    Text = str | tuple[str, ...]  # of a repeated flag all texts
+    from netinit.options.kinds import Text
 else:
 
     def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
@@ -27,27 +27,6 @@ else:
 DERIVED: Any = None  # the default of a field that follows from others
 OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
-
-
-class Flag(Record):
-    """One option: its field, its spellings, how its value is read and what it means."""
-
-    field: str
-    long: str  # without dashes; empty: an environment variable alone
-    short: str
-    aliases: tuple[str, ...]
-    variables: tuple[str, ...]
-    kind: Kind
-    default: Any  # None: derived from other options
-    help: str
-    current_only: bool  # the classic layout has no rule for it
-    group: str  # the heading that help and documentation list it under
-    repeated: bool  # each time it is given adds to a tuple
-
-    @property
-    def label(self) -> str:
-        """How messages name the option."""
-        return f"--{self.long}" if self.long else self.variables[0]
 
 
 def istio(

@@ -1,4 +1,4 @@
-"""How the value of each kind of option is read, checked and written: text in, typed value out.
+"""Flags, and how the value of each kind of option is read, checked and written: text in, typed value out.
 
 Every reader raises ValueError with the end of a sentence that begins with the value: what is wrong, what to do.
 Nothing but ASCII digits is a number here: Python's int() would take other scripts' digits, blanks and underscores,
@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    Text = str | tuple[str, ...]  # what a flag was given; of a repeated flag all texts
 
 ALL = "*"
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
@@ -40,6 +42,27 @@ class Kind(Record):
     write: Callable[[Any], str] = str
     words: tuple[str, ...] = ()  # all that may be given, where that is a short list
     is_file: bool = False  # a shell completes the names of files
+
+
+class Flag(Record):
+    """One option: its field, its spellings, how its value is read and what it means."""
+
+    field: str
+    long: str  # without dashes; empty: an environment variable alone
+    short: str
+    aliases: tuple[str, ...]
+    variables: tuple[str, ...]
+    kind: Kind
+    default: Any  # None: derived from other options
+    help: str
+    current_only: bool  # the classic layout has no rule for it
+    group: str  # the heading that help and documentation list it under
+    repeated: bool  # each time it is given adds to a tuple
+
+    @property
+    def label(self) -> str:
+        """How messages name the option."""
+        return f"--{self.long}" if self.long else self.variables[0]
 
 
 def quote_value(text: str) -> str:

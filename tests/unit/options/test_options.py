@@ -14,7 +14,8 @@ import pytest
 import netinit
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
-from netinit.options import FLAGS, Flag, Interception, Options, kinds
+from netinit.options import FLAGS, Interception, Options, kinds
+from netinit.options.kinds import Flag
 
 
 def problems(arguments, environ=None):
