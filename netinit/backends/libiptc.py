@@ -132,10 +132,10 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
 def _checked(tables: Tables) -> Tables:
     """The same; BackendUnavailableError where python-iptables finds an extension's first option and not the second.
 
-    Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12. Without NET_ADMIN
-    the library cannot ask the kernel of extensions, and prints that; what is missing then is told by the first table.
+    Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12. Without both
+    capabilities the library cannot ask the kernel of extensions, and prints that; the first table tells what is missing.
     """
-    if not detect.has_capability(detect.CAP_NET_ADMIN):
+    if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
         return tables
     owner = tables.extensions.find_match(b"owner")
     if owner and tables.extensions._option_lookup(owner[0].x6_options, b"gid-owner") is None:  # noqa: SLF001

@@ -317,6 +317,7 @@ spec: {containers: [{name: app, image: app}]}
 SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("--help",), 0, "Commands"),
     (("version",), 0, netinit.__version__),
+    (("completion", "bash"), 0, "_NETINIT_COMPLETE"),
     (("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
     (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
     (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
