@@ -20,7 +20,7 @@ class State(Record):
     """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
 
     ours: bool  # rules of this project (or of Istio) are there
-    others: bool  # rules of somebody else are there
+    foreign: bool  # foreign rules are there
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
 
     @abstractmethod

@@ -114,7 +114,7 @@ class SetsBackend(RestoreBackend):
         sets = self._read_sets()
         return SetsState(
             ours=state.ours or bool(sets),
-            others=state.others,
+            foreign=state.foreign,
             notices=state.notices,
             texts=state.texts,
             listings=state.listings,

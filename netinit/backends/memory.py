@@ -66,7 +66,7 @@ TARGETS = frozenset((
 ))  # fmt: skip
 
 
-class Table(Record):
+class MemoryTable(Record):
     """A table's chains with their rules, the built-in ones with their policies too."""
 
     policies: dict[str, str]
@@ -91,7 +91,7 @@ class MemoryKernel:
     """
 
     def __init__(self) -> None:
-        self.tables: dict[Family, dict[str, Table]] = {family: {} for family in FAMILIES}
+        self.tables: dict[Family, dict[str, MemoryTable]] = {family: {} for family in FAMILIES}
         self.fail_next: dict[Family, NetinitError] = {}
 
     def list_tables(self, family: Family) -> str:
@@ -135,12 +135,12 @@ class MemoryKernel:
         if table is not None:
             raise ApplyError("memory: COMMIT expected at the end of the input")
 
-    def _find(self, name: str, family: Family) -> Table:
+    def _find(self, name: str, family: Family) -> MemoryTable:
         if name not in HOOKS:
             raise ApplyError(f"table name {name!r} invalid")
         return self.tables[family].get(name) or _new_table(name)
 
-    def _keep(self, name: str, table: Table, family: Family) -> None:
+    def _keep(self, name: str, table: MemoryTable, family: Family) -> None:
         """A table that nobody has put anything into is not listed; one that was emptied is."""
         if name in self.tables[family] or table != _new_table(name):
             self.tables[family][name] = table
@@ -191,15 +191,15 @@ class MemoryBackend(XtablesBackend):
         return failed
 
 
-def _new_table(name: str) -> Table:
-    return Table(policies=dict.fromkeys(HOOKS[name], "ACCEPT"), rules={hook: [] for hook in HOOKS[name]})
+def _new_table(name: str) -> MemoryTable:
+    return MemoryTable(policies=dict.fromkeys(HOOKS[name], "ACCEPT"), rules={hook: [] for hook in HOOKS[name]})
 
 
-def _copy(table: Table) -> Table:
-    return Table(policies=dict(table.policies), rules={chain: list(rules) for chain, rules in table.rules.items()})
+def _copy(table: MemoryTable) -> MemoryTable:
+    return MemoryTable(policies=dict(table.policies), rules={chain: list(rules) for chain, rules in table.rules.items()})
 
 
-def _change(line: str, name: str, table: Table | None, family: Family) -> None:
+def _change(line: str, name: str, table: MemoryTable | None, family: Family) -> None:
     if table is None:
         raise ApplyError("the line belongs to no table")
     command, _, rest = line.partition(" ")
@@ -227,7 +227,7 @@ def _change(line: str, name: str, table: Table | None, family: Family) -> None:
         rules.insert(int(position) - 1, rest)
 
 
-def _declare(chain: str, rest: str, table: Table) -> None:
+def _declare(chain: str, rest: str, table: MemoryTable) -> None:
     """A chain of our own is made or flushed; a built-in one gets the policy, and keeps its rules."""
     policy = rest.partition(" ")[0]
     if len(chain) > MAX_CHAIN_NAME:
@@ -240,7 +240,7 @@ def _declare(chain: str, rest: str, table: Table) -> None:
         raise ApplyError(f"Bad policy name `{policy}'")
 
 
-def _delete_chain(chain: str, table: Table) -> None:
+def _delete_chain(chain: str, table: MemoryTable) -> None:
     if chain in table.policies:
         raise ApplyError("No chain/target/match by that name: a built-in chain stays")
     used = any(_split(text).target == chain for rules in table.rules.values() for text in rules)
@@ -261,7 +261,7 @@ def _delete_rule(rule: str, rules: list[str]) -> None:
         raise ApplyError("Bad rule (does a matching rule exist in that chain?)")
 
 
-def _check_rule(text: str, name: str, chain: str, table: Table, family: Family) -> None:
+def _check_rule(text: str, name: str, chain: str, table: MemoryTable, family: Family) -> None:
     """What iptables itself checks, and the extensions' checks of the table."""
     parts = _split(text)
     for option, interface in parts.interfaces:
@@ -311,7 +311,7 @@ def _is_mark(text: str) -> bool:
         return False
 
 
-def _check_target(parts: _Parts, name: str, table: Table) -> None:
+def _check_target(parts: _Parts, name: str, table: MemoryTable) -> None:
     target = parts.target
     if target in table.policies:
         raise ApplyError("No such file or directory: a built-in chain is nothing to jump to")
@@ -327,7 +327,7 @@ def _check_target(parts: _Parts, name: str, table: Table) -> None:
         raise ApplyError(f"{REFUSED}: TPROXY can be used only with -p tcp or -p udp")
 
 
-def _check_hooks(name: str, table: Table) -> None:
+def _check_hooks(name: str, table: MemoryTable) -> None:
     """The kernel's check at the commit: every rule against each hook from which packets come to it."""
     for hook in HOOKS[name]:
         for chain, text in _reach(hook, table, (), set()):
@@ -338,7 +338,7 @@ def _check_hooks(name: str, table: Table) -> None:
                 raise ApplyError(f"{REFUSED}: rule in chain {chain}, reached from {hook}: {text}")
 
 
-def _reach(chain: str, table: Table, way: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
+def _reach(chain: str, table: MemoryTable, way: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
     """Every rule that a packet can come to from the chain, with its chain; those of chains in `done` are left out."""
     way = (*way, chain)
     done.add(chain)

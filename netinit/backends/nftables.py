@@ -136,7 +136,7 @@ class NftablesBackend(Backend):
             comments=self._comments,
             unread=unread,
             ours=bool(tables),
-            others=len(inet) > len(tables) or bool(foreign),
+            foreign=len(inet) > len(tables) or bool(foreign),
         )
 
     def commit(self, change: Change) -> None:

@@ -46,21 +46,21 @@ def command(  # noqa: PLR0917
     question = Question(direction=direction or "", **asked)
     log = Log(options.log_level, as_json=options.log_as_json)
     warnings = ground.warnings
-    side, trace, caption = next(iter(ground.sides)), None, ""
+    source, trace, caption = next(iter(ground.rulesets)), None, ""
     chosen = FAMILIES[family or "ipv4"]
     if question.to or question.source:
         packet = make_packet(question, ground.surroundings)
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
-        side, answer, doubts = answer_question(ground, packet)
-        trace, caption, warnings = answer.trace, answer.sentence, warnings + doubts
+        source, answer, warned = answer_question(ground, packet)
+        trace, caption, warnings = answer.trace, answer.sentence, warnings + warned
     for warning in warnings:
         log.warn(warning)
-    rulesets = ground.sides[side]
+    rulesets = ground.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
-    title = f"{chosen.name} rules, {'as planned' if side == 'plan' else f'live ({side})'}"
+    title = f"{chosen.name} rules, {'as planned' if source == 'plan' else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":
         show(render_text(picture))

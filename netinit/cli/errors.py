@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
-from netinit.base.output import tell
+from netinit.base.output import show_lines
 from netinit.base.shown import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
@@ -24,11 +24,11 @@ def report(program: str, words: Sequence[str], environ: Mapping[str, str], messa
         Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
     else:
-        tell([f"{program}: {line}" for line in split_message(message)])
+        show_lines([f"{program}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
-        tell([f"    {line}" for line in split_message(traceback.format_exc())])
+        show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
 
 
 def diagnose(error: NetinitError) -> str:

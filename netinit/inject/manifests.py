@@ -15,7 +15,7 @@ from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
 __all__ = ["Document", "Workload", "join", "split", "workloads"]
 
@@ -93,7 +93,7 @@ class Workload(Record):
     kind: str
     name: str
     namespace: str
-    owner: Owner
+    owner: PodOwner
     tree: Tree
     place: str = ""
 
@@ -165,9 +165,9 @@ def workload(tree: Any, place: str = "") -> Workload | None:
         where = ".".join((*spec_path, "spec"))
         raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
     if kind == "Pod":
-        owner = Owner.of_pod(tree)
+        owner = PodOwner.of_pod(tree)
     else:
-        owner = Owner(name=name, namespace=namespace, kind=kind, api_version=version)
+        owner = PodOwner(name=name, namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 

@@ -23,7 +23,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -36,7 +36,7 @@ class Subject(Record):
     `ids` are the uid and gid of the proxy where the platform chooses them.
     """
 
-    owner: Owner
+    owner: PodOwner
     proxy: ProxyConfig
     settings_revision: str = ""
     native_sidecars: bool = True

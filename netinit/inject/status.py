@@ -14,7 +14,7 @@ from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 
-__all__ = ["LEGACY", "Status"]
+__all__ = ["WITHOUT_STATUS", "Status"]
 
 _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 
@@ -86,7 +86,7 @@ class Status(Record):
                     del spec[key]
 
 
-LEGACY = Status(
+WITHOUT_STATUS = Status(
     init_containers=("istio-init", "enable-core-dump"),
     containers=("istio-proxy",),
     volumes=("istio-certs", "istio-envoy"),

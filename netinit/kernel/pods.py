@@ -48,7 +48,7 @@ def inside(
     keep: tuple[int, ...] = (),
     locks: Callable[[str], None] | None = None,
 ) -> Result:
-    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `Pod.visit`.
+    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `OpenPod.visit`.
 
     The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
     an empty text). With `locks` the namespace is locked meanwhile; it is what warnings of that are told to.
@@ -62,7 +62,7 @@ def inside(
         finally:
             if held >= 0:
                 posix.close(held)
-    with Pod(options) as pod:
+    with OpenPod(options) as pod:
         machine = pod.find_machine()
         warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
         complete = pod.complete(options)
@@ -78,7 +78,7 @@ def _warn_of(machine: str) -> str:
     return f"{machine}, not a pod's: apply and remove change it only with --host-network"
 
 
-class Pod:
+class OpenPod:
     """The namespace that options name, held open, so that all that is done is done to one and the same.
 
     A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and

@@ -19,25 +19,25 @@ Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), pyroute2 and a POSIX 
 
 from __future__ import annotations
 
-from netinit.lab.cast import APP_ID, PROXY_ID, furnish
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.pod import Pod, find_obstacle
 from netinit.lab.probes import Arrival, Probe
 from netinit.lab.servers import Listener, Server
 from netinit.lab.snapshot import drop_empty_tables, list_rules, take_snapshot
+from netinit.lab.usual_servers import APP_ID, PROXY_ID, start_servers
 
 __all__ = [
     "APP_ID",
     "PROXY_ID",
     "Arrival",
     "Listener",
-    "Namespace",
+    "NetworkNamespace",
     "Pod",
     "Probe",
     "Server",
     "drop_empty_tables",
     "find_obstacle",
-    "furnish",
     "list_rules",
+    "start_servers",
     "take_snapshot",
 ]

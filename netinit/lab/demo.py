@@ -17,7 +17,17 @@ from netinit import backends
 from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import detect, run
-from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
+from netinit.lab import (
+    APP_ID,
+    PROXY_ID,
+    Arrival,
+    Pod,
+    Probe,
+    drop_empty_tables,
+    find_obstacle,
+    start_servers,
+    take_snapshot,
+)
 from netinit.options import BACKEND_CHOICES, Options
 from netinit.pods.apply import apply, remove
 from netinit.pods.verify import verify
@@ -72,7 +82,7 @@ def play(backend: str) -> Iterator[Line]:
     if obstacle:
         raise LabError(obstacle)
     with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
-        furnish(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
+        start_servers(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
         before = take_snapshot(pod)
         yield from present(pod)
         with pod.entered():
@@ -89,8 +99,8 @@ def play(backend: str) -> Iterator[Line]:
 def find_missing_program(options: Options) -> str:
     """What to install so that the backend can work, in one line; empty when it is there."""
     there = {
-        backends.NFT: bool(detect.programs(detect.NFT, IPV4).restore),
-        backends.LEGACY: bool(detect.programs(detect.LEGACY, IPV4).restore),
+        backends.IPTABLES_NFT: bool(detect.programs(detect.NFT, IPV4).restore),
+        backends.IPTABLES_LEGACY: bool(detect.programs(detect.LEGACY, IPV4).restore),
         "nftables": bool(run.find("nft")),
     }
     wanted = backends.named(options)

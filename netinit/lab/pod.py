@@ -10,7 +10,7 @@ from pathlib import Path
 from netinit.base.errors import LabError, NamespaceError
 from netinit.kernel import run
 from netinit.lab import wiring
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["Pod", "find_obstacle"]
 
@@ -21,7 +21,7 @@ _MOST_INTERFACES = 20
 _PAUSE = "echo netinit-pause; exec >/dev/null; read -r _"
 
 
-class Pod(Namespace):
+class Pod(NetworkNamespace):
     """A network namespace like a pod's, for the time of a `with` block.
 
     `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24 and fd77::2/64 and the
@@ -53,8 +53,8 @@ class Pod(Namespace):
             raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
         self.pid = 0
         self.first_uid = USER_BASE if user_namespace else 0
-        self.client = Namespace("client")
-        self.neighbours = {name: Namespace(name) for name in interfaces}
+        self.client = NetworkNamespace("client")
+        self.neighbours = {name: NetworkNamespace(name) for name in interfaces}
         self.versions = tuple(version for version, wanted in ((4, ipv4), (6, ipv6)) if wanted)
         self._outside = tuple(outside)
         self._user_namespace = user_namespace

@@ -294,7 +294,7 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
             for name, chain in chains.items():
                 if name not in reached:
                     origin = chain.rules[0].origin if chain.rules else table
-                    if name not in _SPARE_CHAINS:
+                    if name not in _CHAINS_WITHOUT_TRAFFIC:
                         yield Finding(
                             WARNING,
                             "unreachable",
@@ -305,7 +305,7 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
                 yield from _hidden_rules(chain, table, family)
 
 
-_SPARE_CHAINS = frozenset(
+_CHAINS_WITHOUT_TRAFFIC = frozenset(
     ("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND")
 )  # Istio makes them whether they are used or not
 

@@ -21,7 +21,7 @@ DIRECT = "direct"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that happened, or was looked at, in the kernel's order.
 
     `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` tells
@@ -46,14 +46,14 @@ class Trace:
     first: Packet  # as it was sent or came in
     last: Packet  # as it ended
     fate: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     reason: str = ""
     redirect_port: int = 0
     transparent: bool = False
     translated: bool = False  # by a DNAT of others
     policy_routed: bool = False
     zone: int = 0
-    decider: Step | None = None  # the rule that dropped or refused it, or because of which its end is not known
+    decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known
 
     @property
     def verdict(self) -> str:
@@ -65,6 +65,6 @@ class Trace:
         return CAPTURED if self.redirect_port else DIRECT
 
     @property
-    def hits(self) -> tuple[Step, ...]:
+    def hits(self) -> tuple[TraceStep, ...]:
         """The steps at rules that hold: those whose counters rise."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)

@@ -63,6 +63,16 @@ def test_every_file_says_what_it_is_and_stays_readable():
     assert not problems, "\n".join(problems)
 
 
+def test_a_name_of_a_class_has_one_meaning():
+    places = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not problems, "\n".join(["two things of one name; a search finds the wrong one:", *problems])
+
+
 def find_prints(tree):
     """Places where a module prints on its own: it names a stream, or calls what prints."""
     for node in ast.walk(tree):

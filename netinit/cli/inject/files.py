@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.output import tell
+from netinit.base.output import show_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _kind(descriptor: int) -> int:
     return posix.fstat(descriptor).st_mode & _TYPE
 
 
-class _Walk:
+class _FolderWalk:
     """A way through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
 
     def __init__(self, start: int, follow: Callable[[int, str], None], *, beneath: bool = False) -> None:
@@ -159,7 +159,7 @@ def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[s
     todo = [""]
     while todo:
         within = todo.pop()
-        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             walk.to(within + ".")
             opened = posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=walk.folder)
         try:
@@ -181,7 +181,7 @@ def _stay(_link: int, target: str) -> None:
 
 def _content(folder: str, name: str) -> bytes:
     try:
-        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             own = walk.to(name)
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
             try:
@@ -211,7 +211,7 @@ def replace(path: str, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.write(text)
         return
-    with _Walk(posix.open(".", _GO), _of_ours) as walk:
+    with _FolderWalk(posix.open(".", _GO), _of_ours) as walk:
         own = walk.to(path)
         try:
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
@@ -275,7 +275,7 @@ def _remove(folder: int, name: str) -> None:
     try:
         posix.unlink(name, dir_fd=folder)
     except FileNotFoundError:  # the folder's owner was quicker
-        tell([f"{name}: somebody else removed the temporary file"])
+        show_lines([f"{name}: somebody else removed the temporary file"])
 
 
 def _umask() -> int:

@@ -88,7 +88,7 @@ def find_locks() -> Iterator[Symptom]:
 def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     """Rules of Istio or netinit that are here already, above all beside the backend that would be taken."""
     holders = survey.holders()
-    names = [side.backend.name for side in holders]
+    names = [observed.backend.name for observed in holders]
     if len(names) > 1:
         yield Symptom(
             ERROR, "leftovers", f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",

@@ -15,8 +15,8 @@ from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated import IsolatedNamespace
-from netinit.pods.probe.knocking import Knock
 from netinit.pods.probe.matrix import Ask
+from netinit.pods.probe.sockets import ProbeSocket
 
 CAP_SYS_ADMIN = 21
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
@@ -56,10 +56,10 @@ class Peer:
     ) -> None:
         self._stack.close()
 
-    def knock(self, ask: Ask) -> Knock:
-        """A knock of the peer's at the pod."""
+    def open(self, ask: Ask) -> ProbeSocket:
+        """A socket of the peer's, to probe the pod with."""
         with self._there.entered():
-            return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
+            return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
 
     def _wire(self) -> None:
         from pyroute2 import IPRoute

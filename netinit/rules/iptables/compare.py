@@ -147,12 +147,12 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
             extra += range(j1, j2)
     for index in missing:
         written = planned.rules[index]
-        twin = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
-        if twin is not None:
-            extra.remove(twin)
+        moved_from = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
+        if moved_from is not None:
+            extra.remove(moved_from)
         yield Difference(
-            kind=MISSING if twin is None else MOVED, where=family.name, table=table, chain=chain,
-            number=index + 1 if twin is None else numbers[twin] + 1, rule=written.text,
+            kind=MISSING if moved_from is None else MOVED, where=family.name, table=table, chain=chain,
+            number=index + 1 if moved_from is None else numbers[moved_from] + 1, rule=written.text,
             purpose=written.rule.comment, origin=written.rule.origin,
         )  # fmt: skip
     for index in extra:

@@ -80,7 +80,7 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
     return owned
 
 
-def spare_others(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
+def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
     """`owned` without what was somebody else's before: rules of others that equal ours stay as many as they were."""
     left: Owned = {}
     for place, indexes in owned.items():
@@ -103,7 +103,7 @@ def holds_ours(table: ListedTable) -> bool:
     return not OWNED_CHAINS.isdisjoint(table.rules)
 
 
-def holds_others(listing: Listing, owned: Owned) -> bool:
+def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
     """Whether rules of somebody else are in the tables; empty tables are nobody's."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():

@@ -13,7 +13,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import number_of
 from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
-from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
+from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenNftChain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class ListedChain(Record):
     rules: tuple[str, ...]
 
 
-class ListedTable(Record):
+class ListedNftTable(Record):
     """A table: its chains, and what else is in it (sets, maps, ...) as kind and name."""
 
     chains: dict[str, ListedChain]
     others: tuple[str, ...] = ()
 
 
-Listing = dict[str, ListedTable]  # table -> its contents
+Listing = dict[str, ListedNftTable]  # table -> its contents
 
 
 def parse_listing(text: str) -> Listing:
@@ -67,7 +67,7 @@ def _collect(items: list[tuple[str, dict[str, Any]]]) -> Listing:
         else:
             others.setdefault(item["table"], []).append(f"{kind} {item['name']}")
     return {
-        table: ListedTable(
+        table: ListedNftTable(
             chains={
                 name: ListedChain(hook=hook, rules=tuple(rules.get((table, name), ()))) for name, hook in chains.items()
             },
@@ -210,7 +210,7 @@ def compare_listing(written: Written, listing: Listing) -> tuple[Difference, ...
     return tuple(found)
 
 
-def _compare_table(table: str, planned: dict[str, WrittenChain], listed: ListedTable) -> Iterator[Difference]:
+def _compare_table(table: str, planned: dict[str, WrittenNftChain], listed: ListedNftTable) -> Iterator[Difference]:
     nothing = ListedChain(hook="", rules=())
     for name, wanted in planned.items():
         live = listed.chains.get(name)
@@ -223,12 +223,12 @@ def _compare_table(table: str, planned: dict[str, WrittenChain], listed: ListedT
     for name, chain in listed.chains.items():
         if name not in planned:
             yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=name)
-            yield from _compare_chain(table, name, WrittenChain(hook="", rules=()), chain)
+            yield from _compare_chain(table, name, WrittenNftChain(hook="", rules=()), chain)
     for other in listed.others:
         yield Difference(kind=EXTRA, where=DIALECT, table=table, rule=other)
 
 
-def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedChain) -> Iterator[Difference]:
+def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: ListedChain) -> Iterator[Difference]:
     """Aligns both sequences; what is missing at one place and extra at another has moved."""
     from difflib import SequenceMatcher
 

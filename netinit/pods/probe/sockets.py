@@ -1,8 +1,8 @@
-"""Knocking: the first packet of a connection, sent by a user of one's choice, that nobody has to answer for.
+"""Probing: the first packet of a connection, sent by a user of one's choice, that nobody has to answer for.
 
 A TCP segment that asks for a connection is sent through a raw socket. Rules see it as they see any socket's (the owner
-match reads whose socket it is), tracking and NAT treat it alike. When somebody answers, the kernel finds no socket that
-asked and resets: the program behind the port never learns of it. UDP is asked with a datagram without content.
+match reads whose socket it is), and so do tracking and NAT. When somebody answers, the kernel finds no socket that
+asked and resets: the program behind the port never learns of it. With UDP it is a datagram without content.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CHECKSUM_OFFSET = 16
 IPV6_CHECKSUM = 7  # linux/in6.h
 
 
-class Knock:
-    """A socket of a user, ready to knock at one address. `source` and `source_port` are its own end.
+class ProbeSocket:
+    """A socket of a user, ready to send the first packet to one address. `source` and `source_port` are its own end.
 
     OSError says why the address cannot be reached (no route); NamespaceError that the user cannot be taken on.
     """
@@ -80,7 +80,7 @@ class Knock:
         return TCP if self.is_tcp else UDP, self.source, self.source_port, self._destination, self._port
 
     def send(self) -> None:
-        """The packet is on its way. OSError where the kernel refuses it at once."""
+        """Sends the packet. OSError where the kernel refuses it at once."""
         if self._raw:
             self._raw.send(self._segment())
         else:
