@@ -28,7 +28,7 @@ from netinit.rules.iptables.sets import (
 from netinit.rules.model import OWNED_CHAINS, Plan
 
 PROGRAM = "ipset"
-PATIENCE = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
+TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 IN_USE = "in use"  # how ipset words it
 
 
@@ -176,7 +176,7 @@ class SetsBackend(RestoreBackend):
     def _destroy(self, names: tuple[str, ...]) -> None:
         """Destroys sets that no rule of ours asks any more."""
         for name in names:
-            for again in range(PATIENCE, -1, -1):
+            for again in range(TRIES, -1, -1):
                 try:
                     _run(("destroy", name))
                     break

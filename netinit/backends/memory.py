@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
-from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
 from netinit.base.records import Record
 from netinit.rules.census import Census, TableCount
 from netinit.rules.iptables.parse import Word, split_words
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
-HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
+TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
     FILTER: (INPUT, FORWARD, OUTPUT),
     MANGLE: (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING),
     RAW: (PREROUTING, OUTPUT),
@@ -29,10 +29,9 @@ HOOKS = {  # a table's built-in chains; tables and chains in the order of iptabl
 }
 MAX_CHAIN_NAME = 28
 MAX_INTERFACE_NAME = 15
-MAX_PORT = 65535
 MAX_PORTS = 15  # of one multiport match
 MAX_MARK = 2**32 - 1
-REFUSED = "RULE_APPEND failed (Invalid argument)"  # what the kernel answers, whatever the reason
+REFUSAL = "RULE_APPEND failed (Invalid argument)"  # what the kernel answers, whatever the reason
 ROUTED_OUT = frozenset((OUTPUT, POSTROUTING))
 WITHOUT_INPUT_DEVICE, WITHOUT_OUTPUT_DEVICE = ROUTED_OUT, frozenset((PREROUTING, INPUT))
 ANYWHERE = frozenset((PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING))
@@ -97,7 +96,7 @@ class MemoryKernel:
     def list_tables(self, family: Family) -> str:
         """What iptables-nft-save prints, without its comments."""
         lines = []
-        for name, hooks in HOOKS.items():
+        for name, hooks in TABLE_HOOKS.items():
             table = self.tables[family].get(name)
             if table is None:
                 continue
@@ -136,7 +135,7 @@ class MemoryKernel:
             raise ApplyError("memory: COMMIT expected at the end of the input")
 
     def _find(self, name: str, family: Family) -> MemoryTable:
-        if name not in HOOKS:
+        if name not in TABLE_HOOKS:
             raise ApplyError(f"table name {name!r} invalid")
         return self.tables[family].get(name) or _new_table(name)
 
@@ -192,7 +191,7 @@ class MemoryBackend(XtablesBackend):
 
 
 def _new_table(name: str) -> MemoryTable:
-    return MemoryTable(policies=dict.fromkeys(HOOKS[name], "ACCEPT"), rules={hook: [] for hook in HOOKS[name]})
+    return MemoryTable(policies=dict.fromkeys(TABLE_HOOKS[name], "ACCEPT"), rules={hook: [] for hook in TABLE_HOOKS[name]})
 
 
 def _copy(table: MemoryTable) -> MemoryTable:
@@ -320,22 +319,22 @@ def _check_target(parts: _Parts, name: str, table: MemoryTable) -> None:
     if target == "DROP" and name == NAT:
         raise ApplyError('The "nat" table is not intended for filtering, the use of DROP is therefore inhibited')
     if TARGET_PLACES.get(target, (name,))[0] != name:
-        raise ApplyError(f"{REFUSED}: {target} belongs into table {TARGET_PLACES[target][0]}")
+        raise ApplyError(f"{REFUSAL}: {target} belongs into table {TARGET_PLACES[target][0]}")
     if target == "REDIRECT" and parts.options and parts.protocol not in WITH_PORTS:
         raise ApplyError("Need TCP, UDP, SCTP or DCCP with port specification")
     if target == "TPROXY" and parts.protocol not in ("tcp", "udp"):
-        raise ApplyError(f"{REFUSED}: TPROXY can be used only with -p tcp or -p udp")
+        raise ApplyError(f"{REFUSAL}: TPROXY can be used only with -p tcp or -p udp")
 
 
 def _check_hooks(name: str, table: MemoryTable) -> None:
     """The kernel's check at the commit: every rule against each hook from which packets come to it."""
-    for hook in HOOKS[name]:
+    for hook in TABLE_HOOKS[name]:
         for chain, text in _reach(hook, table, (), set()):
             parts = _split(text)
             allowed = [MATCH_HOOKS.get(module, ANYWHERE) for module, _ in parts.matches]
             allowed.append(TARGET_PLACES.get(parts.target, (name, ANYWHERE))[1])
             if any(hook not in hooks for hooks in allowed):
-                raise ApplyError(f"{REFUSED}: rule in chain {chain}, reached from {hook}: {text}")
+                raise ApplyError(f"{REFUSAL}: rule in chain {chain}, reached from {hook}: {text}")
 
 
 def _reach(chain: str, table: MemoryTable, way: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:

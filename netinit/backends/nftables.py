@@ -21,14 +21,13 @@ from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import Plan
-from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
+from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel import netlink
     from netinit.rules.census import Census
 
-DIALECT = "nft"
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 _ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)

@@ -18,15 +18,15 @@ from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
 
-FORMATS = ("text", "mermaid", "dot", "svg")
-FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
+PICTURE_FORMATS = ("text", "mermaid", "dot", "svg")
+FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 @click.command("draw", cls=FlagCommand)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="The format.")
+@click.option("--format", "form", type=click.Choice(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
-    "--family", type=click.Choice(tuple(FAMILIES)), help="The address family (default: that of --to or --from, else ipv4)."
+    "--family", type=click.Choice(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
 @click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @question_options
@@ -47,7 +47,7 @@ def command(  # noqa: PLR0917
     log = Log(options.log_level, as_json=options.log_as_json)
     warnings = ground.warnings
     source, trace, caption = next(iter(ground.rulesets)), None, ""
-    chosen = FAMILIES[family or "ipv4"]
+    chosen = FAMILY_NAMES[family or "ipv4"]
     if question.to or question.source:
         packet = make_packet(question, ground.surroundings)
         if family and packet.family is not chosen:

@@ -20,7 +20,7 @@ from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, Decl
 from netinit.options.kinds import SWITCH, Flag, quote_value
 
 Kind = TypeVar("Kind")
-GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
+FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -126,7 +126,7 @@ def group_flags(settings: type[DeclaredOptions]) -> dict[str, list[Flag]]:
     groups: dict[str, list[Flag]] = {}
     for flag in settings.flags:
         groups.setdefault(flag.group, []).append(flag)
-    return {title: groups[title] for title in sorted(groups, key=GROUPS.index)}
+    return {title: groups[title] for title in sorted(groups, key=FLAG_GROUPS.index)}
 
 
 def describe(flag: Flag) -> tuple[str, str]:

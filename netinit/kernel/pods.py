@@ -34,7 +34,7 @@ NAMED = "/run/netns"
 SECONDS = 300.0
 # However much the pod has of anything: this child and each program that it starts get no more. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-OUTPUT = 1 << 28  # bytes that a program may print
+MOST_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
@@ -208,7 +208,7 @@ class OpenPod:
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
-        children.limit(MEMORY, OUTPUT)
+        children.limit(MEMORY, MOST_OUTPUT)
         if self._owner >= 0 and joins:
             run.seal(_list_programs())
             capabilities.hide()

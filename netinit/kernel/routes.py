@@ -9,7 +9,7 @@ from __future__ import annotations
 import posix
 
 from netinit.base.errors import ApplyError, BackendUnavailableError
-from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes
-FULL_MASK = 0xFFFFFFFF
 ISTIO_MARK, ISTIO_TABLE = 1337, 133
 NOT_PERMITTED, NO_ACCESS, EXISTS, NO_SUCH_ADDRESS = 1, 13, 17, 99
 

@@ -39,13 +39,13 @@ _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 _IIF, _OIF, _IIFNAME, _OIFNAME = [b"\x08\0\2\0\0\0\0" + bytes((key,)) for key in (IIF, OIF, IIFNAME, OIFNAME)]
 _TO_NAME = 8  # the headers of the data and of the extension's name
 
-RAW = 255  # IPPROTO_RAW
+RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65
 INFO_SIZE, ENTRIES_HEADER = 84, 40
-HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target
 CHAIN_NAME = 30
-ERROR = "ERROR"  # the target that begins a chain of others than the kernel's, and that ends a table
+ERROR_TARGET = "ERROR"  # the target that begins a chain of others than the kernel's, and that ends a table
 
 
 def count_nft_families(families: tuple[Family, ...], chains: tuple[netlink.NftChain, ...]) -> dict[Family, Census]:
@@ -218,7 +218,7 @@ def _read_table(family: Family, name: str) -> tuple[bytes, bytes]:
             raise OSError(code, posix.strerror(code))
         return buffer.raw
 
-    asking = socket(family.number, SOCK_RAW, RAW)
+    asking = socket(family.number, SOCK_RAW, RAW_PROTOCOL)
     try:
         info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", name.encode()))
         size = unpack_from("=I", info, INFO_SIZE - 4)[0]
@@ -241,10 +241,10 @@ def _count_entries(info: bytes, entries: bytes, family: Family) -> TableCount:
     while at < len(entries):
         target, following = unpack_from("=HH", entries, at + packet + 4)
         if at in hooks:
-            chain = HOOKS[hooks[at]]
+            chain = HOOK_NAMES[hooks[at]]
             counts[chain] = -1
         name = _name_at(entries, at + target)
-        if name == ERROR:
+        if name == ERROR_TARGET:
             raw = entries[at + target + EXTENSION_HEADER :][:CHAIN_NAME]
             chain = _decode(raw.partition(b"\0")[0])
             counts[chain] = counts.get(chain, 0) - 1
@@ -254,7 +254,7 @@ def _count_entries(info: bytes, entries: bytes, family: Family) -> TableCount:
             for place in (at + name_at, at + name_at + 16):
                 bare.add(_decode(entries[place : place + 16].replace(b"\0", b"")))
         at += following
-    del counts[ERROR]  # the entry that ends the table
+    del counts[ERROR_TARGET]  # the entry that ends the table
     return TableCount(chains=counts, extensions=frozenset(extensions), bare=frozenset(bare - {""}))
 
 

@@ -39,12 +39,12 @@ from netinit.rules.render import ip_commands
 TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"
 
 # What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
-SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
+SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
 CHOICES = tuple(name for name in BACKEND_CHOICES if name != "memory")  # which programs no kernel
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
-LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
 
 
@@ -77,7 +77,7 @@ def play(backend: str) -> Iterator[Line]:
 
     LabError in one line, with the remedy, where no pod can be made; what applying raises where that fails.
     """
-    options = Options.from_argv([*shlex.split(SIDECAR), "--backend", backend])
+    options = Options.from_argv([*shlex.split(SIDECAR_FLAGS), "--backend", backend])
     obstacle = find_obstacle() or find_missing_program(options)
     if obstacle:
         raise LabError(obstacle)
@@ -129,7 +129,7 @@ def attempts(pod: Pod) -> list[Attempt]:
     app, proxy = APP_ID, PROXY_ID
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
-        outside, loopback, source = OUTSIDE[version], LOOPBACK[version], PASSTHROUGH[version]
+        outside, loopback, source = OUTSIDE[version], LOCALHOST[version], PASSTHROUGH[version]
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
             Attempt(
@@ -191,7 +191,7 @@ def judge(attempt: Attempt, arrival: Arrival) -> Line:
 def draw(plan: Plan) -> Iterator[Line]:
     """The plan's chains in iptables' words, with the purpose of the rules and the option that caused them."""
     yield Line(TITLE, "The plan")
-    yield Line(TEXT, f"netinit {SIDECAR}")
+    yield Line(TEXT, f"netinit {SIDECAR_FLAGS}")
     for table in plan.tables:
         for chain in table.chains:
             yield Line(CHAIN, f"{table.name} {chain.name}")

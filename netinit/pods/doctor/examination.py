@@ -18,7 +18,7 @@ from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.inspect import Survey
 
 MOST_NAMED = 4
-MODULES = {feature.name: feature.modules for feature in FEATURES}
+MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _remedy(backend: str, cause: str, concerned: list[str]) -> str:
         return ""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
-    modules = dict.fromkeys(MODULES[name].split("; ")[place] for name in names if name in MODULES)
+    modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)
     return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""
 
 

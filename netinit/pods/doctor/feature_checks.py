@@ -79,7 +79,7 @@ FEATURES = (
     Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
     Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
-SETS = "sets"
+SETS_FEATURE = "sets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _check_backend(name: str, options: Options, families: tuple[Family, ...]) ->
 
 def _check_features(name: str, options: Options, family: Family) -> dict[str, str]:
     rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
-    rules[SETS] = (NAT, OUTPUT, _set_rule(family))
+    rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
     together = _program(name, options, family, tuple(rules.values()))
     if not together:
         return dict.fromkeys(rules, "")
@@ -182,7 +182,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, st
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
     return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin="doctor", families=(family,)
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin="doctor", families=(family,)
     )
 
 

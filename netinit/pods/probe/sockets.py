@@ -16,7 +16,6 @@ from netinit.base.errors import NamespaceError
 from netinit.base.net import IPV6, Family
 from netinit.kernel.users import creating_as
 
-TCP, UDP = 6, 17
 SYN = 0x02
 HOPS = 1  # whatever is not for this pod ends at the first router
 CHECKSUM_OFFSET = 16
@@ -40,7 +39,7 @@ class ProbeSocket:
         try:
             if self.is_tcp:
                 with creating_as(uid, gid):
-                    self._raw = socket.socket(family.number, socket.SOCK_RAW, TCP)
+                    self._raw = socket.socket(family.number, socket.SOCK_RAW, socket.IPPROTO_TCP)
             else:
                 self._reserved.close()
                 with creating_as(uid, gid):
@@ -77,7 +76,8 @@ class ProbeSocket:
     @property
     def tuple(self) -> tuple[int, str, int, str, int]:
         """The connection as tracking will name it: protocol, source, port, destination, port."""
-        return TCP if self.is_tcp else UDP, self.source, self.source_port, self._destination, self._port
+        protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
+        return protocol, self.source, self.source_port, self._destination, self._port
 
     def send(self) -> None:
         """Sends the packet. OSError where the kernel refuses it at once."""
@@ -99,7 +99,7 @@ class ProbeSocket:
         segment = ends + struct.pack("!II", number, 0) + rest
         if self._family is IPV6:  # the kernel fills in the checksum
             return segment + bytes(4)
-        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self._destination) + struct.pack("!HH", TCP, 20)
+        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self._destination) + struct.pack("!HH", socket.IPPROTO_TCP, 20)
         return segment + struct.pack("!HH", _checksum(pseudo + segment), 0)
 
 

@@ -13,13 +13,12 @@ from netinit.base.errors import ParseError
 from netinit.base.net import number_of
 from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
-from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenNftChain
+from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DIALECT = "nft"
 LONG_LIST = 10  # elements of a set that are shown
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}

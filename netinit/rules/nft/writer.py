@@ -43,6 +43,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DIALECT = "nft"
 PREFIX = "istio-proxy-"
 TABLE_NAMES = tuple([PREFIX + name for name in TABLES])
 HOOKS = {
