@@ -36,7 +36,7 @@ TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.1
 VARIANTS = ("iptables-nft", "iptables-legacy")
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Rules of others: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
+# Foreign rules: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
 FOREIGN = """*mangle
 :THEIRS - [0:0]
 -A PREROUTING -j THEIRS
@@ -89,7 +89,7 @@ def load(namespace: NetworkNamespace, variant: str, family: Family, text: str) -
 
 
 def add_foreign_rules(namespace: NetworkNamespace, variant: str) -> None:
-    """Both families hold rules of somebody else."""
+    """Both families hold foreign rules."""
     for family in FAMILIES:
         load(namespace, variant, family, FOREIGN)
 

@@ -1,4 +1,4 @@
-"""The ways to program the kernel. A new one is a module and a line in BACKENDS."""
+"""The programs and libraries that program the kernel. A new one is a module and a line in BACKENDS."""
 
 from __future__ import annotations
 

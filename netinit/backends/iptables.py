@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from netinit.rules.census import Census
 
-ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
+ATTEMPTS = 5  # to find listing and kernel the same while others change rules
 REMEDY = (
     "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
     " (`nft -a list ruleset`, `nft delete rule ... handle N`), or start anew with an empty network namespace"
@@ -53,7 +53,7 @@ class FamilyState(Record):
 
 
 class XtablesState(State):
-    """The listings by family: as printed, and taken apart."""
+    """The listings by family: as text, and parsed."""
 
     texts: dict[Family, str]
     listings: dict[Family, Listing]
@@ -105,7 +105,7 @@ class XtablesComparison(Comparison):
 
                 place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
+                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
                 )
             scripts[one.family.name] = write_transition({}, one.listing, one.owned)
         return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
@@ -126,7 +126,7 @@ class XtablesBackend(Backend):
         self._families = families  # those the kernel has
         self._lock_timeout = lock_timeout  # nanoseconds
         self._own_files = own_files  # False: the host's file system, whose lock is not about this namespace
-        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit wants it
+        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit needs it
 
     @abstractmethod
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
@@ -160,13 +160,13 @@ class XtablesBackend(Backend):
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
-    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel tells
+    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel is read
         return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
     def look(
         self, families: tuple[Family, ...], *, counted: bool = False
     ) -> tuple[dict[Family, str], dict[Family, Listing]]:
-        """The listings as text and taken apart, once the kernel's own count says the same. ParseError otherwise."""
+        """The listings as text and parsed, once the kernel's own count says the same. ParseError otherwise."""
         problem = ""
         for _ in range(ATTEMPTS):
             texts, censuses = self.read_and_count(families, counted=counted)
@@ -237,7 +237,7 @@ def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Censu
 
     for family, listing in listings.items():
         if listing and family not in censuses:
-            return f"{family.name}: the kernel does not tell how many rules it has"
+            return f"{family.name}: the kernel does not say how many rules it has"
         problem = find_contradiction(listing, censuses.get(family, {}), family.name)
         if problem:
             return problem

@@ -337,18 +337,18 @@ def _check_hooks(name: str, table: MemoryTable) -> None:
                 raise ApplyError(f"{REFUSAL}: rule in chain {chain}, reached from {hook}: {text}")
 
 
-def _reach(chain: str, table: MemoryTable, way: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
+def _reach(chain: str, table: MemoryTable, path: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
     """Every rule that a packet can come to from the chain, with its chain; those of chains in `done` are left out."""
-    way = (*way, chain)
+    path = (*path, chain)
     done.add(chain)
     for text in table.rules[chain]:
         yield chain, text
         target = _split(text).target
-        if target in way:
-            circle = " -> ".join([*way, target])
+        if target in path:
+            circle = " -> ".join([*path, target])
             raise ApplyError(f"RULE_APPEND failed (Too many links): chains lead in a circle: {circle}")
         if target in table.rules and target not in done:
-            yield from _reach(target, table, way, done)
+            yield from _reach(target, table, path, done)
 
 
 def _split(text: str) -> _Parts:

@@ -46,13 +46,13 @@ def show_painted(parts: Iterable[tuple[str, str]]) -> None:
 
 
 def show_lines(texts: Iterable[str]) -> None:
-    """Writes lines to stderr, cut where somebody's value is a page; nobody is told where the process has no stderr."""
+    """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
     if sys.stderr is not None:
         sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
 
 
 def show_progress(text: str, *, last: bool) -> None:
-    """Writes over the line of stderr that told of the progress before."""
+    """Writes over the line of stderr that showed the progress before."""
     sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))
     sys.stderr.flush()
 

@@ -46,18 +46,18 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
 
 def render_text(found: Examination) -> Lines:
     """The table of what was tried, what was found with its remedies, and the answer."""
-    told = _render_table(found) if found.feature_checks else [f"not tried: {found.obstacle}"]
+    printed = _render_table(found) if found.feature_checks else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
         first, *more = split_message(finding.message)
-        told += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
+        printed += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
         if finding.remedy:
-            told.append(f"    remedy: {finding.remedy}")
+            printed.append(f"    remedy: {finding.remedy}")
     if found.good:
         how = "will work" if found.feature_checks else "should work, as far as can be seen without trying"
-        told.append(f"pods {how}: {found.backend} is taken")
+        printed.append(f"pods {how}: {found.backend} is taken")
     else:
-        told.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
-    return lines(told)
+        printed.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
+    return lines(printed)
 
 
 def _render_table(found: Examination) -> list[str]:
@@ -76,8 +76,8 @@ def _render_table(found: Examination) -> list[str]:
         ]
         rows.append([f"{name}{' *' if name in needed else ''}", *signs])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    told = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
-    return [*told, f"({'/'.join(families)}; * these options need it)"]
+    printed = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    return [*printed, f"({'/'.join(families)}; * these options need it)"]
 
 
 def _sign(outcome: str | None) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
-    """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
+    """Shows the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
     texts = take_flags(words, FLAGS).texts
     if as_event:
         as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
@@ -39,6 +39,6 @@ def diagnose(error: NetinitError) -> str:
         from netinit.pods.doctor import summarise
 
         said = summarise(error)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
+    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is shown
         return ""
     return f"\n{said}" if said else ""

@@ -96,18 +96,18 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """The sentence, the packet, the path, and what would change it."""
-    told = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
+    printed = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
     for step in shown:
         if (step.hook, step.table) != place and step.table and step.rule:
             place = (step.hook, step.table)
-            told.append(f"  {step.hook}, table {step.table}")
-        told.append(_line(answer, step, width))
+            printed.append(f"  {step.hook}, table {step.table}")
+        printed.append(_line(answer, step, width))
     if answer.changes:
-        told += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
-    return lines([line.rstrip() for line in told])
+        printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
+    return lines([line.rstrip() for line in printed])
 
 
 def _head(step: TraceStep) -> str:

@@ -21,7 +21,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # stand for a pod's own where nobody said which
+POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
 APPLICATION = 1000
 
 

@@ -105,7 +105,7 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
 
 
 def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
-    """The decision of manual injection (`kube-inject`): whoever asks for it wants it.
+    """The decision of manual injection (`kube-inject`): it was asked for.
 
     The classic one honours nothing but the host's network; the current one also leaves out the system namespaces and
     pods that ask not to be injected, and takes the policy as enabled, without selectors.

@@ -87,7 +87,7 @@ def join(streams: list[str]) -> str:
 class Workload(Record):
     """An object that makes pods, or a pod.
 
-    `place` tells its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
+    `place` is its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
     """
 
     kind: str

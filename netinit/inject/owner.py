@@ -1,6 +1,6 @@
 """The workload that a pod belongs to: its name, namespace, kind and API version, as templates see them.
 
-A pod names its direct controller only, a ReplicaSet or a Job, whose name tells the Deployment or CronJob behind it.
+A pod names its direct controller only, a ReplicaSet or a Job, whose name leads to the Deployment or CronJob behind it.
 """
 
 from __future__ import annotations

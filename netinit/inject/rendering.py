@@ -72,8 +72,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) 
     try:
         return config.templates[name].render_marked(_data(config, pod, subject))
     except TemplateError as error:
-        told = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
-        raise InjectionError(f"template {name!r}: {told}") from None
+        detail = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
+        raise InjectionError(f"template {name!r}: {detail}") from None
     except UnicodeError:
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
@@ -116,7 +116,7 @@ _HIDDEN = "(hidden)"
 _SECRETS = ("env", "args", "command")
 _HARMLESS = frozenset(("name", "value"))
 _SHORTEST = 4
-"""Characters of a text that can be told from others."""
+"""Characters of a text that can be distinguished from others."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
 _PARSED = 1 << 16
 _NAMED = 1 << 30
@@ -127,10 +127,10 @@ def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)
-        told = f": {shown(value)}" if value else ""
+        detail = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
-            f"({problem}){told}; remove quotes, line breaks and other YAML syntax from it"
+            f"({problem}){detail}; remove quotes, line breaks and other YAML syntax from it"
         )
     return "\n".join(dict.fromkeys(lines))
 

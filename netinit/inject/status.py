@@ -70,7 +70,7 @@ class Status(Record):
         return {key: value or None for key, value in self.lists().items()}
 
     def current_text(self, revision: str) -> str:
-        """The annotation of a current injector; the revision `default` stands for none."""
+        """The annotation of a current injector; the revision `default` means none."""
         return field_order.encode({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:

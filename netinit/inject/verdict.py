@@ -38,7 +38,7 @@ class StepResult:
 class Verdict:
     """What becomes of a workload.
 
-    `webhook` is the first one that fires, `remedies` tells how to get the other result, `interception` what the
+    `webhook` is the first one that fires, `remedies` say how to get the other result, `interception` what the
     injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
     """
 
@@ -132,7 +132,7 @@ _ORDER = (*_PASSED, DecisionStep.POLICY)
 
 
 def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
-    """The injector's own steps; without a webhook none of them is reached, but each tells what it would say."""
+    """The injector's own steps; without a webhook none of them is reached, but each says what it would decide."""
     links = []
     outcome = "passed" if reached else "not reached"
     for step in _ORDER:
@@ -155,7 +155,7 @@ def _remedies(
     *,
     fired: bool,
 ) -> tuple[str, ...]:
-    """What would turn the result round; empty for an injected pod's obvious ways out."""
+    """What would turn the result round; empty for an injected pod's obvious remedies."""
     found = []
     if not fired and webhooks:
         obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
@@ -163,7 +163,7 @@ def _remedies(
         closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
         closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
         found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
-    ways = {
+    changes = {
         DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
         DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
         DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
@@ -173,7 +173,7 @@ def _remedies(
         "injector's key `policy`",
     }
     if not decision.inject:
-        found.append(ways[decision.step])
+        found.append(changes[decision.step])
     elif fired:
         found.append(f'to leave the pod out: {INJECT}: "false" on the pod template')
     return tuple(found)

@@ -1,10 +1,10 @@
 """Pods seen from outside: a network namespace that --pid or --netns names, looked into and programmed by a child.
 
 Entering is for good, and a child's business: it leaves supplementary groups, descriptors and capabilities behind before it
-reads anything of the pod, so there would be no way back. One class opens, locks and enters; nobody else does.
+reads anything of the pod, so it could not come back. One class opens, locks and enters; nobody else does.
 
 Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
-another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) wants the
+another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
 other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
 is hidden from tracing, and so are its programs (netinit.kernel.run, `seal`).
 """
@@ -51,7 +51,7 @@ def inside(
     """What `action` returned in the namespace that the options name: this process's, or a pod's, by `OpenPod.visit`.
 
     The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
-    an empty text). With `locks` the namespace is locked meanwhile; it is what warnings of that are told to.
+    an empty text). With `locks` the namespace is locked meanwhile; it takes the warnings.
     NamespaceError, LockedError.
     """
     if not (options.pid or options.netns):
@@ -100,11 +100,11 @@ class OpenPod:
         except OSError as error:
             self.close()
             raise NamespaceError(
-                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
+                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid needs a running process, --netns a namespace's path or name"
             ) from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
+            raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class OpenPod:
         ):
             try:
                 other = posix.stat(path)
-            except OSError:  # of another user, or no /proc: then it is not told
+            except OSError:  # of another user, or no /proc: then it is not known
                 continue
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
@@ -180,7 +180,7 @@ class OpenPod:
         """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
 
         LockedError where another run from outside has the first. Any process of the pod can hold the second for ever, so
-        it is done without once the time is over, and `warn` is told who has it.
+        it is done without once the time is over, and `warn` is called with its holder.
         """
         return Locks(self._namespace, nanoseconds, warn)
 
@@ -264,7 +264,7 @@ def _path_of(options: Options) -> str:
 
 
 def _kind(descriptor: int) -> int | None:
-    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not tell (before 4.11)."""
+    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not say (before 4.11)."""
     try:
         return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
     except OSError:
@@ -277,7 +277,7 @@ def _find_owner(namespace: int) -> int:
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
-        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it tells the rest
+        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it shows the rest
     theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
     if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
         posix.close(owner)

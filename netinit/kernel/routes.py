@@ -1,4 +1,4 @@
-"""Policy rules, routes and the loopback address: what TPROXY and IPv6 want beside rules.
+"""Policy rules, routes and the loopback address: what TPROXY and IPv6 need beside rules.
 
 Everything made here carries a protocol number of our own (as routing daemons mark theirs, /etc/iproute2/rt_protos), so
 that it is recognised whatever options made it. What Istio made carries `boot`; it is recognised by its values.
@@ -55,7 +55,7 @@ class RouteChange(Record):
     add: bool
 
     def describe(self) -> str:
-        """What ip(8) would be told."""
+        """The words of ip(8) for it."""
         return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
 
 
@@ -71,7 +71,7 @@ def steps_towards(
 ) -> tuple[RouteChange, ...]:
     """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
 
-    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself. The address comes last, since what
+    `hints` is the plan whose marks show what Istio made, where it is not `plan` itself. The address comes last, since what
     others gave it beside its value cannot be put back.
     """
     wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]

@@ -31,7 +31,7 @@ _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment a
 TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
 NAME, DATA = 1, 2
 NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_DATA_VALUE = 1, 2, 1, 3, 1
-NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate alike
+NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
@@ -49,7 +49,7 @@ ERROR_TARGET = "ERROR"  # the target that begins a chain of others than the kern
 
 
 def count_nft_families(families: tuple[Family, ...], chains: tuple[netlink.NftChain, ...]) -> dict[Family, Census]:
-    """The tables that iptables-nft may list; a family is left out where the kernel does not tell. ParseError."""
+    """The tables that iptables-nft may list; a family is left out where the kernel does not say. ParseError."""
 
     def count(family: Family) -> Census:
         return count_nft(NUMBERS[family.nft], chains)
@@ -58,7 +58,7 @@ def count_nft_families(families: tuple[Family, ...], chains: tuple[netlink.NftCh
 
 
 def count_legacy_families(families: tuple[Family, ...]) -> dict[Family, Census]:
-    """The tables of the older interface; a family is left out where the kernel does not tell. ParseError.
+    """The tables of the older interface; a family is left out where the kernel does not say. ParseError.
 
     Asking for a table creates it, so that those are asked for that exist, or that a listing asks for anyhow.
     """
@@ -130,7 +130,7 @@ def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
     except OSError as error:
         if error.errno == netlink.EFBIG:
             return "it has sets that are too long"
-        return f"the kernel does not tell what its sets hold: {posix.strerror(error.errno or 0)}"
+        return f"the kernel does not say what its sets hold: {posix.strerror(error.errno or 0)}"
     return ""
 
 
@@ -205,7 +205,7 @@ def count_legacy(family: Family, tables: tuple[str, ...]) -> Census:
 
 
 def _read_table(family: Family, name: str) -> tuple[bytes, bytes]:
-    """What the kernel tells of a table, and its entries."""
+    """What the kernel gives of a table, and its entries."""
     import ctypes  # the socket module hands no request over in getsockopt(2); only paid where there are legacy tables
 
     library = ctypes.CDLL(None, use_errno=True)

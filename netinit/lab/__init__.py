@@ -12,7 +12,7 @@ Laws kept by every part:
 - Only namespaces made here are ever entered, changed or connected to.
 - Sockets belong to the kernel's idea of a user: a probe or a server with a uid and gid has them from the socket's
   creation on, since that is what the owner match looks at.
-- Nothing waits by sleeping: readiness is told through a pipe.
+- Nothing waits by sleeping: readiness comes through a pipe.
 
 Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), pyroute2 and a POSIX shell; neither iproute2 nor iptables.
 """

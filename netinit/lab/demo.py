@@ -89,7 +89,7 @@ def play(backend: str) -> Iterator[Line]:
             plan = plan_for(detect.settle(options).options)
         yield from draw(plan)
         yield from program(pod, options)
-        yield Line(TITLE, "Connections; who answers tells where they arrived")
+        yield Line(TITLE, "Connections; who answers shows where they arrived")
         for attempt, arrival in send(pod, attempts(pod)):
             yield judge(attempt, arrival)
         yield from inspect(pod, options)
@@ -125,7 +125,7 @@ def present(pod: Pod) -> Iterator[Line]:
 
 
 def attempts(pod: Pod) -> list[Attempt]:
-    """The connections of the demonstration, and where the sidecar's options want them, for both families."""
+    """The connections of the demonstration, and where the sidecar's options send them, for both families."""
     app, proxy = APP_ID, PROXY_ID
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
@@ -167,7 +167,7 @@ def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
 
 
 def was_captured(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the proxy answered on the right port and the kernel told it the address that was dialled."""
+    """Whether the proxy answered on the right port and the kernel gave it the address that was dialled."""
     at_proxy = (arrival.server, arrival.port) == ("proxy", attempt.captured_at)
     return at_proxy and arrival.original_destination == attempt.dialled
 

@@ -36,7 +36,7 @@ class Pod(NetworkNamespace):
     IPv6 is not silent: in the first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
     discovery), which rules without a protocol count.
 
-    Raises LabError when it cannot be made; `find_obstacle` tells beforehand.
+    Raises LabError when it cannot be made; `find_obstacle` says so beforehand.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class Pod(NetworkNamespace):
         """The shell runs, has said so, and waits for the end of the leash, which this process holds."""
         leash, held = os.pipe()
         self._stack.callback(os.close, held)
-        told, tell = os.pipe()
-        with open(told, encoding="ascii") as answer:  # noqa: PTH123 - a descriptor
-            actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
+        reading, writing = os.pipe()
+        with open(reading, encoding="ascii") as answer:  # noqa: PTH123 - a descriptor
+            actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, writing, 1)]
             try:
                 self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
                 self._stack.callback(run.end, self.pid)
             finally:
                 os.close(leash)
-                os.close(tell)
+                os.close(writing)
             if not answer.readline():
                 raise LabError(f"the pause process {argv} did not start; its stderr says why")
 

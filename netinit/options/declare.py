@@ -114,7 +114,7 @@ class _DeclaredOptionsType(RecordType):
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
-    """A record of declared options. What was given is kept apart from what is derived, so that `replace` derives again.
+    """A record of declared options. What was given and what is derived are kept separately, so that `replace` derives again.
 
     Values may also be given as their flag spells them (`inbound_ports="80,443"`), lists as any sequence. OptionError
     lists every unknown field and every value that is wrong, of a wrong type included.

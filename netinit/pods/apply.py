@@ -92,7 +92,7 @@ def _reach_out(options: Options, log: Log) -> int:
 
 
 def _program(options: Options, log: Log, *, locked: bool) -> None:
-    """Programs or removes, and tells what was done; nobody to tell makes no failure of it."""
+    """Programs or removes, and reports what was done; a report that cannot be written is no failure."""
     if options.cleanup_only:
         outcome = remove(options, locked=locked)
     elif options.skip_rule_apply:
@@ -123,9 +123,9 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
 
 
 def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
-    """Brings this process's network namespace to what the options want; what is right already stays untouched.
+    """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already.
+    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already.
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
@@ -334,7 +334,7 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         )
     if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (IPTABLES_LEGACY, LIBIPTC) for name in failures):
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
+            f"NET_RAW is missing (uid {uid}): legacy iptables needs securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]

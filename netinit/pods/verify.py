@@ -1,4 +1,4 @@
-"""Verifying: reads a namespace back and says in which way it is not as planned. Changes nothing."""
+"""Verifying: reads a namespace back and says what is not as planned. Changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Report(Record):
 def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at rules of others that stand before ours, at policy routes and
+    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and
     at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))

@@ -1,4 +1,4 @@
-"""The way of a packet through the kernel.
+"""The path of a packet through the kernel.
 
 Laws kept: tables are asked in the order of `hooks.STAGES`; NAT is asked once for a connection's destination and once
 for its source; a packet to this host itself leaves through lo and comes in again with the connection it has; a rule
@@ -28,7 +28,7 @@ _DESTINATION, _SOURCE = "destination", "source"
 
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
-    """The way of one packet: made here when it has no incoming interface, else coming in through that one."""
+    """The path of one packet: made here when it has no incoming interface, else coming in through that one."""
     return Host(ruleset, surroundings).process(packet)
 
 
@@ -54,7 +54,7 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """The way of one packet."""
+        """The path of one packet."""
         journey = _Journey(self, packet)
         if packet.in_interface:
             journey.come_in()
@@ -64,7 +64,7 @@ class Host:
 
 
 class _Journey:
-    """One packet under way."""
+    """One packet on its path."""
 
     def __init__(self, host: Host, packet: Packet) -> None:
         self._host = host
@@ -261,7 +261,7 @@ class _Journey:
         return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
-        """Its sender is told that it was refused."""
+        """Its sender learns that it was refused."""
         return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:

@@ -49,7 +49,7 @@ class Explanation:
         return spell_endpoint(first.family, first.destination, first.destination_port)
 
     def origin_of(self, step: TraceStep) -> str:
-        """The option, variable or annotation that made a step's rule; empty for rules of others."""
+        """The option, variable or annotation that made a step's rule; empty for foreign rules."""
         if step.rule is None or not step.rule.origin:
             return ""
         return self.origins.get(step.rule.origin, step.rule.origin)
@@ -75,7 +75,7 @@ def explain(
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
-    """The rule that decided: the one that led to the redirection, spared the packet, or ended its way.
+    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path.
 
     A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
     """

@@ -1,4 +1,4 @@
-"""What a simulated packet met on its way, and what became of it."""
+"""The path of a simulated packet: what it met, and what became of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELIVERED = "delivered"  # to this host's sockets
 SENT = "sent"  # made here, left through an interface
 FORWARDED = "forwarded"  # from one interface to another
 DROPPED = "dropped"
-REFUSED = "refused"  # dropped, and the sender is told
+REFUSED = "refused"  # dropped, and the sender is informed
 UNKNOWN = "unknown"
 
 # How an answer is called in one word.
@@ -24,7 +24,7 @@ DIRECT = "direct"
 class TraceStep:
     """One thing that happened, or was looked at, in the kernel's order.
 
-    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` tells
+    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` says
     whether the rule's matches hold: None where that cannot be known, and for steps without a rule.
     """
 
@@ -38,7 +38,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The way of one packet. `reason` says why, where it was dropped, refused or cannot be known.
+    """The path of one packet. `reason` says why, where it was dropped, refused or cannot be known.
 
     `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone.
     """
@@ -50,7 +50,7 @@ class Trace:
     reason: str = ""
     redirect_port: int = 0
     transparent: bool = False
-    translated: bool = False  # by a DNAT of others
+    translated: bool = False  # by a foreign DNAT
     policy_routed: bool = False
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known

@@ -122,7 +122,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert removed.returncode == 0, removed.stderr
     with inside.entered():
         assert count_redirects(inside, backend) == 0
-    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the rules of others are as they were"
+    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the foreign rules are as they were"
 
 
 HOSTILE = {

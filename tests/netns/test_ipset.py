@@ -243,6 +243,6 @@ def test_a_rule_of_somebody_else_that_asks_a_set_is_named_and_nothing_is_changed
     load(pod, variant, IPV4, f"*filter\n-A OUTPUT -m set --match-set {set_names(variant)[0]} dst -j ACCEPT\nCOMMIT\n")
     programmed = state(pod)
     for act, wanted in ((remove_in, None), (apply_in, options(variant, "--reconcile", networks=NETWORKS[:50]))):
-        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a rule of somebody else asks an address set"):
+        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a foreign rule references an address set"):
             act(pod, wanted)
     check_same(state(pod), programmed, "refused, and still changed")

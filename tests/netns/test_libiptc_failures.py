@@ -120,7 +120,7 @@ def test_without_privileges_the_error_names_them(readable):
         done = namespace.run([*readable, *NOBODY, sys.executable, "-c", FEED_AND_TELL], check=True)
     assert done.stdout == (
         "BackendUnavailableError: libiptc: table nat of IPv4 cannot be opened: Permission denied (you must be root); "
-        "legacy tables want NET_ADMIN and NET_RAW: securityContext.capabilities.add"
+        "legacy tables need NET_ADMIN and NET_RAW: securityContext.capabilities.add"
     )
 
 

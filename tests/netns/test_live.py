@@ -299,14 +299,14 @@ def test_without_sys_admin_nobody_knocks_from_outside_and_that_is_said(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
     done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing was probed from outside: a peer wants SYS_ADMIN" in done.stderr
+    assert "nothing was probed from outside: a peer needs SYS_ADMIN" in done.stderr
     assert "a peer to" not in done.stdout
 
 
 def test_without_net_raw_the_missing_privilege_is_named(pod):
     refused = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"])
     assert refused.returncode == 1
-    assert "probing wants NET_RAW" in refused.stderr
+    assert "probing needs NET_RAW" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

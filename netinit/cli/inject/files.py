@@ -5,7 +5,7 @@ nothing is looked up twice by its path: a name is opened within the descriptor o
 what the descriptor shows is what is used. A link is read from its own descriptor and followed where the rule allows it:
 
 - within a folder given to -f, links that stay in it (a mounted ConfigMap is made of such);
-- on the way to the file of -o, links of the caller and of root.
+- on the path to the file of -o, links of the caller and of root.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _kind(descriptor: int) -> int:
 
 
 class _FolderWalk:
-    """A way through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
+    """A path through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
 
     def __init__(self, start: int, follow: Callable[[int, str], None], *, beneath: bool = False) -> None:
         self.folders = [start]
@@ -102,7 +102,7 @@ class _FolderWalk:
         finally:
             posix.close(descriptor)
         if last:  # it was a link a moment ago
-            raise RefusedFileError("somebody else changes it meanwhile; use a folder of your own")
+            raise RefusedFileError("another process changes it meanwhile; use a folder of your own")
         raise NotADirectoryError(20, "Not a directory")
 
     def _target(self, link: int) -> list[str]:
@@ -243,7 +243,7 @@ def _descriptor_of(path: str) -> int | None:
 
 
 def _of_ours(link: int, _target: str) -> None:
-    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the way")
+    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the path")
 
 
 def _refuse_foreign(owner: int, what: str) -> None:
@@ -268,14 +268,14 @@ def _replace(folder: int, own: str, text: str, mode: int) -> None:
         _remove(folder, temporary)
         raise
     if (written.st_dev, written.st_ino) != (there.st_dev, there.st_ino):
-        raise RefusedFileError("somebody else put another file in its place; write into a folder of your own")
+        raise RefusedFileError("another process put another file in its place; write into a folder of your own")
 
 
 def _remove(folder: int, name: str) -> None:
     try:
         posix.unlink(name, dir_fd=folder)
     except FileNotFoundError:  # the folder's owner was quicker
-        show_lines([f"{name}: somebody else removed the temporary file"])
+        show_lines([f"{name}: another process removed the temporary file"])
 
 
 def _umask() -> int:

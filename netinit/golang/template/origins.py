@@ -2,7 +2,7 @@
 
 Two kinds of data meet in a template: what its operator set (values, mesh settings) and what somebody else wrote (the
 pod). The root's fields are of one kind or the other; variables, the dot and arguments of templates carry the kind on; a
-function's result is foreign when any argument is. What cannot be told is foreign. A condition makes nothing foreign:
+function's result is foreign when any argument is. What is not known is foreign. A condition makes nothing foreign:
 what stands in its branches is the author's.
 """
 

@@ -115,7 +115,7 @@ class _Buffer:
 class Flags:
     """The flags, width and precision of one verb.
 
-    `go` is %#v, `names` is %+v; `erring` tells that a complaint is being printed, in which no method is called.
+    `go` is %#v, `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
     """
 
     minus: bool = False

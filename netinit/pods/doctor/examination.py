@@ -36,7 +36,7 @@ class Examination:
 
     @property
     def good(self) -> bool:
-        """Whether pods with these options will work: a backend does all that is needed, and nothing is in the way."""
+        """Whether pods with these options will work: a backend does all that is needed, and nothing hinders it."""
         return bool(self.backend) and not any(finding.severity == ERROR for finding in self.findings)
 
 

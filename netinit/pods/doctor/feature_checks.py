@@ -1,4 +1,4 @@
-"""Tries every feature that rules need, with the very code that programs pods, in a throw-away namespace."""
+"""Tries every feature that rules need, with the very code that programs pods, in an isolated namespace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that rules need of program and kernel; `kinds` are the matches and targets that stand for it."""
+    """Something that rules need of program and kernel; `kinds` are the matches and targets that need it."""
 
     name: str
     table: str
@@ -53,7 +53,7 @@ class Feature:
 
     @property
     def kinds(self) -> frozenset[object]:
-        """What tells that a plan needs it."""
+        """The matches and targets by which a plan needs it."""
         return kinds_of(self.target, self.matches)
 
 
@@ -86,7 +86,7 @@ SETS_FEATURE = "sets"
 class FeatureChecks:
     """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
 
-    `failure` stands for everything where not even the beginning could be made.
+    `failure` says why, where nothing could be checked at all.
     """
 
     backend: str

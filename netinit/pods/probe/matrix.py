@@ -11,7 +11,7 @@ from netinit.options import CLASSIC, NONE, Options
 from netinit.options.kinds import ALL
 
 OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
-NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # stands for one that is not in /etc/resolv.conf
+NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # for one that is not in /etc/resolv.conf
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
@@ -22,7 +22,7 @@ OUTBOUND, INBOUND = "outbound", "inbound"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One connection to begin: by whom, whither. Inbound ones come from the temporary peer."""
+    """One connection to begin: by whom, where to. Inbound ones come from the temporary peer."""
 
     direction: str
     family: Family
@@ -44,7 +44,7 @@ def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
     """The connections that come from the peer to `own`; `listening` are the ports that programs here listen on.
 
-    A captured port where nobody listens is preferred: with TPROXY nothing else tells whether the proxy was reached.
+    A captured port where nobody listens is preferred: with TPROXY nothing else shows whether the proxy was reached.
     """
     if options.inbound_mode == NONE:
         return ()

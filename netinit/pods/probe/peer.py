@@ -108,9 +108,9 @@ def _unplug(link: Any, name: str) -> None:
 def can_make_peers() -> str:
     """Why no peer can be made here; empty when one can."""
     if not detect.has_capability(CAP_SYS_ADMIN):
-        return "a peer wants SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
+        return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
     if importlib.util.find_spec("pyroute2") is None:
-        return "a peer wants the Python package pyroute2"
+        return "a peer needs the Python package pyroute2"
     return ""
 
 

@@ -36,7 +36,7 @@ EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 class ProbeResult:
     """One probe: what must become of it by the plan, what became of it, and whether that is the same.
 
-    `right` is None where the probe could not be made, or its end could not be told; `observed` says why.
+    `right` is None where the probe could not be made, or its end is not known; `observed` says why.
     """
 
     ask: Ask
@@ -61,7 +61,7 @@ class Probes:
 
 @dataclass(slots=True)
 class _Sighting:
-    """All that tracking told of one probe."""
+    """All that tracking said of one probe."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -122,7 +122,7 @@ def _check_privileges() -> None:
     ]
     if missing:
         raise BackendUnavailableError(
-            f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
+            f"probing needs {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
         )
     if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
@@ -196,12 +196,12 @@ def _open(ask: Ask) -> ProbeSocket:
 
 
 def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    """What tracking told of each; its entries are removed again."""
+    """What tracking said of each; its entries are removed again."""
     seen = {opened.tuple: _Sighting() for opened in sockets}
     with Watch() as watch:
         try:
             for opened in sockets:
-                with suppress(PermissionError):  # how the kernel tells that OUTPUT dropped it; nothing will be seen
+                with suppress(PermissionError):  # how the kernel says that OUTPUT dropped it; nothing will be seen
                     opened.send()
             for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
@@ -252,7 +252,7 @@ def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, am
     if trace.verdict == UNKNOWN:
         return ProbeResult(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
     if ambiguous:
-        return ProbeResult(ask, expected, "accepted, by whom cannot be told: a program listens there too", None, because)
+        return ProbeResult(ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
     captured = transparent and sighting.accepted
     observed = _tell(ask, sighting)
     if trace.transparent and not sighting.events:

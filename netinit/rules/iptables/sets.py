@@ -30,7 +30,7 @@ Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset li
 
 
 class AddressSet(Record):
-    """A set that a plan wants: its name, family, elements as ipset lists them, and the rule that asks it."""
+    """A set that a plan needs: its name, family, elements as ipset lists them, and the rule that references it."""
 
     name: str
     family: Family
@@ -48,7 +48,7 @@ class SetDestination(Destination):
         return XtMatch(place=EXTENSION, alternatives=(_spell_question(self.name),))
 
     def describe(self) -> str:
-        """The match in words; the set's name stands for its networks, which may be thousands."""
+        """The match in words; the set's name is shown for its networks, which may be thousands."""
         return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
 
 

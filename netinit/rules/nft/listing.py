@@ -1,4 +1,4 @@
-"""What nft lists, taken apart: its JSON (libnftables-json(5)), spelled as the writer spells rules, and compared.
+"""What nft lists, parsed: its JSON (libnftables-json(5)), spelled as the writer spells rules, and compared.
 
 The text of a listing changes with the version of nft, its JSON is a documented format. What is not understood is kept
 as JSON, so that it shows up as a difference and is never taken for something planned.
@@ -149,7 +149,7 @@ def _spell_value(left: str, value: Any) -> str | None:
 
 
 def _order_of(left: str) -> Callable[[str], Any]:
-    """How the elements of a set are ordered, which the kernel does not tell: by value."""
+    """How the elements of a set are ordered, which the kernel does not say: by value."""
     if left.startswith(("ip ", "ip6 ")):
         return lambda text: number_of(text.partition("/")[0].partition("-")[0])
     if left in ("iifname", "oifname"):

@@ -1,4 +1,4 @@
-"""nft's JSON, taken apart and compared with a plan."""
+"""nft's JSON, parsed and compared with a plan."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_an_application_that_is_the_proxy_is_an_error():
         "error the application runs as group 1337, which is the proxy's: none of its traffic is captured"
     ]
     classic = Options.from_argv(["--layout", "classic"])
-    assert "the classic layout spares root" in told(find_collisions(classic, (0,), ()))[0]
+    assert "the classic layout excludes root" in told(find_collisions(classic, (0,), ()))[0]
 
 
 # Name servers
@@ -224,7 +224,7 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     assert run_program(["istio-iptables"], {}) == 1
     for text in (capsys.readouterr().err, *told):
         assert "no backend works here:" in text
-        assert "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
+        assert "doctor: NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
     assert len(told) == 1
 
 
