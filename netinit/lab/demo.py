@@ -189,7 +189,7 @@ def draw(plan: Plan) -> Iterator[Line]:
             for rule in (*chain.inserted, *chain.rules):
                 if rule.comment != said:
                     said = rule.comment
-                    yield Line(COMMENT, f"  # {said} ({rule.origin})")
+                    yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)

@@ -7,10 +7,11 @@ import pytest
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Port
-from netinit.rules.model import NAT, Chain, Plan, Rule, Table
+from netinit.rules.model import NAT, Chain, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from netinit.simulate.lint import ERROR, lint
 
+TEST = Origin(option="a_test", label="a test")
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
 
 
@@ -92,7 +93,7 @@ def in_front(made: Plan, rule: Rule) -> Plan:
 def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind):
     options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
     rule = Rule(
-        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin="a test"
+        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin=TEST
     )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
@@ -105,7 +106,7 @@ def test_a_chain_that_no_rule_leads_to_is_found():
     lost = Chain(
         name="LOST",
         rules=(
-            Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin="a test"),
+            Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin=TEST),
         ),
     )
     tables = tuple(t.replace(chains=(*t.chains, lost)) if t.name == NAT else t for t in made.tables)
