@@ -16,8 +16,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
 from netinit.kernel.routes import Made, Step
-from netinit.options import NONE, Options
-from netinit.options.kinds import ALL
+from netinit.options import Options
 from netinit.pods.inspect import Side, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.difference import Difference
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-_CONTRADICTING = (  # fields of which values beside the usual ones (* where that is possible) can work against others
-    "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
-    "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
-)  # fmt: skip
 STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
@@ -184,11 +179,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
     """
     options = outcome.options
-    if options is None:
-        return ()
-    usual = {flag.field: flag.default for flag in Options.flags} | {"inbound_ports": ALL, "outbound_cidrs": ALL}
-    unusual = any(getattr(options, field) != usual[field] for field in _CONTRADICTING)
-    if not unusual and options.inbound_mode != NONE:
+    if options is None or not options.may_contradict():
         return ()
     from netinit.simulate.lint import lint
 
