@@ -157,8 +157,8 @@ class _Reader:
                 at = self._read_option(option, words, first, at, loose)
             else:
                 raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
-        if not self.target and self.goes:
-            raise ParseError(f"rule {self._spec!r}: -g names no chain")
+        if self.goes and len(self.target) != 1:
+            raise ParseError(f"rule {self._spec!r}: -g names one chain, and nothing else")
         for module in self._modules:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""
