@@ -100,6 +100,7 @@ class NftablesBackend(Backend):
     """Rules in native nft tables, through the program nft."""
 
     name = "nftables"
+    reads_back = False
 
     def __init__(
         self,

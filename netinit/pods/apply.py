@@ -36,11 +36,15 @@ MAX_REPORTED = 20  # differences in a message
 
 
 class Outcome(Record):
-    """What was done: the backend, whether anything had to be changed, and the rules as they are now by family."""
+    """What was done: the backend, whether anything had to be changed, and the rules by family, as they were listed.
+
+    `committed`: nobody has listed them since; they are what the kernel took, whole.
+    """
 
     backend: str
     changed: bool
     rules: dict[str, str]
+    committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
@@ -114,7 +118,8 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         else f"rules are as planned ({outcome.backend}): nothing to do"
     )
     for name, rules in outcome.rules.items():
-        log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+        what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
+        log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
 def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
@@ -251,16 +256,17 @@ def _report(side: Side, task: Task, comparison: Comparison, warnings: tuple[str,
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
     backend = side.backend
     rules: dict[str, str] = {}
+    committed = False
     try:
         if side.state.others:
             after = backend.observe()
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
         elif task.final:
-            rules = backend.list_rules(comparison)
+            rules, committed = backend.list_rules(comparison), not backend.reads_back
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
-    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)
 
 
 def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
