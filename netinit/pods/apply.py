@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import LEGACY, LIBIPTC, MEMORY, named
+from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
@@ -326,7 +326,7 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
         )
-    if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (LEGACY, LIBIPTC) for name in failures):
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"
