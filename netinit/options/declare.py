@@ -110,6 +110,14 @@ class Settings(Record, metaclass=_SettingsType):
         self._settle(self._read(given))
 
     @classmethod
+    def flag(cls, field: str) -> Flag:
+        """The declaration of a field. KeyError where there is no such field."""
+        for flag in cls.flags:
+            if flag.field == field:
+                return flag
+        raise KeyError(field)
+
+    @classmethod
     def from_texts(
         cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
     ) -> Self:

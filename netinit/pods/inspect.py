@@ -7,7 +7,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import AUTO_ORDER, LEGACY, LIBIPTC
+from netinit.backends import AUTO_ORDER, LEGACY, readers
 from netinit.backends.base import Backend, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
@@ -39,26 +39,33 @@ class Survey:
         self._sides: dict[str, Side] = {}
         self._failures: dict[str, str] = {}
         self._machine = machine
+        self._spared: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
-            if not self._look(name) and name == LEGACY:
-                self._look(LIBIPTC)  # which sees the same without a program
+            for reader in readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
+                if self._look(reader):
+                    break
+                self._spared.add(reader)
+            else:
+                self._spared -= set(readers(name))
 
     @property
     def failures(self) -> dict[str, str]:
         """The backends that could not even look, and why."""
-        return {name: reason for name, reason in self._failures.items() if name != LEGACY or LIBIPTC not in self._sides}
+        return {name: reason for name, reason in self._failures.items() if name not in self._spared}
 
     def holders(self) -> tuple[Side, ...]:
         """The sides of the kernel that hold rules of ours."""
-        seen = [side for name, side in self._sides.items() if name != LIBIPTC or LEGACY not in self._sides]
-        return tuple([side for side in seen if side.state.ours])
+        return tuple([side for name, side in self._sides.items() if side.state.ours and name == self._first_reader(name)])
+
+    def _first_reader(self, name: str) -> str:
+        """The first of the backends that have looked at the same tables."""
+        return next(reader for reader in readers(name) if reader in self._sides)
 
     def others(self, chosen: Backend) -> tuple[Side, ...]:
         """The sides that hold rules of ours beside the chosen backend's."""
         if not chosen.in_kernel:
             return ()
-        own = (LEGACY, LIBIPTC) if chosen.name in (LEGACY, LIBIPTC) else (chosen.name,)  # the two see the same tables
-        return tuple([side for side in self.holders() if side.backend.name not in own])
+        return tuple([side for side in self.holders() if side.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Side]:
         """The backends to try, in order.

@@ -129,14 +129,7 @@ def _choose(survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozens
 
 def _seems_able(name: str) -> bool:
     """Whether nothing that can be seen speaks against a backend that was not tried."""
-    from netinit.base.net import IPV4
-    from netinit.kernel import run
-
-    if not detect.has_capability(detect.CAP_NET_ADMIN):
-        return False
-    if name in (backends.NFT, backends.LEGACY):
-        return bool(detect.programs(name.rpartition("-")[2], IPV4).restore)
-    return bool(run.find("nft")) if name == backends.NFTABLES else True
+    return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
 def _explain_lack(

@@ -50,7 +50,7 @@ class Feature:
 
     def rule(self, family: Family) -> Rule:
         """A rule that needs it."""
-        return Rule(matches=self.matches, target=self.target, comment=self.name, origin="doctor", families=(family,))
+        return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
 
     @property
     def kinds(self) -> frozenset[object]:
@@ -181,7 +181,7 @@ def _try_features(name: str, options: Options, family: Family) -> dict[str, str]
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
     return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin="doctor", families=(family,)
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin=None, families=(family,)
     )
 
 
