@@ -14,8 +14,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import children, detect, run
-from netinit.kernel.files import read_text
+from netinit.kernel import children, detect, read_text, run
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False

@@ -23,7 +23,7 @@ from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
-from netinit.kernel import files, locks, namespaces, pods, run
+from netinit.kernel import locks, namespaces, pods, read_text, run
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
@@ -178,7 +178,7 @@ def gone(folder):
     """Whether the program that hung has ended."""
     pid = int((folder / "pid").read_text())
     for _ in range(200):
-        if "\nState:\tZ" in files.read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
+        if "\nState:\tZ" in read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
             return True
         time.sleep(0.02)
     return False
