@@ -1,4 +1,4 @@
-"""The ways to program the kernel. A new one is a module and a line in BACKENDS."""
+"""The programs and libraries that program the kernel. A new one is a module and a line in BACKENDS."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
 from netinit.options import Options
 
-NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
 
 # name -> (module, class); imported when it is used: libiptc alone takes 90 ms.
 BACKENDS = {
-    NFT: ("netinit.backends.restore", "NftVariant"),
-    LEGACY: ("netinit.backends.restore", "LegacyVariant"),
+    IPTABLES_NFT: ("netinit.backends.restore", "NftVariant"),
+    IPTABLES_LEGACY: ("netinit.backends.restore", "LegacyVariant"),
     NFTABLES: ("netinit.backends.nftables", "NftablesBackend"),
     LIBIPTC: ("netinit.backends.libiptc", "LibiptcBackend"),
     MEMORY: ("netinit.backends.memory", "MemoryBackend"),
 }
 SETS = {  # the same with address sets: for lists longer than the threshold, or where an earlier run made some
-    NFT: ("netinit.backends.ipset", "NftVariantWithSets"),
-    LEGACY: ("netinit.backends.ipset", "LegacyVariantWithSets"),
+    IPTABLES_NFT: ("netinit.backends.ipset", "NftVariantWithSets"),
+    IPTABLES_LEGACY: ("netinit.backends.ipset", "LegacyVariantWithSets"),
 }
-SET_PREFIXES = {NFT: "netinit-nft-", LEGACY: "netinit-legacy-"}
-AUTO_ORDER = (NFT, LEGACY, NFTABLES, LIBIPTC)
+SET_PREFIXES = {IPTABLES_NFT: "netinit-nft-", IPTABLES_LEGACY: "netinit-legacy-"}
+AUTO_ORDER = (IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC)
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = "istio-proxy-"
-MANY_RULES = 20_000  # the kernel tells 100,000 in 10 s
+MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
@@ -62,7 +62,7 @@ def named(options: Options) -> str:
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
-    """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through.
+    """The backends whose part of the kernel may hold rules: those that are known to be empty need not be looked through.
 
     Where the kernel does not name its legacy tables, a look creates them: it is only taken when `thorough` is set.
     Where reading will take seconds, a warning says so before.
@@ -72,11 +72,11 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if uses > MANY_RULES:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(NFT):
-        found.append(NFT)
+    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(IPTABLES_NFT):
+        found.append(IPTABLES_NFT)
     legacy = [detect.legacy_tables(family) for family in FAMILIES]
     if any(legacy) or (thorough and None in legacy):
-        found.append(LEGACY)
+        found.append(IPTABLES_LEGACY)
     if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
         found.append(NFTABLES)
     return tuple(found)

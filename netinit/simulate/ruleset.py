@@ -18,7 +18,7 @@ ACCEPT = "ACCEPT"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for others' rules.
+    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for foreign rules.
 
     `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
     """
