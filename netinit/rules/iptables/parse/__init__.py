@@ -7,6 +7,8 @@ marks, addresses without a mask, `--to-port`. A word that is not known keeps its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
@@ -15,10 +17,6 @@ from netinit.rules.iptables.parse.targets import read_target
 from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
 from netinit.rules.matches.packet import bounds_of
 from netinit.rules.model import Rule
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LONG = {
     "--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d", "--in-interface": "-i", "--out-interface": "-o",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same
