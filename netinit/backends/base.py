@@ -81,6 +81,7 @@ class Backend(ABC):
 
     name: str
     in_kernel: bool = True  # False: routes and addresses are not to be touched either
+    reads_back: bool = True  # False: `list_rules` returns what was committed
 
     @abstractmethod
     def observe(self) -> State:
@@ -103,4 +104,4 @@ class Backend(ABC):
 
     @abstractmethod
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
-        """The rules after the comparison's change was committed, listed like a state's `describe`; quicker than to look."""
+        """The rules after the comparison's change was committed, spelled like a state's `describe`; quicker than to look."""

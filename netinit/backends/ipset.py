@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from netinit.backends import owner_of_sets
 from netinit.backends.base import Change
 from netinit.backends.iptables import XtablesComparison, XtablesState
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
@@ -121,7 +122,7 @@ class SetsBackend(RestoreBackend):
             families=state.families,
             comments=state.comments,
             sets=sets,
-            owner=f"netinit-{self.variant}",
+            owner=owner_of_sets(self.variant),
             threshold=self._threshold,
         )
 
@@ -160,7 +161,7 @@ class SetsBackend(RestoreBackend):
             raise error from None
 
     def _names(self) -> tuple[str, ...]:
-        return tuple([name for name in detect.owned_sets() if name.startswith(f"netinit-{self.variant}-")])
+        return tuple([name for name in detect.owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
 
     def _read_sets(self) -> Contents:
         return {name: elements for name, elements in read_contents().items() if name in self._names()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.backends.base import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from netinit.kernel import netlink
     from netinit.rules.census import Census
 
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 _ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
@@ -99,6 +99,7 @@ class NftablesBackend(Backend):
     """Rules in native nft tables, through the program nft."""
 
     name = "nftables"
+    reads_back = False
 
     def __init__(
         self,

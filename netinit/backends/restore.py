@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 LOCKED_STATUS = 4
-NFT_FAMILIES = {2: "ip", 10: "ip6"}
+NFT_FAMILIES = {IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
 CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
 WITHOUT_SUPPORT = (

@@ -119,8 +119,8 @@ def _line(answer: Explanation, step: TraceStep, width: int) -> str:
         return f"  * {step.outcome}" if not step.chain else f"    {step.chain}: {step.outcome}"
     mark = {True: "✔", False: "·", None: "?"}[step.holds]
     count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
-    origin = answer.origin_of(step)
-    why = step.rule.purpose + (f" ({origin})" if origin and origin != "always" else "")
+    origin = answer.option_of(step)
+    why = step.rule.purpose + (f" ({origin})" if origin else "")
     said = f"  with comment {quote(step.rule.comment)}" if step.rule.comment else ""
     return f"    {mark} {_head(step):<{width}}  {step.rule.bare_text}{said}{f'  # {why}' if why else ''}{count}"
 

@@ -13,6 +13,7 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
+from netinit.options import Interception
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
 
@@ -132,7 +133,7 @@ def differences(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
                 purpose="marked packets are delivered to this pod"
                 if not isinstance(step.thing, str)
                 else "the proxy passes inbound connections on from it",
-                origin="--istio-inbound-interception-mode" if not isinstance(step.thing, str) else "--ipv6",
+                origin=Interception.flag("ipv6" if isinstance(step.thing, str) else "inbound_mode").label,
             )
             for step in steps
         ],

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.base.errors import LabError
-from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel import detect, run
+from netinit.base.net import FAMILIES
+from netinit.kernel import detect
 from netinit.lab import (
     APP_ID,
     PROXY_ID,
@@ -28,7 +28,7 @@ from netinit.lab import (
     start_servers,
     take_snapshot,
 )
-from netinit.options import BACKEND_CHOICES, Options
+from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import write_rule
@@ -41,7 +41,7 @@ TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "g
 # What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
 SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
-CHOICES = tuple(name for name in BACKEND_CHOICES if name != "memory")  # which programs no kernel
+CHOICES = (AUTO, *[line.name for line in BACKENDS.values() if line.tables])  # memory programs no kernel
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
@@ -98,16 +98,12 @@ def play(backend: str) -> Iterator[Line]:
 
 def find_missing_program(options: Options) -> str:
     """What to install so that the backend can work, in one line; empty when it is there."""
-    there = {
-        backends.IPTABLES_NFT: bool(detect.programs(detect.NFT, IPV4).restore),
-        backends.IPTABLES_LEGACY: bool(detect.programs(detect.LEGACY, IPV4).restore),
-        "nftables": bool(run.find("nft")),
-    }
     wanted = backends.named(options)
-    if wanted == "auto" and not any(there.values()):
+    with_programs = [line.name for line in BACKENDS.values() if line.variant or line.program]
+    if wanted == AUTO and not any(backends.is_installed(name) for name in with_programs):
         return "neither iptables nor nft is installed: apt-get install iptables"
-    if not there.get(wanted, True):
-        package = "nftables" if wanted == "nftables" else "iptables"
+    if wanted != AUTO and not backends.is_installed(wanted):
+        package = "iptables" if BACKENDS[wanted].variant else "nftables"
         return f"--backend {wanted} finds none of its programs: apt-get install {package}"
     return ""
 
@@ -199,7 +195,7 @@ def draw(plan: Plan) -> Iterator[Line]:
             for rule in (*chain.inserted, *chain.rules):
                 if rule.comment != said:
                     said = rule.comment
-                    yield Line(COMMENT, f"  # {said} ({rule.origin})")
+                    yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)

@@ -86,7 +86,7 @@ class _DeclaredOptionsType(RecordType):
     flags: tuple[Flag, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
-        own = [(field, value) for field, value in namespace.items() if type(value) is dict and "current_only" in value]
+        own = [(field, value) for field, value in namespace.items() if type(value) is _Declared]
         flags = tuple([Flag(field=field, **declared) for field, declared in own])
         namespace |= {flag.field: flag.default for flag in flags}
         made: Any = super().__new__(mcs, name, bases, namespace)
@@ -108,6 +108,14 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     def __init__(self, **given: Any) -> None:
         self._settle(self._read(given))
+
+    @classmethod
+    def flag(cls, field: str) -> Flag:
+        """The declaration of a field. KeyError where there is no such field."""
+        for flag in cls.flags:
+            if flag.field == field:
+                return flag
+        raise KeyError(field)
 
     @classmethod
     def from_texts(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import IPTABLES_LEGACY, LIBIPTC, MEMORY, named
+from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
@@ -16,8 +16,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
 from netinit.kernel.routes import Made, RouteChange
-from netinit.options import NONE, Options
-from netinit.options.kinds import ALL
+from netinit.options import Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.difference import Difference
@@ -32,20 +31,20 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-_CONTRADICTING = (  # fields of which values beside the usual ones (* where that is possible) can work against others
-    "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
-    "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
-)  # fmt: skip
 STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
 class Outcome(Record):
-    """What was done: the backend, whether anything had to be changed, and the rules as they are now by family."""
+    """What was done: the backend, whether anything had to be changed, and the rules by family, as they were listed.
+
+    `committed`: nobody has listed them since; they are what the kernel took, whole.
+    """
 
     backend: str
     changed: bool
     rules: dict[str, str]
+    committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
@@ -119,7 +118,8 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         else f"rules are as planned ({outcome.backend}): nothing to do"
     )
     for name, rules in outcome.rules.items():
-        log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+        what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
+        log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
 def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
@@ -184,11 +184,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
     """
     options = outcome.options
-    if options is None:
-        return ()
-    usual = {flag.field: flag.default for flag in Options.flags} | {"inbound_ports": ALL, "outbound_cidrs": ALL}
-    unusual = any(getattr(options, field) != usual[field] for field in _CONTRADICTING)
-    if not unusual and options.inbound_mode != NONE:
+    if options is None or not options.may_contradict():
         return ()
     from netinit.simulate.lint import lint
 
@@ -263,16 +259,17 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
     backend = chosen.backend
     rules: dict[str, str] = {}
+    committed = False
     try:
         if chosen.state.foreign:
             after = backend.observe()
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
         elif task.final:
-            rules = backend.list_rules(comparison)
+            rules, committed = backend.list_rules(comparison), not backend.reads_back
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
-    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)
 
 
 def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
@@ -332,7 +329,7 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
         )
-    if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (IPTABLES_LEGACY, LIBIPTC) for name in failures):
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}): legacy iptables needs securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"

@@ -7,7 +7,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, LIBIPTC
+from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, readers
 from netinit.backends.base import Backend, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
@@ -39,27 +39,34 @@ class Survey:
         self._observed: dict[str, Observed] = {}
         self._failures: dict[str, str] = {}
         self._machine = machine
+        self._excused: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
-            if not self._look(name) and name == IPTABLES_LEGACY:
-                self._look(LIBIPTC)  # which sees the same without a program
+            for reader in readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
+                if self._look(reader):
+                    break
+                self._excused.add(reader)
+            else:
+                self._excused -= set(readers(name))
 
     @property
     def failures(self) -> dict[str, str]:
         """The backends that could not even look, and why."""
-        return {name: reason for name, reason in self._failures.items() if name != IPTABLES_LEGACY or LIBIPTC not in self._observed}
+        return {name: reason for name, reason in self._failures.items() if name not in self._excused}
 
     def holders(self) -> tuple[Observed, ...]:
-        """The backends whose part of the kernel holds rules of ours."""
-        seen = [observed for name, observed in self._observed.items() if name != LIBIPTC or IPTABLES_LEGACY not in self._observed]
-        return tuple([observed for observed in seen if observed.state.ours])
+        """The backends that hold rules of ours."""
+        first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
+        return tuple([observed for observed in first.values() if observed.state.ours])
+
+    def _first_reader(self, name: str) -> str:
+        """The first of the backends that have looked at the same tables."""
+        return next(reader for reader in readers(name) if reader in self._observed)
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
         """The others, beside the chosen backend, that hold rules of ours."""
         if not chosen.in_kernel:
             return ()
-        same_tables = (IPTABLES_LEGACY, LIBIPTC)
-        own = same_tables if chosen.name in same_tables else (chosen.name,)
-        return tuple([observed for observed in self.holders() if observed.backend.name not in own])
+        return tuple([observed for observed in self.holders() if observed.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Observed]:
         """The backends to try, in order.

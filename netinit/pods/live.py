@@ -22,7 +22,6 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
 
-_VARIANTS = {backends.IPTABLES_NFT: detect.NFT, backends.IPTABLES_LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
 MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
@@ -53,9 +52,10 @@ def _read_here(options: Options, warning: str) -> LiveRules:
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
     for name in backends.populated(settled.options):
-        if name in _VARIANTS:
+        variant = backends.BACKENDS[name].variant
+        if variant:
             contents = ipset.read_contents()
-            owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
+            owner, threshold = backends.owner_of_sets(variant), settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
             listings = _read_listings(name, settled)
             warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]

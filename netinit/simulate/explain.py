@@ -10,7 +10,7 @@ from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
-from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING
+from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
 from netinit.simulate.endpoints import spell_endpoint
@@ -30,7 +30,7 @@ class Explanation:
     sentence: str
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)  # flag -> where it was given, for what is not a flag
+    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was given, for what is not a flag
 
     def unknown_because(self, reason: str) -> Explanation:
         """The same path with the verdict unknown, for what the path alone does not show."""
@@ -50,9 +50,12 @@ class Explanation:
 
     def origin_of(self, step: TraceStep) -> str:
         """The option, variable or annotation that made a step's rule; empty for foreign rules."""
-        if step.rule is None or not step.rule.origin:
-            return ""
-        return self.origins.get(step.rule.origin, step.rule.origin)
+        made = step.rule.origin if step.rule else None
+        return self.origins.get(made.option, made.label) if made else ""
+
+    def option_of(self, step: TraceStep) -> str:
+        """The same; empty as well for rules that every plan has."""
+        return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
 
 
 def explain(
@@ -150,8 +153,8 @@ def _told_cause(made: Explanation) -> str:
             return f", because there is no {made.trace.first.family.name} rule that looks at it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
-        origin = made.origin_of(step)
-        return f", because {step.rule.purpose}" + (f" ({origin})" if origin and origin != "always" else "")
+        origin = made.option_of(step)
+        return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
     return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 

@@ -293,12 +293,12 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
             reached = _reached(chains)
             for name, chain in chains.items():
                 if name not in reached:
-                    origin = chain.rules[0].origin if chain.rules else table
+                    origin = chain.rules[0].origin if chain.rules else None
                     if name not in _CHAINS_WITHOUT_TRAFFIC:
                         yield Finding(
                             WARNING,
                             "unreachable",
-                            origin,
+                            origin.label if origin else table,
                             f"the chain {name} of {table} ({family.name}) has rules, but no rule leads there",
                         )
                     continue
@@ -336,7 +336,7 @@ def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Fi
             before = _wider(by_network, network)
         if before:
             yield Finding(
-                WARNING, "unreachable", loaded.origin or table,
+                WARNING, "unreachable", loaded.origin.label if loaded.origin else table,
                 f"rule {loaded.number} of {table} {chain.name} ({family.name}), {loaded.quotation}, is never reached: "
                 f"rule {before.number}, {before.quotation}, takes all that it would match",
             )  # fmt: skip

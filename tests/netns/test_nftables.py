@@ -20,6 +20,7 @@ from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.rules.nft.writer import render_script
+from programming import run_tool
 
 FOREIGN = """
 table inet firewall {
@@ -335,3 +336,9 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
     assert "BackendUnavailableError" in done.stderr
     assert "Message too long; the rules are too many for one transaction" in done.stderr
     assert "net.core.wmem_default" in done.stderr
+
+
+def test_the_log_calls_the_rules_committed_where_nobody_has_listed_them(pod):
+    first, second = (run_tool(pod, "-b", "*", "-i", "*", "--backend", "nftables") for _ in range(2))
+    assert "\tinfo\tFinal nftables state, as committed:\ntable inet istio-proxy-nat {" in first.stderr
+    assert "\tinfo\tFinal nftables state:\ntable inet istio-proxy-nat {" in second.stderr

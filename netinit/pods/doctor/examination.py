@@ -9,7 +9,6 @@ from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.files import read_text
 from netinit.kernel.pods import OpenPod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
@@ -130,14 +129,7 @@ def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str,
 
 def _seems_able(name: str) -> bool:
     """Whether nothing that can be seen speaks against a backend that was not tried."""
-    from netinit.base.net import IPV4
-    from netinit.kernel import run
-
-    if not detect.has_capability(detect.CAP_NET_ADMIN):
-        return False
-    if name in (backends.IPTABLES_NFT, backends.IPTABLES_LEGACY):
-        return bool(detect.programs(name.rpartition("-")[2], IPV4).restore)
-    return bool(run.find("nft")) if name == backends.NFTABLES else True
+    return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
 def _explain_lack(

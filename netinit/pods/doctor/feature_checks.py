@@ -49,7 +49,7 @@ class Feature:
 
     def rule(self, family: Family) -> Rule:
         """A rule that needs it."""
-        return Rule(matches=self.matches, target=self.target, comment=self.name, origin="doctor", families=(family,))
+        return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
 
     @property
     def kinds(self) -> frozenset[object]:
@@ -182,7 +182,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, st
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
     return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin="doctor", families=(family,)
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,)
     )
 
 

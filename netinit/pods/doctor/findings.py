@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netinit import backends
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
@@ -95,7 +96,7 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
             ERROR, "leftovers", f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",
             "netinit apply --reconcile keeps one, netinit remove takes all away",
         )  # fmt: skip
-    elif names and chosen and names != [chosen] and {names[0], chosen} != {"iptables-legacy", "libiptc"}:
+    elif names and chosen and names != [chosen] and names[0] not in backends.readers(chosen):
         yield Symptom(
             ERROR, "leftovers", f"rules of an earlier run are in {names[0]}, but {chosen} would be taken",
             "netinit apply --reconcile moves them, netinit remove takes them away",

@@ -111,7 +111,7 @@ def _missing_chain(table: str, chain: str, planned: WrittenChain, family: Family
     for number, written in enumerate(planned.rules, 1):
         yield Difference(
             kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
-            purpose=written.rule.comment, origin=written.rule.origin,
+            purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
         yield Difference(
             kind=MISSING if moved_from is None else MOVED, where=family.name, table=table, chain=chain,
             number=index + 1 if moved_from is None else numbers[moved_from] + 1, rule=written.text,
-            purpose=written.rule.comment, origin=written.rule.origin,
+            purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
     for index in extra:
         yield _extra_rule(table, chain, numbers[index], live[index], family)

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.model import Chain, Plan, Rule, Table
 
-USES = {"--istio-service-exclude-cidr": "exclude", "--istio-service-cidr": "capture"}  # a rule's origin -> in the name
+USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # the option that made a rule -> in the name
 NEW = "-new"  # the set that is filled before it is swapped in
 OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # with a value each
 MOST_ELEMENTS = 200_000  # of a set that is read
@@ -93,13 +93,13 @@ def _use_in_chain(chain: Chain, owner: str, threshold: int, found: dict[str, Add
 
 def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, AddressSet]) -> Rule:
     matches: list[Match] = []
+    use = USES.get(rule.origin.option, "") if rule.origin and not rule.paired else ""
     for match in rule.matches:
-        named = rule.origin in USES and not rule.paired
-        if not (named and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
+        if not (use and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
             matches.append(match)
             continue
         family = match.networks[0].family
-        name = f"{owner}-{USES[rule.origin]}-{family.version}"
+        name = f"{owner}-{use}-{family.version}"
         elements = frozenset([element for network in match.networks for element in spell(network)])
         made = AddressSet(name=name, family=family, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
@@ -205,7 +205,7 @@ def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Differ
 
 def _difference(kind: str, made: AddressSet, text: str) -> Difference:
     return Difference(
-        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin
+        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
     )
 
 

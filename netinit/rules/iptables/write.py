@@ -102,8 +102,11 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
             texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
             texts = [f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives]
-    target = f"-j {rule.target.xt(family)}"
-    return [text + target for text in texts]
+    target = rule.target.xt(family)
+    if not target:
+        return [text.rstrip() for text in texts]
+    ending = f"{rule.target.option} {target}"
+    return [text + ending for text in texts]
 
 
 def _escape(comment: str) -> str:

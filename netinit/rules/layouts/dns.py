@@ -15,13 +15,13 @@ from netinit.rules.targets import Jump, Redirect, TrackZone
 
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2
-ORIGIN = "--redirect-dns"
+ORIGIN = "redirect_dns"
 
 
 def wanted(options: Interception, warnings: list[str]) -> bool:
     """Whether DNS, which was asked for, can be captured; adds a warning where not."""
     if not options.capture_all_dns and not options.dns_servers:
-        warnings.append(f"{ORIGIN}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
+        warnings.append(f"{options.flag(ORIGIN).label}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
         return False
     return True
 

@@ -252,7 +252,7 @@ def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: Listed
             number=(index if moved_from is None else moved_from) + 1,
             rule=_abridge(texts[index], lists),
             purpose=wanted.rules[index].rule.comment,
-            origin=wanted.rules[index].rule.origin,
+            origin=wanted.rules[index].rule.origin_label,
         )
     for place in extra:
         rule = _abridge(live.rules[place], planned_lists)

@@ -212,7 +212,7 @@ def compare(planned, *items):
     rule = next(iter(write_plan(plan(Options()))[TABLE].values())).rules[0]
     assert rule.rule == some
     wanted = {
-        name: WrittenNftChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin="")) for text in texts))
+        name: WrittenNftChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin=None)) for text in texts))
         for name, (hook, texts) in planned.items()
     }
     text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, *items]})
