@@ -92,8 +92,8 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if uses > MANY_RULES:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    of_iptables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
-    if of_iptables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
+    of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
+    if of_nf_tables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
         found.append(NF_TABLES)
     legacy = [detect.legacy_tables(family) for family in FAMILIES]
     if any(legacy) or (thorough and None in legacy):

@@ -39,24 +39,24 @@ class Survey:
         self._observed: dict[str, Observed] = {}
         self._failures: dict[str, str] = {}
         self._machine = machine
-        self._spared: set[str] = set()  # those that could not look where another could
+        self._excused: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
             for reader in readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
                 if self._look(reader):
                     break
-                self._spared.add(reader)
+                self._excused.add(reader)
             else:
-                self._spared -= set(readers(name))
+                self._excused -= set(readers(name))
 
     @property
     def failures(self) -> dict[str, str]:
         """The backends that could not even look, and why."""
-        return {name: reason for name, reason in self._failures.items() if name not in self._spared}
+        return {name: reason for name, reason in self._failures.items() if name not in self._excused}
 
     def holders(self) -> tuple[Observed, ...]:
-        """The backends whose part of the kernel holds rules of ours."""
-        ours = [(name, one) for name, one in self._observed.items() if one.state.ours]
-        return tuple([one for name, one in ours if name == self._first_reader(name)])
+        """The backends that hold rules of ours."""
+        first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
+        return tuple([observed for observed in first.values() if observed.state.ours])
 
     def _first_reader(self, name: str) -> str:
         """The first of the backends that have looked at the same tables."""
