@@ -24,6 +24,11 @@ class Target(Record):
     """What happens to a packet that matched."""
 
     option = "-j"  # what stands before it in iptables' dialect
+    name = ""  # in a word, where iptables has one that says it all
+    calls = ""  # the chain that it leads to
+    captures_at = 0  # the proxy's port that it sends packets to
+    tracks = False  # a rule with it makes the kernel track connections
+    only_observes = False  # the packet is the same afterwards and goes on: it need not be known whether the rule holds
 
     @abstractmethod
     def xt(self, family: Family) -> str:
@@ -41,19 +46,16 @@ class Target(Record):
     def describe(self) -> str:
         """The target in words, to stand after "then"."""
 
-    @property
-    def tracks(self) -> bool:
-        """Whether a rule with it makes the kernel track connections."""
-        return False
-
-    @property
-    def only_observes(self) -> bool:
-        """Whether the packet is the same afterwards and goes on: then it need not be known whether the rule holds."""
-        return False
+    def label(self) -> str:
+        """The target in a word or two, for a picture."""
+        port = f" {self.captures_at}" if self.captures_at else ""
+        return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
 
 class Accept(Target):
     """Ends the table: the packet goes on unchanged."""
+
+    name = "ACCEPT"
 
     def xt(self, family: Family) -> str:
         return "ACCEPT"
@@ -71,6 +73,8 @@ class Accept(Target):
 class Drop(Target):
     """The packet vanishes."""
 
+    name = "DROP"
+
     def xt(self, family: Family) -> str:
         return "DROP"
 
@@ -87,6 +91,7 @@ class Drop(Target):
 class Reject(Target):
     """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
 
+    name = "REJECT"
     message: str = ""  # in iptables' words, where it is not that
 
     def xt(self, family: Family) -> str:
@@ -109,6 +114,8 @@ class Reject(Target):
 
 class Return(Target):
     """Back to the calling chain; in a built-in chain the policy decides."""
+
+    name = "RETURN"
 
     def xt(self, family: Family) -> str:
         return "RETURN"
@@ -134,6 +141,11 @@ class Jump(Target):
         """`-g` for a goto."""
         return "-g" if self.goto else "-j"
 
+    @property
+    def calls(self) -> str:  # type: ignore[override] # computed here
+        """The same chain."""
+        return self.chain
+
     def xt(self, family: Family) -> str:
         return self.chain
 
@@ -148,10 +160,22 @@ class Jump(Target):
         return f"go {'over to' if self.goto else 'through'} chain {self.chain}"
 
 
-class Redirect(Target):
-    """The destination becomes a local port; the original one can be asked for with SO_ORIGINAL_DST (section REDIRECT)."""
+class _Capture(Target):
+    """The packet goes to a local port."""
 
     port: int
+
+    @property
+    def captures_at(self) -> int:  # type: ignore[override] # computed here
+        """The same port."""
+        return self.port
+
+
+class Redirect(_Capture):
+    """The destination becomes a local port; the original one can be asked for with SO_ORIGINAL_DST (section REDIRECT)."""
+
+    tracks = True
+    name = "REDIRECT"
 
     def xt(self, family: Family) -> str:
         return f"REDIRECT --to-ports {self.port}"
@@ -165,15 +189,11 @@ class Redirect(Target):
     def describe(self) -> str:
         return f"redirect it to port {self.port}"
 
-    @property
-    def tracks(self) -> bool:
-        return True
 
-
-class Tproxy(Target):
+class Tproxy(_Capture):
     """The packet goes to a local transparent socket, both addresses kept, and is marked for policy routing (section TPROXY)."""
 
-    port: int
+    name = "TPROXY"
     mark: int
 
     def xt(self, family: Family) -> str:
@@ -218,12 +238,15 @@ class SetMark(Target):
         return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
 
     @property
-    def tracks(self) -> bool:
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        """Of connections' marks alone."""
         return self.connection
 
 
 class SaveMark(Target):
     """The packet's mark is copied to its connection (section CONNMARK)."""
+
+    tracks = True
 
     def xt(self, family: Family) -> str:
         return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
@@ -237,13 +260,11 @@ class SaveMark(Target):
     def describe(self) -> str:
         return "copy its mark to the connection"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class RestoreMark(Target):
     """The connection's mark is copied to the packet (section CONNMARK)."""
+
+    tracks = True
 
     def xt(self, family: Family) -> str:
         return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
@@ -257,14 +278,11 @@ class RestoreMark(Target):
     def describe(self) -> str:
         return "copy the connection's mark to it"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class TrackZone(Target):
     """The packet's connection is tracked in a zone of its own (section CT)."""
 
+    tracks = True
     zone: int
 
     def xt(self, family: Family) -> str:
@@ -278,10 +296,6 @@ class TrackZone(Target):
 
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
 
 class _AsWritten(Target):
@@ -299,19 +313,22 @@ class _AsWritten(Target):
 class Observe(_AsWritten):
     """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
 
+    only_observes = True
+
     def act(self, packet: Traversal) -> Verdict:
         return GO_ON
 
     def describe(self) -> str:
         return f"do `{self.text}` and go on" if self.text else "count it and go on"
 
-    @property
-    def only_observes(self) -> bool:
-        return True
+    def label(self) -> str:
+        return self.text.partition(" ")[0] or "count"
 
 
 class SourceNat(_AsWritten):
     """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    tracks = True
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.replace_source()
@@ -319,14 +336,11 @@ class SourceNat(_AsWritten):
     def describe(self) -> str:
         return f"replace its source address (`{self.text}`)"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class DestinationNat(Target):
     """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
 
+    tracks = True
     address: str
     port: int
 
@@ -341,10 +355,6 @@ class DestinationNat(Target):
 
     def describe(self) -> str:
         return f"send it to {self._spell()} instead"
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
     def _spell(self) -> str:
         address = f"[{self.address}]" if ":" in self.address and self.port else self.address
@@ -370,12 +380,10 @@ class Untrack(Target):
 class UnknownTarget(_AsWritten):
     """A target that this project does not know, as listed."""
 
+    tracks = True  # it may: nothing is assumed
+
     def act(self, packet: Traversal) -> Verdict:
         return packet.give_up()
 
     def describe(self) -> str:
         return f"do `{self.text}` (not known to netinit)"
-
-    @property
-    def tracks(self) -> bool:
-        return True  # it may: nothing is assumed
