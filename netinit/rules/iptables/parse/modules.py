@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, MAX_PORT
-from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Socket, TcpFlags
+from netinit.rules.matches.packet import Owner, Port
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.targets import (
-    Accept,
+from netinit.rules.more_targets import (
     DestinationNat,
-    Drop,
-    Jump,
     Observe,
-    Redirect,
     Reject,
     RestoreMark,
-    Return,
     SaveMark,
     SetMark,
     SourceNat,
-    Target,
     Tproxy,
     TrackZone,
     UnknownTarget,
     Untrack,
 )
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
