@@ -14,6 +14,7 @@ from netinit.kernel import detect, routes
 from netinit.options import CLASSIC, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
+from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Mark, Socket
@@ -158,7 +159,7 @@ def _check_backend(name: str, options: Options, families: tuple[Family, ...]) ->
         found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):
         renew()
-        cause = _try_capture(name, options)
+        cause = _check_capture(name, options)
         for family in families if options.ipv6 != OFF else families[:1]:
             found[family.name][CAPTURE] = cause
     return found
@@ -213,9 +214,7 @@ def _check_routing(family: Family) -> str:
     return ""
 
 
-def _try_capture(name: str, options: Options) -> str:
-    from netinit.pods.validate import validate
-
+def _check_capture(name: str, options: Options) -> str:
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
         probe_timeout=3 * 10**9, lock_timeout=10**9,

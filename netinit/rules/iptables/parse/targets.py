@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.more_targets import (
@@ -18,10 +20,6 @@ from netinit.rules.more_targets import (
     Untrack,
 )
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
 _OBSERVING = frozenset((
