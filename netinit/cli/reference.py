@@ -43,7 +43,9 @@ def find_pages(root: Path) -> list[Path]:
 
 def renew(text: str) -> str:
     """The page with its generated parts as they must be now. ValueError where a command is missing or fails."""
-    return PART.sub(lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text)
+    return PART.sub(
+        lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text
+    )
 
 
 def remove_parts(text: str) -> str:
@@ -82,7 +84,9 @@ def print_output(line: str) -> str:
 def render_options() -> str:
     """A table for each group of options, with the name of the field that the library has for it."""
     groups = group_flags(Options)
-    return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
+    return "\n".join(
+        [line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")]
+    )
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:
@@ -106,13 +110,23 @@ def _spell(flag: Flag) -> str:
 def render_commands() -> str:
     """A section for each command: what its help says, its usage and its own options."""
     context = click.Context(group.root, info_name="netinit")
-    parts = []
+    parts: list[str] = []
     for name in group.root.list_commands(context):
         command = group.root.get_command(context, name)
         if command is None:
             raise ValueError(f"the group lists {name!r} and does not have it")
-        parts += [f"## netinit {name}", "", *_render_command(command, click.Context(command, context, info_name=name))]
+        parts += _render_section(command, click.Context(command, context, info_name=name))
     return "\n".join(parts)
+
+
+def _render_section(command: click.Command, context: click.Context, level: int = 2) -> Iterator[str]:
+    """A command; of a group also its commands, each with a section inside of it."""
+    yield from (f"{'#' * level} {context.command_path}", "", *_render_command(command, context))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            if member is not None:
+                yield from _render_section(member, click.Context(member, context, info_name=name), level + 1)
 
 
 def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:

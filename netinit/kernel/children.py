@@ -115,8 +115,21 @@ class Child:
             if len(data) >= _HEADER:
                 wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
                 if wanted > MOST_BYTES:
-                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+                    raise ChildLostError(
+                        f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB"
+                    )
         return _open(data[_HEADER:wanted])
+
+    def poll(self) -> int | None:
+        """The code that the child ended with, negative for a signal's number; None while it lives."""
+        if not self.pid:
+            return 0
+        status = run.wait(self.pid, time.monotonic_ns())
+        if status is None:
+            return None
+        self.pid = 0
+        self._close()
+        return posix.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
         """The child is gone; calling it twice does no harm."""
@@ -146,9 +159,7 @@ class Child:
         posix.close(self._leash)
 
 
-def start(
-    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
-) -> Child:
+def start(action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Child:
     """A child that does `action`, whose result is its answer unless it has given one itself.
 
     The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps
