@@ -160,9 +160,7 @@ def _shorten_import() -> None:
     from os import environ
 
     for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
-        del environ[
-            name
-        ]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
     if run.is_sealed():
         environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later

@@ -54,9 +54,7 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
         if not take(descriptor, nanoseconds):
             holders = describe_holders(descriptor)
             posix.close(descriptor)
-            raise LockedError(
-                f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-            )
+            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
         try:
             if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
                 return descriptor, path
@@ -124,9 +122,7 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
     found = []
     for pid in [entry for entry in posix.listdir("/proc") if entry.isdigit() and int(entry) != posix.getpid()]:
         try:
-            numbers = [
-                one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name
-            ]
+            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
         except OSError:
             continue  # gone meanwhile, or not ours to look into
         notes = [files.read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]

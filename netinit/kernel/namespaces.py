@@ -59,9 +59,7 @@ def refuse_machine() -> None:
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
     """The calling thread is in the namespace that the open descriptor stands for. NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
-        raise NamespaceError(
-            f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)"
-        )
+        raise NamespaceError(f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)")
 
 
 def unshare() -> None:

@@ -69,7 +69,9 @@ def inside(
         if not locks:
             return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
         with pod.lock(options.lock_timeout, locks) as held_locks:
-            return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors)
+            return pod.visit(
+                lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors
+            )
 
 
 def _warn_of(machine: str) -> str:

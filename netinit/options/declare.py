@@ -25,11 +25,7 @@ else:
 
 
 DERIVED: Any = None  # the default of a field that follows from others
-OF_ISTIO, OF_OURS, WITHOUT_FLAG = (
-    "Options of istio-iptables",
-    "Options of netinit",
-    "Environment variables without a flag",
-)
+OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
 
 

@@ -59,18 +59,10 @@ def _read_here(options: Options, warning: str) -> LiveRules:
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
             listings = _read_listings(name, settled)
-            warnings += [
-                notice for family in settled.kernel_families for notice in notice_size(listings[family], family)
-            ]
+            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
             sides[name] = {
                 family: resolve_sets(
-                    load_listing(
-                        listings[family],
-                        family,
-                        plan=known,
-                        local_marks=marks[family][0],
-                        routing_table=marks[family][1],
-                    ),
+                    load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
                     contents,
                 )
                 for family in settled.kernel_families
@@ -166,7 +158,5 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if len(data) > MOST_BYTES:
-        raise ParseError(
-            f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs"
-        )
+        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
     return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
