@@ -16,18 +16,12 @@ from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.matches import (
-    ConnectionState,
-    Destination,
-    Mark,
-    Match,
-    Owner,
-    Port,
-    Protocol,
-    Socket,
-)
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Mark, Socket
+from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
+from netinit.rules.more_targets import RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
+from netinit.rules.targets import Drop, Redirect, Return, Target
 
 SECONDS = 20.0
 ROUTING = "policy routing"

@@ -14,8 +14,9 @@ from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
-from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
-from netinit.rules.matches.packet import bounds_of
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
 from netinit.rules.model import Rule
 
 _LONG = {
