@@ -77,12 +77,13 @@ class LabError(NetinitError):
 
 
 class ChildLostError(NetinitError):
-    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended."""
+    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended, and by which signal."""
 
-    def __init__(self, message: str, *, late: bool = False, how: str = "") -> None:
+    def __init__(self, message: str, *, late: bool = False, how: str = "", signal: int = 0) -> None:
         super().__init__(message)
         self.late = late
         self.how = how
+        self.signal = signal
 
 
 class ConfigError(NetinitError):

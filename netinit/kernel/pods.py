@@ -205,6 +205,19 @@ class Pod:
             kept=(self._namespace, self._owner, *holding),
         )
 
+    def work(self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...]) -> Result:
+        """The same for what changes the pod, as its root: a signal to this process is the child's to answer, by its `Signals`.
+
+        ApplyError or KeyboardInterrupt where one has ended it; see `children.ask_to_the_end`.
+        """
+        return children.ask_to_the_end(
+            lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
+            signals,
+            seconds=SECONDS,
+            what=f"the visit to {self.path}",
+            kept=(self._namespace, self._owner, *holding),
+        )
+
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()

@@ -12,17 +12,20 @@ restore program had committed by then is whole tables, which the next run comple
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # the C part of signal, whose enumerations cost 3 ms
 import fcntl
 import posix
 import select
 import time
 
-from netinit.base.errors import BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
+    from typing import Any
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 # Listing 100,000 rules takes a slow machine some seconds. What takes longer hangs: a stopped process, a broken program.
@@ -190,6 +193,81 @@ def end_all() -> None:
     """Kills all programs at work; whoever waits for them hears of it. For the handler of a signal."""
     for pid in _at_work:
         posix.kill(pid, _SIGKILL)
+
+
+SIGNALS = {_signal.SIGHUP: "SIGHUP", _signal.SIGINT: "SIGINT", _signal.SIGTERM: "SIGTERM"}
+AS_BEFORE = "everything is as it was before"
+
+
+class Signals:
+    """Signals that ask to end, heard and kept back from `listen` to `stop`: the run ends where it is safe, or goes back.
+
+    Each kills the programs at work, unless `patient`; or it goes to the child that does the work, once `pass_on` names it.
+    `lasting` ones are kept back as long as the process lives: a child's.
+    """
+
+    def __init__(self, *, lasting: bool = False) -> None:
+        self.heard = 0  # the last one that nobody has taken
+        self.patient = False
+        self._lasting = lasting
+        self._child = 0
+        self._handlers: dict[int, Any] = {}  # by signal: who listened before
+
+    def listen(self) -> None:
+        """From here on signals are kept back; again changes nothing. Only the main thread hears signals."""
+        for number in SIGNALS if not self._handlers else ():
+            try:
+                before = _signal.getsignal(number)
+                if before not in (_signal.SIG_IGN, None):  # None: who listens cannot be put back
+                    _signal.signal(number, self._hear)
+                    self._handlers[number] = before
+            except ValueError:
+                return
+
+    def take(self) -> int:
+        """The last signal, 0 for none; it is answered by whoever calls."""
+        heard, self.heard = self.heard, 0
+        return heard
+
+    def pass_on(self, child: int) -> None:
+        """From here on signals go to this child, also the one that was heard already; 0: to nobody."""
+        self._child = child
+        if child and self.heard:
+            _send(child, self.heard)
+
+    def stop(self) -> None:
+        """Whoever listened before listens again."""
+        if not self._lasting:
+            for number, handler in self._handlers.items():
+                _signal.signal(number, handler)
+            self._handlers = {}
+
+    def hand_back(self) -> None:
+        """The same, and who listened before hears what came meanwhile."""
+        self.stop()
+        heard = self.take()
+        if heard:
+            posix.kill(posix.getpid(), heard)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.heard = number
+        if self._child:
+            _send(self._child, number)
+        elif not self.patient:
+            end_all()
+
+
+def _send(pid: int, number: int) -> None:
+    try:  # noqa: SIM105 - as above
+        posix.kill(pid, number)
+    except OSError:  # it has ended, or runs as another user and this process has no KILL: then it does all of its work
+        pass
+
+
+def ended_by(number: int, words: str) -> BaseException:
+    """What is raised where a signal has ended a run: KeyboardInterrupt for SIGINT, ApplyError for the others."""
+    text = f"ended by {SIGNALS[number]}; {words}"
+    return KeyboardInterrupt(text) if number == _signal.SIGINT else ApplyError(text)
 
 
 def wait(pid: int, deadline: int) -> int | None:
