@@ -8,25 +8,25 @@ from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel import detect, run
 from netinit.options import (
     BACKENDS,
-    LEGACY,
+    IPTABLES_LEGACY,
+    IPTABLES_NFT,
     LEGACY_TABLES,
     LIBIPTC,
     MEMORY,
     NF_TABLES,
-    NFT,
     NFTABLES,
     TABLES_OF_OUR_OWN,
     VARIANTS,
     Options,
 )
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "LEGACY", "LIBIPTC", "MEMORY", "NFT", "NFTABLES", "load", "named", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_LEGACY", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = "istio-proxy-"
-MANY_RULES = 20_000  # the kernel tells 100,000 in 10 s
+MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
@@ -92,7 +92,8 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if uses > MANY_RULES:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _has_sets(BACKENDS[NFT].variant):
+    of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
+    if of_nf_tables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
         found.append(NF_TABLES)
     legacy = [detect.legacy_tables(family) for family in FAMILIES]
     if any(legacy) or (thorough and None in legacy):

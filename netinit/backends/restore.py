@@ -46,7 +46,7 @@ class RestoreBackend(XtablesBackend):
     variant: str
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
-        """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
+        """The arguments of each program that lists; no program is started where the kernel says that nothing is there."""
         raise NotImplementedError
 
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
@@ -123,7 +123,7 @@ class RestoreBackend(XtablesBackend):
             )
         if any(words in said for words in WITHOUT_PRIVILEGE):
             return BackendUnavailableError(
-                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too"
+                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
             )
         if any(words in said for words in WITHOUT_SUPPORT):
             tables = "ip6_tables, ip6table_nat" if family is IPV6 else "ip_tables, iptable_nat"
@@ -140,7 +140,7 @@ class NftVariant(RestoreBackend):
     name = "iptables-nft"
     variant = detect.NFT
 
-    _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
+    _chains: frozenset[str] | None = None  # the families that have chains, when the kernel says
 
     def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
         self._find_chains()

@@ -66,16 +66,16 @@ class BackendLine(Record):
     wants_net_raw: bool = False
 
 
-NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
 BACKENDS = {
     line.name: line
     for line in (
         BackendLine(
-            name=NFT, module="netinit.backends.restore", made_by="NftVariant", with_sets="NftVariantWithSets",
+            name=IPTABLES_NFT, module="netinit.backends.restore", made_by="NftVariant", with_sets="NftVariantWithSets",
             tables=NF_TABLES, variant="nft",
         ),
         BackendLine(
-            name=LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
+            name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
             tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True,
         ),
         BackendLine(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import Network
 from netinit.options import kinds
-from netinit.options.declare import DERIVED, Settings, istio, ours, variable, without_variable
+from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
 from netinit.options.kinds import ALL, Kind
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ HARMLESS = frozenset((
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 
 
-class Interception(Settings):
+class Interception(DeclaredOptions):
     """What is to be captured. Ports and ids are numbers, networks are `Network`s, lists are tuples.
 
     Two equal ones give equal plans. OptionError lists every bad value.

@@ -15,10 +15,10 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitErro
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
-from netinit.kernel.routes import Made, Step
+from netinit.kernel.routes import Made, RouteChange
 from netinit.kernel.run import AS_BEFORE, SIGNALS, Signals, ended_by
 from netinit.options import Options
-from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
@@ -88,9 +88,9 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
     """The same in a pod, from outside: see netinit.kernel.pods."""
-    from netinit.kernel.pods import Pod
+    from netinit.kernel.pods import OpenPod
 
-    with Pod(options) as pod:
+    with OpenPod(options) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
@@ -106,7 +106,7 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
 
 
 def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
-    """Programs or removes, and tells what was done; nobody to tell makes no failure of it.
+    """Programs or removes, and reports what was done; a report that cannot be written is no failure.
 
     From the first step on `signals` are kept back, also where all went well.
     """
@@ -149,9 +149,9 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
 def apply(
     options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
 ) -> Outcome:
-    """Brings this process's network namespace to what the options want; what is right already stays untouched.
+    """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already. `signals`
+    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already. `signals`
     stay kept back after a success (default: whoever listened before hears them).
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
@@ -187,7 +187,7 @@ def remove(
             raise _nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-        removals = [(side.backend, side.state.compare(plan).removal()) for side in holders]
+        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
@@ -195,7 +195,7 @@ def remove(
                 _commit(run, backend, change)
             _route(run, steps, machine)  # after the rules, whose marked packets would else go astray
         return Outcome(
-            backend=", ".join([side.backend.name for side in holders]),
+            backend=", ".join([holder.backend.name for holder in holders]),
             changed=bool(steps or holders),
             rules={},
         )
@@ -225,50 +225,53 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     """Tries the candidates in order; one that cannot work here makes room for the next."""
     failures = {}
-    for side in survey.candidates():
+    for chosen in survey.candidates():
         try:
-            return _apply_with(side, survey.others(side.backend), task)
+            return _apply_with(chosen, survey.others(chosen.backend), task)
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
-            failures[side.backend.name] = str(error)
+            failures[chosen.backend.name] = str(error)
     raise _nothing_works({**survey.failures, **failures}, task.machine)
 
 
-def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
-    backend, state, plan = side.backend, side.state, task.plan
+def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+    backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     found = leftovers + comparison.differences
     steps = _routes_towards(plan, task) if backend.in_kernel else ()
     if not found and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
-        warnings = state.notices + (_describe_shadows(comparison) if state.others else ())
+        warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if found and not task.options.reconcile:
-        _refuse_to_replace(side, leftovers, found, comparison)
+        _refuse_to_replace(chosen, leftovers, found, comparison)
     with Transaction(task.signals) as run:
-        warnings = _bring_about(run, side, others, task, comparison=comparison, steps=steps)
-    return _report(side, task, comparison, state.notices + warnings)
+        warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+    return _report(chosen, task, comparison, state.notices + warnings)
 
 
-def _refuse_to_replace(side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison) -> None:
+def _refuse_to_replace(
+    chosen: Observed, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
+) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
-    if leftovers or (side.state.ours and not comparison.resumable()):
-        raise _refuse(found if side.state.ours else leftovers)
+    if leftovers or (chosen.state.ours and not comparison.resumable()):
+        raise _refuse(found if chosen.state.ours else leftovers)
 
 
 def _bring_about(
-    run: Transaction, side: Side, others: tuple[Side, ...], task: Task, *, comparison: Comparison, steps: tuple[Step, ...]
+    run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
+    *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
-    backend, plan, leftovers = side.backend, task.plan, bool(others)
+    backend, plan, leftovers = chosen.backend, task.plan, bool(others)
     differs = leftovers or comparison.differences or task.options.force_apply
-    for one in (side, *others) if differs else ():
+    for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = _route(run, [step for step in steps if step.add], task.machine)
     if others and plan.ip_rules:
-        comparison = _hand_over(run, side, others, task).compare(plan)
+        comparison = _hand_over(run, chosen, others, task).compare(plan)
         others = ()
     if differs:
         _commit(run, backend, comparison.change(force=task.options.force_apply))
@@ -280,17 +283,17 @@ def _bring_about(
     return warnings
 
 
-def _routes_towards(plan: Plan, task: Task) -> tuple[Step, ...]:
+def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
     return routes.steps_towards(plan, task.families, link=task.machine.link)
 
 
-def _report(side: Side, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
+def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
-    backend = side.backend
+    backend = chosen.backend
     rules: dict[str, str] = {}
     committed = False
     try:
-        if side.state.others:
+        if chosen.state.foreign:
             after = backend.observe()
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
@@ -305,7 +308,7 @@ def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
     return tuple([shadow.describe() for shadow in comparison.shadows()])
 
 
-def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Task) -> State:
+def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
     """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
 
     With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
@@ -313,22 +316,22 @@ def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Tas
     """
     interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
     _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
-    _commit(run, side.backend, side.state.compare(interim).change())
+    _commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
         _commit(run, other.backend, other.state.compare(interim).removal())
-    return side.backend.observe()
+    return chosen.backend.observe()
 
 
 def _commit(run: Transaction, backend: Backend, change: Change) -> None:
     run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
 
 
-def _route(run: Transaction, steps: Sequence[Step], machine: Machine) -> tuple[str, ...]:
+def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
     made = [_make(run, step, machine) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 
 
-def _make(run: Transaction, step: Step, machine: Machine) -> Made:
+def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
     return run.do(
         step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
     )
@@ -360,7 +363,7 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         )
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
+            f"NET_RAW is missing (uid {uid}): legacy iptables needs securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]

@@ -78,7 +78,7 @@ class Rule(Record):
 
 
 class Chain(Record):
-    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind those of others."""
+    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind foreign ones."""
 
     name: str
     rules: tuple[Rule, ...] = ()

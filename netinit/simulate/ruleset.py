@@ -18,7 +18,7 @@ ACCEPT = "ACCEPT"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; others' rules have none.
+    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; foreign rules have none.
 
     `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
     """

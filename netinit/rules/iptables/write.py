@@ -1,4 +1,4 @@
-"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings taken apart.
+"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings parsed.
 
 The kernel's spelling is the same for iptables-nft and iptables-legacy, so a plan written in it can be compared with a
 listing line by line. Nothing in here comes from a user as text: addresses, ports, ids and checked names only.
@@ -32,7 +32,7 @@ class WrittenRule(Record):
 
 
 class WrittenChain(Record):
-    """A chain's rules in the kernel's order. In built-in chains the first `inserted` stand before those of others."""
+    """A chain's rules in the kernel's order. In built-in chains the first `inserted` stand before foreign ones."""
 
     rules: tuple[WrittenRule, ...]
     inserted: int = 0

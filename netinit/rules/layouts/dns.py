@@ -1,6 +1,6 @@
 """DNS: queries of the application go to the proxy's resolver, in connection-tracking zones of their own.
 
-The zones keep apart two connections with the same addresses and ports: the application's query as it sent it, and the
+The zones separate two connections with the same addresses and ports: the application's query as it sent it, and the
 query that the proxy's resolver makes to the same server (Istio's reason, istio/istio#33469).
 """
 
@@ -27,7 +27,7 @@ def wanted(options: Interception, warnings: list[str]) -> bool:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Sends queries to the listener and keeps the zones apart."""
+    """Sends queries to the listener and separates the zones."""
     scopes = _scopes(options)
     served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
     builder.append(

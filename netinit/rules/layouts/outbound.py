@@ -19,7 +19,7 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Return
 
-LOOPBACK_DEVICE = OutInterface(names=("lo",))
+ON_LOOPBACK = OutInterface(names=("lo",))
 
 
 def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
@@ -85,7 +85,7 @@ def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) ->
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
         builder.append(
-            NAT, ISTIO_OUTPUT, source, LOOPBACK_DEVICE, to=Return(),
+            NAT, ISTIO_OUTPUT, source, ON_LOOPBACK, to=Return(),
             why="the proxy passes an inbound connection on to the application", families=(family,),
         )  # fmt: skip
     captures_loopback = options.outbound_cidrs != ALL and any(
@@ -109,7 +109,7 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     excluded = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), LOOPBACK_DEVICE,
+            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), ON_LOOPBACK,
             Port(protocol="tcp", ports=excluded, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
             why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
         )  # fmt: skip
@@ -117,7 +117,7 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
         other = owner.replace(negated=True)
         port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
         builder.append(
-            NAT, ISTIO_OUTPUT, LOOPBACK_DEVICE, *port, other, to=Return(),
+            NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, other, to=Return(),
             why="the application talks to itself", origin=flag,
         )  # fmt: skip
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)

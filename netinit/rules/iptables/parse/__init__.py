@@ -124,7 +124,7 @@ def split_words(spec: str) -> list[Word]:
 
 
 class _Reader:
-    """Takes the words of one rule apart."""
+    """Parses the words of one rule."""
 
     def __init__(self, spec: str, family: Family) -> None:
         self._spec = spec
