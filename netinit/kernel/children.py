@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import posix
-import select
 import time
 
 from netinit.base import errors
@@ -128,9 +127,7 @@ class Child:
 
     def _wait(self) -> bool:
         """Whether there is something to read before the deadline."""
-        poller = select.poll()
-        poller.register(self._answer, select.POLLIN)
-        return bool(poller.poll(max(0.0, (self._deadline - time.monotonic_ns()) / 10**6)))
+        return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)

@@ -35,6 +35,7 @@ INPUT_PER_SECOND = 100_000  # bytes of input that give a program another second
 # (LD_*, XTABLES_LIBDIR), or is the application's.
 PASSED_ON = (b"PATH", b"XTABLES_LOCKFILE")
 _F_SETSIG, _SIGKILL = 10, 9  # asm-generic/fcntl.h
+_SLICE = 100.0  # milliseconds
 _DYING = 2.0  # seconds that a killed program may take to be gone; in the kernel's own hands it may take for ever
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
@@ -278,9 +279,7 @@ def wait(pid: int, deadline: int) -> int | None:
         descriptor = -1
     try:
         if descriptor >= 0:
-            poller = select.poll()
-            poller.register(descriptor, select.POLLIN)
-            poller.poll(max(0.0, (deadline - time.monotonic_ns()) / 10**6))
+            await_input(descriptor, deadline)
         while True:
             done, status = posix.waitpid(pid, posix.WNOHANG)
             if done:
@@ -291,6 +290,21 @@ def wait(pid: int, deadline: int) -> int | None:
     finally:
         if descriptor >= 0:
             posix.close(descriptor)
+
+
+def await_input(descriptor: int, deadline: int) -> bool:
+    """Whether there is something to read, at the latest at the deadline (nanoseconds of the monotonic clock).
+
+    A signal that comes in the instant before poll(2) interrupts nothing, and is heard when that returns: hence in slices.
+    """
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    while True:
+        left = max(0, deadline - time.monotonic_ns()) / 10**6
+        if poller.poll(min(left, _SLICE)):
+            return True
+        if not left:
+            return False
 
 
 def end(pid: int) -> int:

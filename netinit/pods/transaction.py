@@ -82,7 +82,7 @@ class Transaction:
             raise ended_by(number, AS_BEFORE) from error
         if left:
             raised = type(error) if isinstance(error, NetinitError) else ApplyError
-            raise raised(f"{error or type(error).__name__}; {left}") from error
+            raise raised(f"{str(error) or type(error).__name__}; {left}") from error
 
     def _undo(self) -> str:
         """Goes back as far as possible; what could not be put back and why, empty when all is as before."""
