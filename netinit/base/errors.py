@@ -96,3 +96,13 @@ class InjectionError(NetinitError):
 
 class TemplateError(NetinitError):
     """A template cannot be parsed or rendered; worded as Go words it, with the template's name, line and column."""
+
+
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signal(7): those that ask to end
+AS_BEFORE = "everything is as it was before"
+
+
+def ended_by(number: int, words: str) -> BaseException:
+    """What is raised where a signal has ended a run: KeyboardInterrupt for SIGINT, ApplyError for the others."""
+    text = f"ended by {SIGNALS[number]}; {words}"
+    return KeyboardInterrupt(text) if SIGNALS[number] == "SIGINT" else ApplyError(text)

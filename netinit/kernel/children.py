@@ -200,7 +200,7 @@ def ask_to_the_end(
                 found: Result = child.receive()
             except ChildLostError as error:
                 if error.signal and error.signal == signals.heard:  # before it listened, so before it has done anything
-                    raise run.ended_by(signals.heard, run.AS_BEFORE) from None
+                    raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
                 raise
             finally:
                 signals.pass_on(0)

@@ -11,12 +11,12 @@ import posix
 from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
 from netinit.kernel.routes import Made, RouteChange
-from netinit.kernel.run import AS_BEFORE, SIGNALS, Signals, ended_by
+from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
@@ -158,16 +158,20 @@ def apply(
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
-        task = Task(
-            options=settled.options,
-            plan=plan_for(settled.options),
-            families=settled.kernel_families,
-            final=final,
-            machine=machine,
-            signals=signals,
-        )
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        outcome = _apply_first_that_works(task, survey)
+        try:
+            survey.prepare()  # programs load their libraries while the plan is made
+            task = Task(
+                options=settled.options,
+                plan=plan_for(settled.options),
+                families=settled.kernel_families,
+                final=final,
+                machine=machine,
+                signals=signals,
+            )
+            outcome = _apply_first_that_works(task, survey)
+        finally:
+            survey.release()
         warnings = settled.warnings + task.plan.warnings + outcome.warnings
         return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 

@@ -6,8 +6,8 @@ run goes back, whatever comes meanwhile, and says what ended it.
 
 from __future__ import annotations
 
-from netinit.base.errors import ApplyError, NetinitError
-from netinit.kernel.run import AS_BEFORE, SIGNALS, Signals, ended_by
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, NetinitError, ended_by
+from netinit.kernel.run import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError, ChildLostError, NetinitError, OptionError
+from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, run
 from netinit.options import Options
@@ -171,7 +171,7 @@ PARENT = os.getpid()
 def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
     def work(own):
         os.kill(PARENT, number)
-        raise run.ended_by(await_request(own), run.AS_BEFORE)
+        raise ended_by(await_request(own), AS_BEFORE)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
         ask_to_the_end(work)
