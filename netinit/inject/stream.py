@@ -11,11 +11,10 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree
+from netinit.golang.tree import Tree, same
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, Step, decide_manually
 from netinit.inject.manifests import Document, Workload, replaced, split, workloads
-from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
 
 __all__ = ["Injected", "inject_stream"]
@@ -103,7 +102,7 @@ def _injected(
         notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
         return None
     result = inject_pod(pod, config, namespace=Namespace(name=where), settings=settings, owner=workload.owner)
-    return result if json_patch(pod, result) else None
+    return None if same(pod, result) else result
 
 
 def _cause(decision: Decision) -> str:
