@@ -20,8 +20,8 @@ from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type
 
 __all__ = ["encode", "from_json", "json_float", "json_name", "to_json"]
 
-_SPECIAL: Final = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
+_ESCAPES: Final = {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
 
@@ -56,8 +56,10 @@ def json_float(value: float) -> str:
 
 def _quoted(text: str) -> str:
     """The text as a JSON string; HTML's special characters are escaped, as Go does."""
-    quoted = encode_basestring(text)
-    return _SPECIAL.sub(lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
+    quoted = encode_basestring(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if quoted.isascii():
+        return quoted
+    return re.sub(_BEYOND, lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
 
 
 def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:

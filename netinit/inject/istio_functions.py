@@ -255,7 +255,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
-_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SECONDS: Final = r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?"
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -273,7 +273,7 @@ def _nanoseconds(value: Any) -> int:
     if value is None:
         return 0
     if kind_of(value) == STRING:
-        found = _SECONDS.fullmatch(value)
+        found = re.fullmatch(_SECONDS, value)
         if found is None:
             raise FunctionError(f"invalid duration {json.dumps(value)}")
         nanoseconds = int(found[2]) * _NANO + int((found[3] or "0")[:9].ljust(9, "0"))

@@ -20,9 +20,9 @@ from netinit.inject.owner import Owner
 __all__ = ["Document", "Workload", "join", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
-_DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
+_DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
-_INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
+_INLINE = r"---[ \t]+[^ \t\r\n#]"
 
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
@@ -57,11 +57,11 @@ def split(text: str) -> list[Document]:
     separator, start, number = "", 0, 1
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
-        directives = not separator and _DIRECTIVES.fullmatch(before) is not None
+        directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
             documents.append(Document(separator=separator, text=before, number=number))
             number += 1
-        inline = _INLINE.match(found[0]) is not None
+        inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
         separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
         separator = head + separator

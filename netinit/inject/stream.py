@@ -19,7 +19,7 @@ from netinit.inject.pod import Namespace, Settings, inject_pod
 
 __all__ = ["Injected", "inject_stream"]
 
-_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+_HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
 
 class Injected(Record):
@@ -118,6 +118,6 @@ def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
-    header = _HEADER.match(before)
+    header = re.match(_HEADER, before)
     kept = header[0] if header and "#" in header[0] else ""
     return kept.replace("\r\n", "\n") + goyaml.dump(tree)

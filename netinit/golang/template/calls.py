@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
@@ -39,13 +38,13 @@ class Checked:
     """The type of no value: stands for parameters whose every argument has to be checked."""
 
 
-@dataclass(slots=True, eq=False)
 class Argument:
     """How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
 
-    expr: Callable[[Run, Any], Any]
-    python_type: type | None
-    admit: Callable[[Any], Any]
+    def __init__(
+        self, expr: Callable[[Run, Any], Any], python_type: type | None, admit: Callable[[Any], Any]
+    ) -> None:
+        self.expr, self.python_type, self.admit = expr, python_type, admit
 
     def check(self, value: Any) -> Any:
         """The value as the parameter takes it; raises TemplateError where it cannot."""

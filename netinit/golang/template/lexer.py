@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from netinit.golang.template.literals import is_identifier_character, quote
@@ -52,20 +51,17 @@ _LONG: Final = 10
 _GOES_ON: Final = frozenset((".", "+", "-"))
 """What makes more of a number than the digits before."""
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
-_NUMBER: Final = re.compile(
+_NUMBER: Final = (
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )
 
 
-@dataclass(slots=True, eq=False)
 class Token:
     """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
 
-    kind: str
-    pos: int
-    text: str
-    line: int
+    def __init__(self, kind: str, pos: int, text: str, line: int) -> None:
+        self.kind, self.pos, self.text, self.line = kind, pos, text, line
 
     def __str__(self) -> str:
         if self.kind == EOF:
@@ -289,7 +285,7 @@ class _Lexer:
         self.take(NUMBER, text[at:end])
 
     def number_end(self, start: int, at: int) -> int:
-        found = _NUMBER.match(self.text, at)
+        found = re.compile(_NUMBER).match(self.text, at)
         end = found.end() if found else at
         if end < len(self.text) and is_identifier_character(self.text[end]):
             raise _LexError(f"bad number syntax: {quote(self.text[start : end + 1])}", start)

@@ -7,7 +7,6 @@ in steps, the output and every single value in characters, templates that call t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
@@ -25,7 +24,6 @@ LARGE: Final = 2048
 _DEEPEST_VALUE: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one rendering, each with a default that real templates stay a hundredfold below.
 
@@ -33,9 +31,8 @@ class Limits:
     the work of functions on large values; a million takes one or two seconds.
     """
 
-    depth: int = 100
-    output: int = 4 << 20
-    steps: int = 1_000_000
+    def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
+        self.depth, self.output, self.steps = depth, output, steps
 
 
 class Run:

@@ -19,7 +19,7 @@ from netinit.inject.guard.reading import Reading
 __all__ = ["KEPT", "Outline", "checked"]
 
 _PRIVATE = range(0xE000, 0xF8FF)
-_INERT = re.compile(r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*")
+_INERT = r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*"
 """Text that is part of a scalar wherever it stands: nobody who looks for culprits needs to try it."""
 KEPT = 1 << 16
 """Characters of the longest outline that is kept parsed; real ones have 5,000 to 20,000."""
@@ -94,7 +94,7 @@ class Outline:
     def suspects(self) -> list[Foreign]:
         """Foreign parts that may break out, each text of an action once; not more than are worth naming."""
         found = {(part.action, part.text): part for part in reversed(self.foreign)}
-        doubtful = [part for part in found.values() if not _INERT.fullmatch(part.text)]
+        doubtful = [part for part in found.values() if not re.fullmatch(_INERT, part.text)]
         return (doubtful or list(found.values()))[: -_SUSPECTS - 1 : -1]
 
     def culprits(self, wanted: tuple[Want, ...]) -> list[Foreign]:
