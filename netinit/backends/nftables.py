@@ -127,7 +127,9 @@ class NftablesBackend(Backend):
         text = ""
         try:
             text = "" if unread else _spell_priority("".join(_list("--stateless", tables)))
-        except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
+        except (
+            ApplyError
+        ) as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
             unread = str(error)
         return NftState(
             tables=tables,
@@ -196,7 +198,9 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
         listing = {name: table for text in texts for name, table in parse_listing(text).items()}
     except (ApplyError, ParseError) as error:
         return _distrust(written, seen, str(error))
-    listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
+    listed = {
+        name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()
+    }
     if listed != counted:
         return _distrust(written, seen, "the kernel counts other rules than nft lists")
     return compare_listing(written, listing)
@@ -235,7 +239,9 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
     try:
         return count_nft(INET, chains, frozenset(TABLE_NAMES))
     except OSError as error:
-        raise BackendUnavailableError(f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}") from None
+        raise BackendUnavailableError(
+            f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}"
+        ) from None
 
 
 def _find_large_sets(tables: tuple[str, ...]) -> str:

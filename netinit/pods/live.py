@@ -11,8 +11,7 @@ from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
-from netinit.kernel import detect, netlink
-from netinit.kernel.files import read_text
+from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
@@ -59,10 +58,18 @@ def _read_here(options: Options, warning: str) -> LiveRules:
             owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
             listings = _read_listings(name, settled)
-            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
+            warnings += [
+                notice for family in settled.kernel_families for notice in notice_size(listings[family], family)
+            ]
             sides[name] = {
                 family: resolve_sets(
-                    load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
+                    load_listing(
+                        listings[family],
+                        family,
+                        plan=known,
+                        local_marks=marks[family][0],
+                        routing_table=marks[family][1],
+                    ),
                     contents,
                 )
                 for family in settled.kernel_families
@@ -158,5 +165,7 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if len(data) > MOST_BYTES:
-        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
+        raise ParseError(
+            f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs"
+        )
     return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
