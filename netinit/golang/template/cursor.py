@@ -60,21 +60,9 @@ class Cursor:
             self.shared.at += 1
         return token
 
-    def skip_space(self) -> Token:
-        """The next token that is no blank; it is not taken."""
-        shared = self.shared
-        while shared.tokens[shared.at].kind == lexer.SPACE:
-            shared.at += 1
-        return self.peek()
-
-    def next_word(self) -> Token:
-        """The next token that is no blank, which is taken."""
-        self.skip_space()
-        return self.next()
-
     def expect(self, kind: str, context: str) -> Token:
         """The next token, which has to be of that kind."""
-        token = self.next_word()
+        token = self.next()
         if token.kind != kind:
             self.unexpected(token, context)
         return token

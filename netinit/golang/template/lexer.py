@@ -21,7 +21,6 @@ SPACES: Final = " \t\r\n"
 TEXT: Final = "text"
 LEFT: Final = "left delimiter"
 RIGHT: Final = "right delimiter"
-SPACE: Final = "space"
 ERROR: Final = "error"
 EOF: Final = "EOF"
 BOOL: Final = "bool"
@@ -46,6 +45,8 @@ KEYWORDS: Final = frozenset(
 )
 """Keywords are tokens whose kind is the word itself."""
 
+_WHOLE: Final = {"FIELD": FIELD, "NAME": IDENTIFIER, "VARIABLE": VARIABLE, "RAW": RAW_STRING, "STRING": STRING}
+"""The kinds of tokens at which nobody needs to look closer, by their groups in the pattern."""
 _LONG: Final = 10
 
 _GOES_ON: Final = frozenset((".", "+", "-"))
@@ -58,10 +59,13 @@ _NUMBER: Final = (
 
 
 class Token:
-    """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
+    """A piece of the text: its kind, where it starts, its text (or the message of an error), its line.
 
-    def __init__(self, kind: str, pos: int, text: str, line: int) -> None:
-        self.kind, self.pos, self.text, self.line = kind, pos, text, line
+    `spaced` tells of one in an action that stands behind blanks.
+    """
+
+    def __init__(self, kind: str, pos: int, text: str, line: int, *, spaced: bool = False) -> None:
+        self.kind, self.pos, self.text, self.line, self.spaced = kind, pos, text, line, spaced
 
     def __str__(self) -> str:
         if self.kind == EOF:
@@ -97,22 +101,27 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
 def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """A right delimiter with its trim marker; the tokens of an action that ends so; and what may follow a name there.
 
-    Each alternative has the name of the method that looks closer. The last blank may belong to a trim marker.
+    Each alternative has the name of a kind in _WHOLE, or of the method that looks closer. The last blank may belong to a
+    trim marker.
     """
     end = re.escape(right)
     delimiter = rf"{end}|[ \t\r\n]-{end}"
-    tokens = rf"""(?P<right>{delimiter})
-        |(?P<space>[ \t\r\n]+(?!-{end}))
+    after = rf"[ \t\r\n.,|:()]|\Z|{end}"
+    tokens = rf"""(?:[ \t\r\n]+(?!-{end}))?(?:(?P<right>{delimiter})
+        |(?P<FIELD>\.[A-Za-z_][A-Za-z0-9_]*+(?={after}))
+        |(?P<NAME>[A-Za-z_][A-Za-z0-9_]*+(?={after}))
+        |(?P<VARIABLE>\$[A-Za-z0-9_]*+(?={after}))
+        |(?P<RAW>`[^`]*`)
+        |(?P<STRING>"(?:[^"\\\n]|\\[^\n])*")
         |(?P<word>\w+)
         |(?P<field>\.(?=[^0-9])\w*)
         |(?P<variable>\$\w*)
-        |(?P<quoted>"(?:[^"\\\n]|\\[^\n])*"?)
         |(?P<mark>[()|=])
-        |(?P<raw>`[^`]*`?)
+        |(?P<unterminated>["`])
         |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
         |(?P<declare>:=?)
-        |(?P<other>.)"""
-    return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(rf"[ \t\r\n.,|:()]|\Z|{end}")
+        |(?P<other>.))"""
+    return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(after)
 
 
 class _Lexer:
@@ -125,15 +134,14 @@ class _Lexer:
         self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
         self.line, self.counted = 1, 0
         self.at = 0
+        self.spaced = False
         self.depth = 0
-        self.cutters: dict[str | None, Callable[[str], None]] = {
-            "space": self.cut_space,
+        self.cutters: dict[str, Callable[[str], None]] = {
             "word": self.cut_word,
             "field": self.cut_field,
             "variable": self.cut_variable,
-            "quoted": self.cut_quoted,
             "mark": self.cut_mark,
-            "raw": self.cut_raw,
+            "unterminated": self.cut_unterminated,
             "char": self.cut_char,
             "declare": self.cut_declare,
             "other": self.cut_other,
@@ -177,38 +185,45 @@ class _Lexer:
         closing = self.delimiter.match(self.text, end + 2)
         if closing is None:
             raise _LexError("comment ends before closing delimiter", start)
-        self.leave(closing)
+        self.leave(closing.end(), closing[0])
 
-    def leave(self, closing: re.Match[str]) -> None:
-        """Go on behind a right delimiter, and behind the blanks that its trim marker takes."""
-        self.at = closing.end()
-        if len(closing[0]) > len(self.right):
+    def leave(self, end: int, closing: str) -> None:
+        """Go on behind a right delimiter that ends there, and behind the blanks that its trim marker takes."""
+        self.at = end
+        if len(closing) > len(self.right):
             self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
 
     def cut_action(self) -> None:
         """Take the tokens up to the right delimiter, and that."""
         self.depth = 0
         self.count_lines(self.at)
-        while found := self.inside.match(self.text, self.at):
-            if found.lastgroup == "right":
+        match, text, names = self.inside.match, self.text, self.names
+        while found := match(text, self.at):
+            group = found.lastgroup or ""
+            value, start = found[group], found.start(group)
+            if start > self.at:
+                self.count_lines(start)
+                self.at = start
+            self.spaced = start > found.start()
+            if kind := _WHOLE.get(group):
+                self.take(names.get(value, kind) if kind == IDENTIFIER else kind, value)
+            elif group == "right":
                 if self.depth:
                     raise _LexError("unclosed left paren", self.at)
                 self.add(RIGHT, found.end() - len(self.right), self.right)
-                self.leave(found)
+                self.leave(found.end(), value)
                 return
-            self.cutters[found.lastgroup](found[0])
-        raise _LexError("unclosed action", self.at)
+            else:
+                self.cutters[group](value)
+        raise _LexError("unclosed action", len(text))
 
     def take(self, kind: str, value: str) -> None:
         """Add the token that stands here, up to which the lines are counted, and go on behind it."""
-        self.tokens.append(Token(kind, self.at, value, self.line))
+        self.tokens.append(Token(kind, self.at, value, self.line, spaced=self.spaced))
         self.at += len(value)
         if "\n" in value:
             self.line += value.count("\n")
         self.counted = self.at
-
-    def cut_space(self, value: str) -> None:
-        self.take(SPACE, value)
 
     def cut_mark(self, value: str) -> None:
         self.depth += (value == "(") - (value == ")")
@@ -242,15 +257,8 @@ class _Lexer:
             raise _LexError(f"bad character {_show(self.text[end])}", self.at)
         return value
 
-    def cut_quoted(self, value: str) -> None:
-        if len(value) < 2 or not value.endswith('"'):  # noqa: PLR2004 - the two quotes
-            raise _LexError("unterminated quoted string", self.at)
-        self.take(STRING, value)
-
-    def cut_raw(self, value: str) -> None:
-        if len(value) < 2 or not value.endswith("`"):  # noqa: PLR2004 - the two quotes
-            raise _LexError("unterminated raw quoted string", self.at)
-        self.take(RAW_STRING, value)
+    def cut_unterminated(self, value: str) -> None:
+        raise _LexError("unterminated quoted string" if value == '"' else "unterminated raw quoted string", self.at)
 
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
