@@ -78,7 +78,7 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, dict):
         keys = sorted(value) if sort else list(value)
         yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         yield from _write_list(value, indent, newline, sort=sort)
     elif isinstance(value, Struct):
         fields = ((json_name(name), item) for name, item in value.fields.items() if item)

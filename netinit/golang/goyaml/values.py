@@ -98,8 +98,8 @@ def _scalar(value: Any, indent: str) -> str:
         if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")
         return go_text(value, indent)
-    if isinstance(value, dict | Struct):
+    if isinstance(value, (dict, Struct)):
         return "{}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return "[]"
     raise FunctionError(f"json: unsupported type: {type_name(value)}")

@@ -42,7 +42,7 @@ class _Writer:
         """Write the node at the start of a line, whose indentation stands there already."""
         if found := self.pairs(value):
             self.mapping(found, indent)
-        elif isinstance(value, list | tuple) and value:
+        elif isinstance(value, (list, tuple)) and value:
             self.sequence(value, indent)
         else:
             self.parts.append(self.scalar(value, indent or "  ") + "\n")
@@ -63,7 +63,7 @@ class _Writer:
         if found := self.pairs(value):
             self.parts.append(f"\n{indent}  ")
             self.mapping(found, indent + "  ")
-        elif isinstance(value, list | tuple) and value:
+        elif isinstance(value, (list, tuple)) and value:
             self.parts.append(f"\n{indent}")
             self.sequence(value, indent)
         else:

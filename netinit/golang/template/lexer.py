@@ -1,7 +1,7 @@
 """Template text -> tokens.
 
 The whole text is cut at once; an error is the last token, so that the parser reports whichever error comes first in
-the text. Lines count from one; positions are indexes into the text.
+the text. Positions are indexes into the text.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _NUMBER: Final = (
 
 
 class Token:
-    """A piece of the text: its kind, where it starts, its text (or the message of an error), its line.
+    """A piece of the text: its kind, where it starts, its text (or the message of an error).
 
     `spaced` tells of one in an action that stands behind blanks.
     """
 
-    def __init__(self, kind: str, pos: int, text: str, line: int, *, spaced: bool = False) -> None:
-        self.kind, self.pos, self.text, self.line, self.spaced = kind, pos, text, line, spaced
+    def __init__(self, kind: str, pos: int, text: str, spaced: bool = False) -> None:
+        self.kind, self.pos, self.text, self.spaced = kind, pos, text, spaced
 
     def __str__(self) -> str:
         if self.kind == EOF:
@@ -93,7 +93,7 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
         lexer.cut()
     except _LexError as problem:
         message, start = problem.args
-        lexer.add(ERROR, start, message)
+        lexer.tokens.append(Token(ERROR, start, message))
     return lexer.tokens
 
 
@@ -125,14 +125,13 @@ def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[
 
 
 class _Lexer:
-    """The state of the cutting: what was found, where we are, how many lines were passed, how many parentheses wait."""
+    """The state of the cutting: what was found, where we are, whether behind blanks, how many parentheses wait."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
         self.text, self.left, self.right = text, left, right
         self.delimiter, self.inside, self.after_name = _patterns(right)
         self.tokens: list[Token] = []
         self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
-        self.line, self.counted = 1, 0
         self.at = 0
         self.spaced = False
         self.depth = 0
@@ -147,18 +146,8 @@ class _Lexer:
             "other": self.cut_other,
         }
 
-    def count_lines(self, end: int) -> None:
-        """Count the lines up to that place."""
-        if end > self.counted:
-            self.line += self.text.count("\n", self.counted, end)
-            self.counted = end
-
-    def add(self, kind: str, start: int, value: str) -> None:
-        self.count_lines(start)
-        self.tokens.append(Token(kind, start, value, self.line))
-
     def cut(self) -> None:
-        text = self.text
+        text, tokens = self.text, self.tokens
         while (action := text.find(self.left, self.at)) >= 0:
             inside = action + len(self.left)
             trimmed = text[inside : inside + 1] == "-" and text[inside + 1 : inside + 2] in (*SPACES,)
@@ -167,16 +156,16 @@ class _Lexer:
                 plain = plain.rstrip(SPACES)
                 inside += 2
             if plain:
-                self.add(TEXT, self.at, plain)
+                tokens.append(Token(TEXT, self.at, plain))
             if text.startswith("/*", inside):
                 self.skip_comment(inside)
                 continue
-            self.add(LEFT, action, self.left)
+            tokens.append(Token(LEFT, action, self.left))
             self.at = inside
             self.cut_action()
         if self.at < len(text):
-            self.add(TEXT, self.at, text[self.at :])
-        self.add(EOF, len(text), "EOF")
+            tokens.append(Token(TEXT, self.at, text[self.at :]))
+        tokens.append(Token(EOF, len(text), "EOF"))
 
     def skip_comment(self, start: int) -> None:
         end = self.text.find("*/", start + 2)
@@ -196,34 +185,29 @@ class _Lexer:
     def cut_action(self) -> None:
         """Take the tokens up to the right delimiter, and that."""
         self.depth = 0
-        self.count_lines(self.at)
-        match, text, names = self.inside.match, self.text, self.names
+        match, text, names, tokens = self.inside.match, self.text, self.names, self.tokens
         while found := match(text, self.at):
             group = found.lastgroup or ""
             value, start = found[group], found.start(group)
-            if start > self.at:
-                self.count_lines(start)
-                self.at = start
-            self.spaced = start > found.start()
+            spaced, self.at = start > self.at, start
             if kind := _WHOLE.get(group):
-                self.take(names.get(value, kind) if kind == IDENTIFIER else kind, value)
+                tokens.append(Token(names.get(value, kind) if kind == IDENTIFIER else kind, start, value, spaced))
+                self.at = found.end()
             elif group == "right":
                 if self.depth:
                     raise _LexError("unclosed left paren", self.at)
-                self.add(RIGHT, found.end() - len(self.right), self.right)
+                tokens.append(Token(RIGHT, found.end() - len(self.right), self.right))
                 self.leave(found.end(), value)
                 return
             else:
+                self.spaced = spaced
                 self.cutters[group](value)
         raise _LexError("unclosed action", len(text))
 
     def take(self, kind: str, value: str) -> None:
-        """Add the token that stands here, up to which the lines are counted, and go on behind it."""
-        self.tokens.append(Token(kind, self.at, value, self.line, spaced=self.spaced))
+        """Add the token that stands here, and go on behind it."""
+        self.tokens.append(Token(kind, self.at, value, self.spaced))
         self.at += len(value)
-        if "\n" in value:
-            self.line += value.count("\n")
-        self.counted = self.at
 
     def cut_mark(self, value: str) -> None:
         self.depth += (value == "(") - (value == ")")

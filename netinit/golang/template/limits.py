@@ -67,7 +67,7 @@ class Run:
         for value in arguments:
             if isinstance(value, str) and len(value) > LARGE:
                 self._account(len(value), 256)
-        if isinstance(result, str | list | dict) and len(result) > LARGE:
+        if isinstance(result, (str, list, dict)) and len(result) > LARGE:
             self._account(len(result), 8)
 
     def _account(self, size: int, per_step: int) -> None:
@@ -92,9 +92,9 @@ def measure(value: Any) -> int:
     while todo:
         item, depth = todo.pop()
         size += 1
-        if isinstance(item, str | bytes):
+        if isinstance(item, (str, bytes)):
             size += len(item)
-        elif item is None or item is NO_VALUE or isinstance(item, int | float):
+        elif item is None or item is NO_VALUE or isinstance(item, (int, float)):
             continue
         else:
             children = _children(item)
@@ -124,6 +124,6 @@ def text_cost(*texts: Any) -> int:
 def _children(item: Any) -> list[Any]:
     if isinstance(item, dict):
         return [*item.keys(), *item.values()]
-    if isinstance(item, list | tuple):
+    if isinstance(item, (list, tuple)):
         return list(item)
     return list(getattr(item, "fields", {}).values())

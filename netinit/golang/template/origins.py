@@ -55,6 +55,7 @@ class _Walk:
         self.trusted = trusted
         self.dots: dict[str, int] = {}
         self.variables: dict[Variable, int] = {}
+        self.asked: set[Variable] = set()
         self.found: set[Action] = set()
         self.changed = True
         self.visible: list[Variable] = []
@@ -75,7 +76,7 @@ class _Walk:
         if isinstance(node, Action):
             if self.pipe(node.pipe, dot) and not node.pipe.variables:
                 self.found.add(node)
-        elif isinstance(node, If | With | Range):
+        elif isinstance(node, (If, With, Range)):
             self.block(node, dot)
         elif isinstance(node, Invoke):
             given = _OWN if node.pipe is None else self.pipe(node.pipe, dot)
@@ -106,9 +107,10 @@ class _Walk:
             cell = self.find(variable.name) if pipe.assigns else variable
             if not pipe.assigns:
                 self.visible.append(variable)
-            if cell is not None and self.variables.get(cell, _OWN) | origin != self.variables.get(cell, _OWN):
-                self.variables[cell] = self.variables.get(cell, _OWN) | origin
-                self.changed = True
+            known = _OWN if cell is None else self.variables.get(cell, _OWN)
+            if cell is not None and known | origin != known:
+                self.variables[cell] = known | origin
+                self.changed |= cell in self.asked  # then somebody was told less
         return origin
 
     def command(self, command: Command, dot: int) -> int:
@@ -124,6 +126,8 @@ class _Walk:
             return self.fields(dot, node.names)
         if isinstance(node, Variable):
             cell = self.find(node.name)
+            if cell is not None:
+                self.asked.add(cell)
             origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
             return self.fields(origin, node.names)
         if isinstance(node, Chain):

@@ -141,9 +141,9 @@ class _Parser(Cursor):
             return Text(token.pos, token.text)
         if token.kind != lexer.LEFT:
             self.unexpected(token, "input")
-        self.action_line = token.line
+        self.action_at = token
         node = self.action()
-        self.action_line = 0
+        self.action_at = None
         return node
 
     # --- actions ---
@@ -311,12 +311,11 @@ class _Parser(Cursor):
 
     def operand(self) -> Expression | None:
         node = self.term()
-        field = self.peek()
-        names: list[str] = []
-        while node is not None and (token := self.peek()).kind == lexer.FIELD and not token.spaced:
-            names.append(self.next().text[1:])
-        if node is None or not names:
+        if node is None or (field := self.peek()).kind != lexer.FIELD or field.spaced:
             return node
+        names: list[str] = []
+        while (token := self.peek()).kind == lexer.FIELD and not token.spaced:
+            names.append(self.next().text[1:])
         # the node stands at its second field: so do Go's error messages
         if isinstance(node, Field):
             return Field(field.pos, (*node.names, *names))
