@@ -60,7 +60,29 @@ WRITTEN = (
     "w: {x: {{ toJson (fromJSON T) }}, y: fixed}", "{{ toYaml (fromJSON (index .ObjectMeta.Annotations `tree`)) | indent 0 }}", "w: |\n  {{ toYaml (fromJSON T) | indent 2 }}",
     'k:{{ range $k, $v := fromJSON T }}\n- name: {{ $k }}\n  value: "{{ $v }}"{{ end }}', "w: {{ fromJSON T | toJson | quote }}",
 )  # fmt: skip
-PLAIN = ("x", "v1", "80", "", "true", "no", "0x1f", "010", "1_000", "1.50", "1e3", "/a/b", "$(A)", "(x)", "a=b", "a@b", "a%20b", "x~", "x-", "_x.y", "x.")
+PLAIN = (
+    "x",
+    "v1",
+    "80",
+    "",
+    "true",
+    "no",
+    "0x1f",
+    "010",
+    "1_000",
+    "1.50",
+    "1e3",
+    "/a/b",
+    "$(A)",
+    "(x)",
+    "a=b",
+    "a@b",
+    "a%20b",
+    "x~",
+    "x-",
+    "_x.y",
+    "x.",
+)
 FIXED = (
     "privileged: fixed",
     "runAs: {user: fixed, group: [fixed]}",
