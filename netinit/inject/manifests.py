@@ -15,15 +15,16 @@ from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Workload", "join", "split", "workloads"]
+__all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
+_LISTED = 10  # workloads that an error names
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
     # kind: API groups; path of the metadata's holder; path of the pod spec's holder
@@ -87,13 +88,13 @@ def join(streams: list[str]) -> str:
 class Workload(Record):
     """An object that makes pods, or a pod.
 
-    `place` tells its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
+    `place` is its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
     """
 
     kind: str
     name: str
     namespace: str
-    owner: Owner
+    owner: PodOwner
     tree: Tree
     place: str = ""
 
@@ -165,9 +166,9 @@ def workload(tree: Any, place: str = "") -> Workload | None:
         where = ".".join((*spec_path, "spec"))
         raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
     if kind == "Pod":
-        owner = Owner.of_pod(tree)
+        owner = PodOwner.of_pod(tree)
     else:
-        owner = Owner(name=name, namespace=namespace, kind=kind, api_version=version)
+        owner = PodOwner(name=name, namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
@@ -178,6 +179,25 @@ def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
             yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
     elif (found := workload(tree, place)) is not None:
         yield found
+
+
+def selected(found: list[Workload], select: str, label: str) -> list[Workload]:
+    """The workloads that `select` names: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; all where it is empty.
+
+    Raises ParseError, which names `label` and lists the names there are, where none has that name.
+    """
+    wanted = select.lower()
+    chosen = [one for one in found if not select or wanted in _names(one)]
+    if not chosen:
+        listed = ", ".join(one.title for one in found[:_LISTED])
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        raise ParseError(f"--select: {label} has no workload {quote(select)}; it has {listed or 'none'}{more}")
+    return chosen
+
+
+def _names(one: Workload) -> tuple[str, ...]:
+    names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
+    return tuple(name.lower() for name in names)
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:

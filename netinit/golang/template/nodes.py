@@ -101,7 +101,7 @@ class Variable:
         return ".".join((self.name, *self.names))
 
 
-class Chain:
+class FieldChain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
     def __init__(self, pos: int, base: Expression, names: tuple[str, ...]) -> None:
@@ -140,7 +140,7 @@ class Pipe:
 
 
 Expression: TypeAlias = (
-    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | Chain | Pipe"
+    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | FieldChain | Pipe"
 )
 
 
