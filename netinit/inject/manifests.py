@@ -7,7 +7,7 @@ Workloads are known by kind and API group: a foreign `Job` is none of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -17,7 +17,7 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
+__all__ = ["Document", "Joined", "Workload", "selected", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
@@ -70,19 +70,39 @@ def split(text: str) -> list[Document]:
     return documents
 
 
-def join(streams: list[str]) -> str:
-    """One stream of several: a separator goes between those that do not bring their own."""
-    result = ""
-    for stream in streams:
-        if not stream.strip():
-            continue
-        if result:
-            if not result.endswith("\n"):
-                result += "\n"
-            if not stream.startswith("---") and not result.endswith(("\n---\n", "\n---\r\n")):
-                result += "---\n"
-        result += stream
-    return result
+class Joined:
+    """Streams that become one, which is written piece by piece: a separator goes between those that bring none.
+
+    A stream of blanks alone is left out.
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._end = ""
+        self._blanks: list[str] | None = []
+
+    def begin(self) -> None:
+        """What is written next is the beginning of another stream."""
+        self._blanks = []
+
+    def write(self, piece: str) -> None:
+        """The next piece of the stream; a separator is in one piece."""
+        if self._blanks is not None:
+            self._blanks.append(piece)
+            if not piece.strip():
+                return
+            piece = "".join(self._blanks)
+            self._blanks = None
+            lead = "\n" if self._end[-1:] not in ("", "\n") else ""
+            if self._end and not piece.startswith("---") and not (self._end + lead).endswith(("\n---\n", "\n---\r\n")):
+                lead += "---\n"
+            piece = lead + piece
+        self._write(piece)
+        self._end = (self._end + piece[-_SEEN:])[-_SEEN:]
+
+
+_SEEN = 8
+"""Characters that tell whether a separator stands at the end."""
 
 
 class Workload(Record):

@@ -289,6 +289,13 @@ class Function:
         return cls(call, types[: len(names)], types[-1] if rest else None)
 
 
+def typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    """The function whose parameters have these types, for tables of such."""
+    return Function(call, params, variadic, cost=cost)
+
+
 _NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"
 
 _KINDS: Final[dict[type, str]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
-from netinit.inject.manifests import join, split, workloads
+from netinit.inject.manifests import Joined, split, workloads
 from netinit.inject.stream import inject_stream
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
@@ -64,7 +64,13 @@ def test_a_json_document_stays_json():
 
 
 def test_files_are_joined_by_separators_where_they_bring_none():
-    assert join(["a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"]) == "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4"
+    written: list[str] = []
+    joined = Joined(written.append)
+    for stream in ("a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"):
+        joined.begin()
+        for line in stream.splitlines(keepends=True):
+            joined.write(line)
+    assert "".join(written) == "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4"
 
 
 TEMPLATED = {"template": {"spec": {"containers": []}}}
