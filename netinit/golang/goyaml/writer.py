@@ -60,7 +60,7 @@ class _Writer:
             lead = indent
 
     def behind_key(self, value: Any, indent: str) -> None:
-        if found := self.pairs(value):
+        if value.__class__ is not str and (found := self.pairs(value)):
             self.parts.append(f"\n{indent}  ")
             self.mapping(found, indent + "  ")
         elif isinstance(value, (list, tuple)) and value:
