@@ -12,6 +12,7 @@ else. Allowed beside that is the refusal. And a text that was read once for all 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -20,7 +21,7 @@ import time
 from collections import Counter
 from unittest import mock
 
-from netinit.base.errors import InjectionError
+from netinit.base.errors import InjectionError, ParseError
 from netinit.golang import goyaml
 from netinit.golang.tree import same
 from netinit.inject import guard, load_config
@@ -225,7 +226,8 @@ def differs_in_mapping(harmless, real, texts, path, written):
         )
         if where:
             return where
-    if len(real.keys() - harmless.keys()) > len(foreign):
+    spelled = {spelling for place in foreign for spelling in spellings(place, texts)}  # `010` and "010" are two keys
+    if len(real.keys() - harmless.keys() - spelled) > len(foreign):
         return f"{path} has new keys: {sorted(real.keys() - harmless.keys())}"
     for key, place in zip([key for key in real if key not in harmless], foreign, strict=False):
         if len(real) == len(harmless) and (
@@ -233,6 +235,14 @@ def differs_in_mapping(harmless, real, texts, path, written):
         ):
             return where
     return None
+
+
+def spellings(place, texts):
+    """The keys that a key with words may become: its text, and what that is as a plain scalar."""
+    text = WORD.sub(lambda word: texts.get(word[0], ""), place)
+    with contextlib.suppress(ParseError):
+        return {text, *(goyaml.load(f"{text}: x") if re.fullmatch(r"\w+", text) else ())}
+    return {text}
 
 
 def is_of_the_pod(key, value):

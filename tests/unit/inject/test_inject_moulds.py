@@ -17,7 +17,24 @@ from netinit.inject.rendering import Subject, render
 
 HEAD = "spec:\n  containers:\n  - name: istio-proxy\n"
 A, B = "{{ index .ObjectMeta.Annotations `a` }}", "{{ index .ObjectMeta.Annotations `b` }}"
-WORDS = ("x", "80", "010", "0x1f", "1_000", "1e3", "true", "no", "null", "y", "/etc/x", "$(POD)", "(x)", "a=b", "x~", "x.")
+WORDS = (
+    "x",
+    "80",
+    "010",
+    "0x1f",
+    "1_000",
+    "1e3",
+    "true",
+    "no",
+    "null",
+    "y",
+    "/etc/x",
+    "$(POD)",
+    "(x)",
+    "a=b",
+    "x~",
+    "x.",
+)
 
 
 def config_of(*lines):
@@ -88,7 +105,10 @@ def test_a_text_that_is_no_word_is_the_same_beside_one(text, word):
 def readings(config, *pairs):
     """How often a text is read for these pods."""
     moulds._made.cache_clear()
-    with mock.patch.object(moulds, "checked", wraps=moulds.checked) as inner, mock.patch.object(guard, "checked", wraps=guard.checked) as outer:
+    with (
+        mock.patch.object(moulds, "checked", wraps=moulds.checked) as inner,
+        mock.patch.object(guard, "checked", wraps=guard.checked) as outer,
+    ):
         found = [rendered(config, a, b) for a, b in pairs]
     return inner.call_count + outer.call_count, found
 
@@ -134,7 +154,11 @@ def test_a_value_that_a_loop_prints_before_it_is_set_is_foreign():
 
 
 def test_a_template_that_is_called_with_a_value_of_the_pod_prints_a_foreign_one():
-    text = '{{ define "x" }}{{ $v := . }}{{ $v }}{{ end }}' + HEAD + '    k: {{ template "x" (index .ObjectMeta.Annotations `a`) }}\n'
+    text = (
+        '{{ define "x" }}{{ $v := . }}{{ $v }}{{ end }}'
+        + HEAD
+        + '    k: {{ template "x" (index .ObjectMeta.Annotations `a`) }}\n'
+    )
     config = load_config({"templates": {"sidecar": text}})
     assert rendered(config, "x")["k"] == "x"
     with pytest.raises(InjectionError, match="breaks out of its place"):
