@@ -111,15 +111,11 @@ def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
     pods that ask not to be injected, and takes the policy as enabled, without selectors.
     """
     if config.classic:
-        return _host_network(pod) or Decision(
-            inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL
-        )
+        return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL)
     if early := _excluded(pod, namespace, classic=False):
         return early
     asked, warnings = _asked(pod, classic=False)
-    return asked or Decision(
-        inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings
-    )
+    return asked or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings)
 
 
 def _host_network(pod: Tree) -> Decision | None:
@@ -148,9 +144,7 @@ def _asked(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(
-            inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION
-        ), ()
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION), ()
     step = DecisionStep.LABEL if INJECT in labels else DecisionStep.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:

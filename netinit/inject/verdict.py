@@ -118,9 +118,7 @@ def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labe
         return StepResult(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
     if not webhooks:
         return StepResult(step="webhook", outcome="decided", reason="there is no webhook")
-    return StepResult(
-        step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}"
-    )
+    return StepResult(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
 
 
 _PASSED = {
