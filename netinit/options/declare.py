@@ -53,8 +53,7 @@ def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) ->
 def variable(name: str, kind: Kind, *, default: Any, help_text: str, current_only: bool = True) -> Any:
     """An option that is an environment variable alone."""
     return Flag(
-        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG,
-        current_only=current_only,
+        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, current_only=current_only
     )
 
 
@@ -63,7 +62,7 @@ def plain(
 ) -> Any:
     """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
     return Flag(
-        names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated,
+        names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
     )
 
 
