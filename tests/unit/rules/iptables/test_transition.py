@@ -21,6 +21,7 @@ from core import (
     write_transition,
 )
 from listings import listing_of, make_listing
+from netinit.rules.forms import layout_forms
 from strategies import made_options
 
 REDIRECT = plan(Options(inbound_ports="*", ipv6="on"))
@@ -28,7 +29,7 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 
 def owned_of(listing, made=None):
-    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing]))
+    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing], layout_forms), layout_forms)
 
 
 def transition(text, made=None, **more):
