@@ -22,8 +22,10 @@ from listings import listing_of, make_listing
 from netinit.rules.forms import layout_forms, make_forms
 from netinit.rules.iptables.ownership import Form
 from netinit.rules.layouts import classic, tproxy
-from netinit.rules.matches import Mark, Protocol
-from netinit.rules.targets import Drop, Reject
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Protocol
+from netinit.rules.more_targets import Reject
+from netinit.rules.targets import Drop
 from strategies import made_options
 
 EXCLUDED = """\
