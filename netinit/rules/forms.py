@@ -27,6 +27,7 @@ _CURRENT: dict[str, Any] = {
     "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
     "drop_invalid": True,
 }  # fmt: skip
+_HOLE = "\0"
 _made: list[Forms] = []  # once a process
 
 
@@ -58,14 +59,10 @@ def make_forms() -> Forms:
 
 
 def _form(table: str, chain: str, text: str) -> Form:
-    parts, holes = [""], []
+    words, holes = [], []
     for word in text.split(" "):
-        value, slash, mask = word.partition("/")
-        hole = HOLES.get(word) or HOLES.get(value)
-        if hole:
-            holes.append(hole)
-            parts[-1] += " " if parts[-1] or len(parts) > 1 else ""
-            parts.append("" if word in HOLES else f"{slash}{mask}")
-        else:
-            parts[-1] += f" {word}" if parts[-1] or len(parts) > 1 else word
-    return Form(table=table, chain=chain, parts=tuple(parts), holes=tuple(holes))
+        value = word if word in HOLES else word.partition("/")[0]  # a mark's mask stays
+        if value in HOLES:
+            holes.append(HOLES[value])
+        words.append(_HOLE + word.removeprefix(value) if value in HOLES else word)
+    return Form(table=table, chain=chain, parts=tuple(" ".join(words).split(_HOLE)), holes=tuple(holes))

@@ -24,7 +24,7 @@ from netinit.rules.iptables.ownership import Form
 from netinit.rules.layouts import classic, tproxy
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
-from netinit.rules.more_targets import Reject
+from netinit.rules.more_targets import Reject, SetMark
 from netinit.rules.targets import Drop
 from strategies import made_options
 
@@ -412,3 +412,33 @@ def test_nothing_is_rendered_where_the_plan_explains_every_rule():
     made = plan(options.replace(exclude_interfaces=()))
     listing = make_listing(listing_of(made, IPV4))
     assert owned_rules(listing, write_plan(made, IPV4), gather([listing], never), never)["mangle", "OUTPUT"] == [0, 1, 2, 3]
+
+
+def test_all_forms_of_today_s_layouts():
+    """To be looked at where a layout changes: each of these is ours wherever it stands."""
+    loop = "-o lo -p tcp -m owner --{}-owner {{}} -j MARK --set-xmark 0x53a/0xffffffff"
+    masks = "--nfmask 0xffffffff --ctmask 0xffffffff"
+    assert {f"{one.table} {one.chain} {one.spell('{}')}" for one in make_forms().rules} == {
+        "nat PREROUTING -i {} -j RETURN",
+        "nat OUTPUT -o {} -j RETURN",
+        "mangle PREROUTING -i {} -j RETURN",
+        "mangle OUTPUT -o {} -j RETURN",
+        f"mangle PREROUTING -p tcp -m mark --mark {{}} -j CONNMARK --save-mark {masks}",
+        f"mangle OUTPUT -p tcp -m connmark --mark {{}} -j CONNMARK --restore-mark {masks}",
+        "mangle OUTPUT -o lo -p tcp -m mark --mark {} -j RETURN",
+        *[f"mangle OUTPUT ! -d {network} {loop.format(kind)}" for network in ("{}", "::1/128") for kind in ("uid", "gid")],
+    }
+    holes = {hole for one in make_forms().rules for hole in one.holes}
+    assert holes == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
+    assert [(table, chain, len(run)) for table, chain, run in make_forms().runs] == [("filter", "INPUT", 3)]
+
+
+def test_a_mark_keeps_its_mask_where_it_has_one(monkeypatch):
+    usual = tproxy.mark_connections
+
+    def set_mark(builder, options):
+        usual(builder, options)
+        builder.append("mangle", "OUTPUT", to=SetMark(value=options.tproxy_mark), why="a test", origin="inbound_mode")
+
+    monkeypatch.setattr(tproxy, "mark_connections", set_mark)
+    assert ("-j MARK --set-xmark ", "/0xffffffff") in [one.parts for one in make_forms().rules]
