@@ -139,10 +139,12 @@ def feed(running: Running, text: str) -> Running:
             data = data[posix.write(running.input, data) :]
     except BrokenPipeError:  # it has ended already, and its errors say why
         data = data[:0]
-    finally:
-        if data:  # the beginning of an input must not pass for the whole
-            posix.kill(running.pid, _SIGKILL)
-        posix.close(running.input)
+    except BaseException:
+        kill(running)
+        raise
+    if data:  # the beginning of an input must not pass for the whole
+        posix.kill(running.pid, _SIGKILL)
+    posix.close(running.input)
     return fed
 
 
