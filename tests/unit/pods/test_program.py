@@ -16,7 +16,7 @@ from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods import apply as job
 from netinit.pods import validate as validating
-from netinit.rules.difference import MISSING, Difference
+from netinit.rules.model import MISSING, Difference
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"
 SIDECAR = ("-u", "1337", "-i", "*", "-b", "*", "--ipv6", "on")
