@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine, SideBackend
+from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
@@ -284,7 +284,7 @@ def test_nothing_foreign_is_nothing_to_warn_of(machine):
 
 
 def test_what_cannot_be_listed_afterwards_is_a_warning_beside_the_others(machine, monkeypatch):
-    monkeypatch.setattr(SideBackend, "list_rules", lambda *_: (_ for _ in ()).throw(ApplyError("no more memory")))
+    monkeypatch.setattr(MemoryMachineBackend, "list_rules", lambda *_: (_ for _ in ()).throw(ApplyError("no more memory")))
     outcome = job.apply(asked(), machine=machine)
     assert outcome.warnings == ("the rules are programmed, but could not be listed afterwards: no more memory",)
     assert (outcome.changed, outcome.rules, outcome.committed) == (True, {}, False)
