@@ -20,7 +20,7 @@ JOBS ?= auto# tests at the same time
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test clean
+.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test cluster-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,7 +33,7 @@ wants-root:
 
 # Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e $(ARGS)
+	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e --ignore tests/cluster $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
@@ -114,6 +114,12 @@ image-test: ## build the image from nothing, attack it, run it as Kubernetes doe
 	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES=debian-archive-keyring
 	@$(MAKE) $(E2E)
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
+
+# In a network namespace of its own: the replicas of the webhook have addresses there, and nothing of the machine is asked.
+cluster-test: install ## the webhook against a real kube-apiserver and etcd, of the folder KUBEBUILDER_ASSETS (root; 5 minutes)
+	@$(if $(ROOT),,echo "make cluster-test wants root: it makes a network namespace"; exit 1)
+	@unshare --net -- sh -euc 'ip link set lo up; for n in 1 2 3; do ip address add 10.77.0.$$n/32 dev lo; done; exec "$$@"' sh \
+	  $(BIN)/pytest --timeout 600 -rs tests/cluster $(ARGS)
 
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info

@@ -1,0 +1,335 @@
+"""The chart's objects in a real API server: it sends pods here, and what comes back is what it keeps."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import threading
+import time
+
+import pytest
+
+from control_plane import ADDRESSES, NAME, NAMESPACE, ApiError, Replica
+from netinit.webhook.certificates import describe
+from webhook_server import CONFIG, make_pod
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
+numbers = itertools.count()
+
+
+def fresh(plane, **labels):
+    return plane.namespace(f"ns-{next(numbers)}", **labels)
+
+
+def bare(name=None, **more):
+    pod = make_pod(name or f"web-{next(numbers)}", **more)
+    del pod["metadata"]["namespace"]
+    return pod
+
+
+def injected(pod):
+    names = [one["name"] for key in ("initContainers", "containers") for one in pod["spec"].get(key, ())]
+    return "istio-proxy" in names
+
+
+def reaches(plane, namespace, wanted=True):
+    """The API server has heard of the webhooks: a pod of the namespace is injected, or is no more."""
+    plane.until(
+        lambda: injected(plane.pod(namespace, bare())) is wanted,
+        f"pods of {namespace} {'are' if wanted else 'are not'} injected",
+    )
+
+
+@contextlib.contextmanager
+def installed(plane, tmp_path, *given, replicas=1, more=()):
+    """The chart's objects, and replicas that the Service leads to; gone afterwards."""
+    _, trees = plane.install(*given)
+    with contextlib.ExitStack() as stack:
+        made = [
+            stack.enter_context(Replica(plane, address, trees=trees, folder=tmp_path, more=more))
+            for address in ADDRESSES[:replicas]
+        ]
+        for one in made:
+            one.wait()
+        plane.endpoints(*ADDRESSES[:replicas])
+        yield made
+
+
+def test_the_charts_objects_are_taken_and_pods_are_injected(clean, tmp_path):
+    too_new, trees = clean.install()
+    assert set(too_new) <= {"PodDisruptionBudget"}, "the API server refuses or lacks more than that"
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    other = fresh(clean)
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path) as replica:
+        replica.wait()
+        clean.endpoints(ADDRESSES[0])
+        reaches(clean, namespace)
+        kept = clean.pod(namespace, bare("kept"), dry_run=False)
+        assert injected(kept)
+        assert kept["metadata"]["annotations"]["sidecar.istio.io/status"]
+        assert not injected(clean.pod(other, bare()))
+        assert not injected(clean.pod(namespace, bare(labels={"sidecar.istio.io/inject": "false"})))
+        assert injected(clean.pod(other, bare(labels={"sidecar.istio.io/inject": "true"})))
+
+
+def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path):
+        reaches(clean, namespace)
+        pod = bare("warned", annotations={"traffic.sidecar.istio.io/excludeInbuondPorts": "80"})
+        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        assert code == 0, said
+        assert (
+            'Warning: annotation "traffic.sidecar.istio.io/excludeInbuondPorts" is not known and has no effect; did you mean'
+            in said
+        )
+        pod = bare("refused", annotations={"status.sidecar.istio.io/port": "no"})
+        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        assert code == 1
+        assert (
+            f"denied the request: pod {namespace}/refused: invalid value 'no' for annotation 'status.sidecar.istio.io/port'"
+            in said
+        )
+
+
+def test_the_bundle_is_put_back_when_somebody_changes_it(clean, tmp_path):
+    with installed(clean, tmp_path):
+        path = f"{CONFIGURATIONS}/netinit-webhook-sidecar-injector"
+
+        def bundles():
+            return {one["clientConfig"].get("caBundle") for one in clean.ask("GET", path)["webhooks"]}
+
+        clean.until(lambda: None not in bundles(), "the bundle is there")
+        (right,) = bundles()
+        assert base64.b64decode(clean.ask("GET", SECRET)["data"]["ca.crt"]) == base64.b64decode(right)
+        patch = [
+            {
+                "op": "replace",
+                "path": "/webhooks/0/clientConfig/caBundle",
+                "value": base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode(),
+            }
+        ]
+        with contextlib.suppress(ApiError):  # newer API servers refuse what is no certificate
+            clean.ask("PATCH", path, patch, kind="application/json-patch+json")
+        clean.ask(
+            "PATCH",
+            path,
+            [{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}],
+            kind="application/json-patch+json",
+        )
+        clean.until(lambda: bundles() == {right}, "it is put back", 10)
+
+
+def test_two_replicas_share_one_secret(clean, tmp_path):
+    with contextlib.suppress(ApiError):
+        clean.ask("DELETE", SECRET)
+    with installed(clean, tmp_path, replicas=2) as replicas:
+        served = [one.log.read_text() for one in replicas]
+        assert all("serving certificate for" in text for text in served)
+        clean.until(lambda: clean.ask("GET", SECRET)["data"]["tls.crt"], "the Secret is there")
+        namespace = fresh(clean, **{"istio-injection": "enabled"})
+        reaches(clean, namespace)
+        assert all(injected(clean.pod(namespace, bare())) for _ in range(20))
+
+
+class Stream:
+    """Pods created one after the other, as long as the block lasts; what failed is kept."""
+
+    def __init__(self, plane, namespace):
+        self.plane, self.namespace = plane, namespace
+        self.failed, self.bare, self.count = [], [], 0
+        self.ending = threading.Event()
+
+    def run(self):
+        while not self.ending.is_set():
+            try:
+                if not injected(self.plane.pod(self.namespace, bare())):
+                    self.bare.append(self.count)
+            except ApiError as error:
+                self.failed.append(str(error))
+            self.count += 1
+
+    def __enter__(self):
+        self.threads = [threading.Thread(target=self.run) for _ in range(2)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def more(self, number):
+        wanted = self.count + number
+        self.plane.until(lambda: self.count >= wanted or self.failed, "pods go on being created")
+
+
+def test_a_rolling_update_fails_no_pod(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    _, trees = clean.install()
+    started = [
+        Replica(clean, address, trees=trees, folder=tmp_path, more=["--shutdownDelay", "2s"]) for address in ADDRESSES
+    ]
+    with contextlib.ExitStack() as stack:
+        first, second, third = [stack.enter_context(one) for one in started]
+        for one in (first, second):
+            one.wait()
+        clean.endpoints(first.address, second.address)
+        reaches(clean, namespace)
+        with Stream(clean, namespace) as stream:
+            stream.more(20)
+            third.wait()
+            clean.endpoints(first.address, second.address, third.address)
+            for old, left in ((first, (second, third)), (second, (third,))):
+                old.end()  # as the kubelet and the endpoints controller do, at the same time
+                clean.endpoints(*[one.address for one in left])
+                stream.more(30)
+                assert old.process.wait(30) == 0
+            stream.more(20)
+        assert (stream.failed, stream.bare) == ([], [])
+        print(f"{stream.count} pods during the update")
+
+
+def test_a_rotation_of_the_certificate_fails_no_pod(clean, tmp_path):
+    with contextlib.suppress(ApiError):
+        clean.ask("DELETE", SECRET)
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "certificate.lifetime=30s", replicas=2) as replicas:
+        reaches(clean, namespace)
+        first = clean.ask("GET", SECRET)["data"]["tls.crt"]
+        with Stream(clean, namespace) as stream:
+            clean.until(
+                lambda: clean.ask("GET", SECRET)["data"]["tls.crt"] != first or stream.failed,
+                "the certificate is renewed",
+                90,
+            )
+            stream.more(40)
+        assert (stream.failed, stream.bare) == ([], []), replicas[0].log.read_text()[-3000:]
+        data = clean.ask("GET", SECRET)["data"]
+        assert base64.b64decode(data["ca.crt"]).count(b"BEGIN CERTIFICATE") == 2
+        assert describe(base64.b64decode(data["tls.crt"]).decode()).until > time.time()
+        print(f"{stream.count} pods during the rotation")
+    clean.ask("DELETE", SECRET)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_without_a_webhook_the_failure_policy_decides(clean, tmp_path, policy):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    outside = fresh(clean)
+    with installed(clean, tmp_path, f"webhook.failurePolicy={policy}", "webhook.timeoutSeconds=2"):
+        reaches(clean, namespace)
+    code, _, said = clean.kubectl("-n", namespace, "run", "web", "--image=app:1", "--restart=Never")
+    if policy == "Fail":
+        assert code == 1
+        assert 'failed calling webhook "namespace.sidecar-injector.istio.io"' in said
+    else:
+        assert code == 0, said
+        assert not injected(clean.ask("GET", f"/api/v1/namespaces/{namespace}/pods/web"))
+    assert clean.pod(outside, bare()), "namespaces that do not ask are not touched"
+    assert clean.pod(NAMESPACE, bare(labels={"sidecar.istio.io/inject": "false"})), "nor is the webhook's own"
+    print(f"{policy}: {said.strip()}")
+
+
+def test_an_expired_certificate_is_what_kubectl_names(clean, tmp_path):
+    from netinit.webhook.certificates import make_pair, service_names
+
+    old = make_pair(service_names(NAME, NAMESPACE), now=time.time() - 3600, seconds=1800)
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    _, trees = clean.install()
+    import socket
+    import ssl
+
+    (tmp_path / "old.pem").write_text(old.key + old.certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "old.pem")
+    for webhook in (configuration := next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration"))[
+        "webhooks"
+    ]:
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(old.authority.encode()).decode()
+    clean.apply(configuration)
+    with socket.create_server((ADDRESSES[0], 15017)) as listening:  # ours would refuse to serve it
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with contextlib.suppress(OSError), connection:
+                    context.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        clean.endpoints(ADDRESSES[0])
+
+        def said():
+            return clean.kubectl("-n", namespace, "run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never")[2]
+
+        clean.until(lambda: "certificate has expired or is not yet valid" in said(), "kubectl says so", 30)
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
+    def put(name, **data):
+        clean.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": data}
+        )
+
+    def release(namespace):
+        return clean.pod(namespace, bare())["metadata"].get("annotations", {}).get("release")
+
+    put("istio-sidecar-injector", config=json.dumps(CONFIG), values='{"release": "one"}')
+    put("istio", mesh="trustDomain: td.example")
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"):
+        reaches(clean, namespace)
+        assert release(namespace) == "one"
+        proxy = clean.pod(namespace, bare())["spec"]["containers"][1]
+        assert {"name": "MESH", "value": "td.example"} in proxy["env"]
+        put("istio-sidecar-injector", config=json.dumps(CONFIG), values='{"release": "two"}')
+        changed = time.monotonic()
+        clean.until(lambda: release(namespace) == "two", "the change is in use", 10)
+        print(f"in use after {time.monotonic() - changed:.2f} s")
+        put("istio-sidecar-injector", config='{"policy": "enabled", "templates": {"sidecar": "{{ bad"}}')
+
+        def events():
+            found = clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+            return [one for one in found if one["reason"] == "InvalidConfiguration"]
+
+        clean.until(events, "there is an event on the ConfigMap")
+        assert events()[0]["involvedObject"]["name"] == "istio-sidecar-injector"
+        assert "template 'sidecar' cannot be parsed" in events()[0]["message"]
+        assert release(namespace) == "two"
+
+
+def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):
+    text = "spec: {containers: [{name: istio-proxy, image: p, securityContext: {runAsUser: {{ .ProxyUID }}}}]}"
+    config = {"policy": "enabled", "templates": {"sidecar": text}}
+    clean.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "uids", "namespace": NAMESPACE},
+            "data": {"config": json.dumps(config)},
+        }
+    )
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "injection.configMap=uids", "openshift=true"):
+        reaches(clean, namespace)
+        annotations = {"openshift.io/sa.scc.uid-range": "1000620000/10000"}
+        clean.ask(
+            "PATCH",
+            f"/api/v1/namespaces/{namespace}",
+            {"metadata": {"annotations": annotations}},
+            kind="application/merge-patch+json",
+        )
+
+        def uid():
+            return clean.pod(namespace, bare())["spec"]["containers"][1]["securityContext"]["runAsUser"]
+
+        clean.until(lambda: uid() == 1000629999, "the namespace's range is used", 10)
