@@ -61,8 +61,9 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 prove: install ## the long proof: the simulator against the kernel, 7,000 connections in each of three dialects (root)
 	@NETINIT_CONNECTIONS=7000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
 
-fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
+fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+	@$(BIN)/python tests/fuzz/fuzz_webhook.py --cases $(or $(CASES),10000)
 
 mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
 	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
