@@ -101,6 +101,8 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 lock: $(E2E) ## choose the newest Python packages for the image anew, with their hashes: requirements-image.txt
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
 	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
+	  --extra webhook --custom-compile-command "make lock" --output-file requirements-webhook.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \

@@ -29,6 +29,7 @@ from netinit.webhook.certificates import make_pair
 ROOT = Path(__file__).parents[2]
 ADDRESSES = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
 NAMESPACE, NAME = "netinit-system", "netinit-webhook"
+NATIVE_SIDECARS = 29  # the minor version from which on an init container may go on running
 ADMIN, WEBHOOK = "admin-token", "webhook-token"
 PORT, ETCD, PEER, API = 15017, 32379, 32380, 36443
 
@@ -160,6 +161,10 @@ class ControlPlane:
             raise ApiError(error.code, json.loads(told) if told.startswith("{") else {"message": told}) from None
         return text if raw else json.loads(text)
 
+    def minor(self):
+        """The API server's minor version."""
+        return int(self.ask("GET", "/version")["gitVersion"].split(".")[1])
+
     def create(self, path, tree):
         return self.ask("POST", path, tree)
 
@@ -213,7 +218,8 @@ class ControlPlane:
 
     def install(self, *given):
         """The chart's objects with these values; the kinds that this API server is too old for."""
-        trees = objects(NAMESPACE, "netinit", (), given)
+        own = () if self.minor() >= NATIVE_SIDECARS else ("injection.nativeSidecars=false",)
+        trees = objects(NAMESPACE, "netinit", (), (*own, *given))
         return [tree["kind"] for tree in trees if not self.apply(tree)], trees
 
     def delete_webhooks(self):

@@ -333,3 +333,25 @@ def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):
             return clean.pod(namespace, bare())["spec"]["containers"][1]["securityContext"]["runAsUser"]
 
         clean.until(lambda: uid() == 1000629999, "the namespace's range is used", 10)
+
+
+def test_lint_looks_into_the_cluster(clean, tmp_path):
+    import subprocess
+    import sys
+
+    def lint():
+        words = ["webhook", "lint", "--kubeconfig", clean.folder / "admin.kubeconfig"]
+        return subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+
+    clean.endpoints()
+    done = lint()
+    assert (done.returncode, "there is no webhook that injects sidecars" in done.stdout) == (1, True), done
+    fresh(clean, **{"istio-injection": "enabled"})
+    fresh(clean, **{"istio.io/rev": "default"})
+    with installed(clean, tmp_path) as (replica,):
+        clean.until(lambda: "has no caBundle" not in lint().stdout, "the bundle is there")
+        told = [line for line in lint().stdout.splitlines() if "PodDisruptionBudget" not in line and "minAvailable" not in line]
+        assert told in ([], ["nothing found"])  # an old API server has no budgets of this version
+        replica.end()
+        clean.endpoints()
+        assert "leads to no ready pod: no pod can be created" in lint().stdout

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
 import click
 
-from netinit.base.errors import ClusterError, OptionError, ParseError
+from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show, show_artefact, to_json
 from netinit.base.shown import Lines, lines, quote
 from netinit.cli.flags import HELP_NAMES
@@ -40,7 +39,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
         raise OptionError("-f: no manifests are given; name files, or a cluster with --context or --kubeconfig")
     if files and (context or kubeconfig):
         raise OptionError("-f: contradicts --context and --kubeconfig; give manifests or a cluster")
-    trees = _read(files) if files else asyncio.run(_ask(context, kubeconfig))
+    trees = _read(files) if files else _survey(context, kubeconfig)
     found = lint(trees, now=time.time(), whole=not files)
     if as_json:
         show_artefact(to_json([_as_tree(finding) for finding in found]))
@@ -80,27 +79,12 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
     return trees
 
 
-async def _ask(context: str, kubeconfig: str) -> list[Tree]:
-    """The objects of a cluster that matter; kinds that the caller may not read are left out."""
-    from netinit.kube.access import find_access
-    from netinit.kube.client import Client
-    from netinit.kube.resources import (
-        DEPLOYMENTS,
-        DISRUPTION_BUDGETS,
-        ENDPOINTS,
-        NAMESPACES,
-        SERVICES,
-        WEBHOOK_CONFIGURATIONS,
-    )
-
-    trees: list[Tree] = []
-    async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
-        for resource in (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES):
-            try:
-                found, _ = await client.list(resource)
-            except ClusterError as error:
-                if resource is WEBHOOK_CONFIGURATIONS or not error.status:
-                    raise
-                continue
-            trees += [{"kind": resource.kind, "apiVersion": resource.api_version, **tree} for tree in found]
-    return trees
+def _survey(context: str, kubeconfig: str) -> list[Tree]:
+    try:
+        from netinit.webhook.survey import survey
+    except ImportError as error:
+        raise NetinitError(
+            f"looking into a cluster needs a package that is not installed ({error.name}): pip install httpx2; "
+            "or give manifests with -f"
+        ) from error
+    return survey(context, kubeconfig)

@@ -224,7 +224,10 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     assert run_program(["istio-iptables"], {}) == 1
     for text in (capsys.readouterr().err, *told):
         assert "no backend works here:" in text
-        assert "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
+        assert (
+            "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]"
+            in text
+        )
     assert len(told) == 1
 
 
