@@ -225,7 +225,7 @@ class ControlPlane:
     def delete_webhooks(self):
         self.ask("DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
 
-    def endpoints(self, *addresses):
+    def endpoints(self, *addresses, name=NAME):
         """What the endpoints controller would do when these replicas are ready."""
         subsets = (
             [{"addresses": [{"ip": one} for one in addresses], "ports": [{"name": "https", "port": PORT}]}]
@@ -236,7 +236,7 @@ class ControlPlane:
             {
                 "apiVersion": "v1",
                 "kind": "Endpoints",
-                "metadata": {"name": NAME, "namespace": NAMESPACE},
+                "metadata": {"name": name, "namespace": NAMESPACE},
                 "subsets": subsets,
             }
         )

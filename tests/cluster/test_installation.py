@@ -11,7 +11,11 @@ import time
 
 import pytest
 
-from control_plane import ADDRESSES, NAME, NAMESPACE, ApiError, Replica
+from control_plane import ADDRESSES, NAME, NAMESPACE, NATIVE_SIDECARS, ApiError, Replica
+from inject_data import CURRENT as INJECT
+from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
+from netinit.golang import goyaml
+from netinit.inject.manifests import workloads
 from netinit.webhook.certificates import describe
 from webhook_server import CONFIG, make_pod
 
@@ -269,7 +273,9 @@ def test_an_expired_certificate_is_what_kubectl_names(clean, tmp_path):
         clean.endpoints(ADDRESSES[0])
 
         def said():
-            return clean.kubectl("-n", namespace, "run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never", OVERRIDES)[2]
+            return clean.kubectl(
+                "-n", namespace, "run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never", OVERRIDES
+            )[2]
 
         clean.until(lambda: "certificate has expired or is not yet valid" in said(), "kubectl says so", 30)
         listening.shutdown(socket.SHUT_RDWR)
@@ -343,7 +349,13 @@ def test_lint_looks_into_the_cluster(clean, tmp_path):
 
     def lint():
         words = ["webhook", "lint", "--kubeconfig", clean.folder / "admin.kubeconfig"]
-        return subprocess.run([sys.executable, "-m", "netinit", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "netinit", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     clean.endpoints()
     done = lint()
@@ -352,8 +364,173 @@ def test_lint_looks_into_the_cluster(clean, tmp_path):
     fresh(clean, **{"istio.io/rev": "default"})
     with installed(clean, tmp_path) as (replica,):
         clean.until(lambda: "has no caBundle" not in lint().stdout, "the bundle is there")
-        told = [line for line in lint().stdout.splitlines() if "PodDisruptionBudget" not in line and "minAvailable" not in line]
+        told = [
+            line
+            for line in lint().stdout.splitlines()
+            if "PodDisruptionBudget" not in line and "minAvailable" not in line
+        ]
         assert told in ([], ["nothing found"])  # an old API server has no budgets of this version
         replica.end()
         clean.endpoints()
         assert "leads to no ready pod: no pod can be created" in lint().stdout
+
+
+CURRENT = {
+    "default": (),
+    "default+enableNamespacesByDefault": ("webhook.enableNamespacesByDefault=true",),
+    "rev=canary": ("revision=canary",),
+}
+FIRED = json.dumps(
+    {"policy": "enabled", "templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}}
+)
+
+
+def fired(pod):
+    """The webhooks that were called: each leaves a variable, by a path of its own."""
+    variables = [one["name"] for container in pod["spec"]["containers"] for one in container.get("env", ())]
+    return sorted(
+        name.removeprefix("FIRED_").lower().replace("_", ".") for name in variables if name.startswith("FIRED_")
+    )
+
+
+@needs_data
+@pytest.mark.parametrize("config", CURRENT)
+def test_every_cell_of_istios_truth_table_through_the_real_selectors(clean, tmp_path, config):
+    (tmp_path / "config").write_text(FIRED)
+    (tmp_path / "values").write_text("{}")
+    cells = [cell for cell in json.loads((DATA / "webhook-matrix.json").read_text()) if cell["config"] == config]
+    assert len(cells) == 64
+    _, trees = clean.install(*CURRENT[config])
+    configuration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
+    for hook in configuration["webhooks"]:
+        short = hook["name"].removesuffix(".sidecar-injector.istio.io").replace(".", "_")
+        hook["clientConfig"]["service"]["path"] = f"/inject/FIRED_{short}/1"
+    namespaces = {}
+    for cell in cells:
+        key = json.dumps(cell["namespace_labels"], sort_keys=True)
+        if key not in namespaces:
+            namespaces[key] = clean.namespace(f"cell-{next(numbers)}", **cell["namespace_labels"])
+    name = configuration["webhooks"][0]["clientConfig"]["service"]["name"]
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=["--injectConfig", tmp_path]) as replica:
+        replica.wait()
+        clean.endpoints(ADDRESSES[0], name=name)
+        clean.apply(configuration)
+        positive = next(cell for cell in cells if cell["webhooks"])
+
+        def ask(cell):
+            pod = bare(labels=cell["pod_labels"] or {"plain": "yes"})
+            return fired(clean.pod(namespaces[json.dumps(cell["namespace_labels"], sort_keys=True)], pod))
+
+        clean.until(lambda: ask(positive) == sorted(positive["webhooks"]), "the API server has heard of the webhooks")
+        time.sleep(1)
+        wrong = [(cell, found) for cell in cells if (found := ask(cell)) != sorted(cell["webhooks"])]
+    assert wrong == []
+
+
+def golden():
+    """Istio's cases of the webhook whose settings any server of ours can have, by settings."""
+    found = {}
+    for case in cases(INJECT):
+        plain = not (case["skip_webhook"] or case["expected_error"] or case["platform"] or case["compliance_policy"])
+        if plain and case["want_given"]:
+            found.setdefault((case["settings"], json.dumps(case["mesh_override"]), case["native_sidecars"]), []).append(
+                case
+            )
+    return found
+
+
+def kept(pod):
+    """What counts of a pod that the API server keeps."""
+    metadata = pod["metadata"]
+    return {"labels": metadata.get("labels"), "annotations": metadata.get("annotations"), "spec": pod["spec"]}
+
+
+@needs_data
+def test_istios_golden_pods_come_out_of_the_api_server(clean, tmp_path):
+    """Created through the webhook, a pod is what the API server keeps of the wanted one created as it is."""
+    native = clean.minor() >= NATIVE_SIDECARS
+    injected_ns, plain_ns = fresh(clean, **{"istio-injection": "enabled"}), fresh(clean)
+    _, trees = clean.install()
+    compared, refused = 0, 0
+    for (settings, override, sidecars), of_settings in golden().items():
+        if sidecars and not native:
+            continue
+        folder = tmp_path / f"config-{settings}-{abs(hash(override))}"
+        folder.mkdir()
+        source = INJECT / "settings" / settings
+        for name, file in (("config", "config.yaml"), ("values", "values.json")):
+            (folder / name).write_text((source / file).read_text())
+        mesh = joined_mesh(goyaml.load((source / "mesh.yaml").read_text()) or {}, json.loads(override))
+        (folder / "mesh").write_text(json.dumps(mesh))
+        more = [
+            "--injectConfig",
+            folder,
+            "--meshConfig",
+            folder / "mesh",
+            f"--native-sidecars={str(sidecars).lower()}",
+            "--shutdownDelay",
+            "0s",
+        ]
+        with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=more) as replica:
+            replica.wait()
+            clean.endpoints(ADDRESSES[0])
+            reaches_any(clean, injected_ns)
+            for case in of_settings:
+                outcome = compare(clean, case, injected_ns, plain_ns)
+                compared += outcome == "equal"
+                refused += outcome == "refused"
+    print(f"{compared} pods are equal, {refused} are refused by the API server both ways")
+    assert compared > 20
+
+
+def reaches_any(plane, namespace):
+    """The API server gets answers, whatever they are."""
+
+    def answers():
+        try:
+            return plane.pod(namespace, bare())
+        except ApiError as error:
+            return "failed calling webhook" not in error.message
+
+    plane.until(answers, "the webhook is asked")
+
+
+def compare(plane, case, injected_ns, plain_ns):
+    inputs = [one for tree in documents(INJECT / "cases" / case["input"]) if tree for one in workloads(tree)]
+    wants = [one for tree in documents(INJECT / "cases" / case["want"]) if tree for one in workloads(tree)]
+    outcomes = set()
+    for workload, wanted in zip(inputs, wants, strict=True):
+        told = []
+        for source, namespace in ((workload, injected_ns), (wanted, plain_ns)):
+            pod = json.loads(json.dumps(source.pod()))
+            pod["spec"].setdefault("serviceAccountName", "default")
+            owner = {
+                "apiVersion": workload.owner.api_version,
+                "kind": workload.kind,
+                "name": workload.name,
+                "controller": True,
+                "uid": "u",
+            }
+            pod |= {"apiVersion": "v1", "kind": "Pod"}
+            pod["metadata"] = {key: value for key, value in pod["metadata"].items() if key in {"labels", "annotations"}}
+            pod["metadata"] |= {"generateName": f"{workload.name or 'x'}-", "ownerReferences": [owner]}
+            if source is wanted and "istio-proxy" not in json.dumps(pod):
+                pod["metadata"].setdefault("labels", {})
+            try:
+                told.append(kept(plane.pod(namespace, pod)))
+            except ApiError as error:
+                told.append(error.status)
+        if isinstance(told[1], int) or isinstance(told[0], int):
+            assert told[0] == told[1], (case["name"], told)
+            outcomes.add("refused")
+            continue
+        ours, theirs = (json.loads(json.dumps(one).replace(injected_ns, "NS").replace(plain_ns, "NS")) for one in told)
+        for one in (ours, theirs):
+            status = (one["annotations"] or {}).get("sidecar.istio.io/status")
+            if status:
+                one["annotations"]["sidecar.istio.io/status"] = {**json.loads(status), "revision": ""}
+            for key in ("istio.io/rev",):
+                (one["annotations"] or {}).pop(key, None)
+        assert_same(ours, theirs)
+        outcomes.add("equal")
+    return "equal" if outcomes == {"equal"} else "refused"
