@@ -13,14 +13,14 @@ from netinit.rules.model import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.difference import Difference
+    from netinit.rules.model import Difference
 
 
 class State(Record):
     """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
 
     ours: bool  # rules of this project (or of Istio) are there
-    others: bool  # rules of somebody else are there
+    foreign: bool  # foreign rules are there
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
-        """Rules of others that stand before ours and may decide first."""
+        """Foreign rules that stand before ours and may decide first."""
 
     @abstractmethod
     def resumable(self) -> bool:
@@ -56,7 +56,7 @@ class Comparison(ABC):
     def removal(self) -> Change:
         """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
 
-        ApplyError when rules of others lead into ours.
+        ApplyError when foreign rules lead into ours.
         """
 
 
@@ -69,7 +69,7 @@ class Change(Record):
 
 
 class Lock:
-    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions keep runs apart."""
+    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions separate runs."""
 
     def __enter__(self) -> None: ...
 
@@ -77,14 +77,21 @@ class Lock:
 
 
 class Backend(ABC):
-    """One way to program the kernel."""
+    """A program or library that programs the kernel."""
 
     name: str
     in_kernel: bool = True  # False: routes and addresses are not to be touched either
+    reads_back: bool = True  # False: `list_rules` returns what was committed
 
     @abstractmethod
     def observe(self) -> State:
         """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
+
+    def prepare(self) -> None:  # noqa: B027 - most backends gain nothing by it
+        """Gets ready what a commit will need, in the background; `release` when none will come."""
+
+    def release(self) -> None:  # noqa: B027
+        """Ends what `prepare` began and no commit has used."""
 
     @abstractmethod
     def commit(self, change: Change) -> None:
@@ -103,4 +110,4 @@ class Backend(ABC):
 
     @abstractmethod
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
-        """The rules after the comparison's change was committed, listed like a state's `describe`; quicker than to look."""
+        """The rules after the comparison's change was committed, spelled like a state's `describe`; quicker than to look."""

@@ -6,6 +6,9 @@ iptables' in all of them, and refused as netinit.backends.memory refuses. Any ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from netinit.backends import AUTO_ORDER
 from netinit.backends.base import Backend, Lock
 from netinit.backends.machine import Machine
@@ -16,19 +19,14 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW, Settled
 from netinit.kernel.netlink import LOOPBACK_INDEX, InterfaceAddress, LocalRoute, PolicyRule
 from netinit.options import AUTO, OFF, Options
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 NO_SUCH_THING, EXISTS = 2, 17  # ENOENT, EEXIST
 FIRST_PRIORITY = 32765  # of policy rules, downwards
 
 
 class MemoryLink:
-    """Policy rules, routes and the addresses of lo, with the refusals of the kernel; `step` is told of each change."""
+    """Policy rules, routes and the addresses of lo, with the refusals of the kernel; `step` is called with each change."""
 
     def __init__(self, step: Callable[[str], None]) -> None:
         self.rules: list[PolicyRule] = []
@@ -46,9 +44,7 @@ class MemoryLink:
 
     def list_addresses(self) -> tuple[InterfaceAddress, ...]:
         """The addresses of lo."""
-        return tuple(
-            [InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses]
-        )
+        return tuple([InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses])
 
     def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
         """Adds a rule, at its priority or before all others, or removes exactly that one."""
@@ -76,7 +72,7 @@ class MemoryLink:
 
 
 class MemoryLock(Lock):
-    """A lock of the machine, by name: LockedError where somebody else has it."""
+    """A lock of the machine, by name: LockedError where another run has it."""
 
     def __init__(self, machine: MemoryMachine, name: str) -> None:
         self._machine = machine
@@ -140,7 +136,7 @@ class MemoryMachine(Machine):
         self.fail: Callable[[str], BaseException | None] = lambda _: None
 
     def step(self, what: str) -> None:
-        """Notes a change that is about to be made; raises what `fail` wants."""
+        """Notes a change that is about to be made; raises what `fail` returns."""
         self.steps.append(what)
         error = self.fail(what)
         if error is not None:

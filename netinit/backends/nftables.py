@@ -2,34 +2,33 @@
 
 The kernel is asked over netlink which of our tables are there, so a first run starts one program, `nft -f -`. A second
 run starts one for each of our tables, and compares what nft prints with what the plan reads in the same words; only
-where the two texts differ is nft's JSON taken apart, since another version of nft may spell the same rules differently.
+where the two texts differ is nft's JSON parsed, since another version of nft may spell the same rules differently.
 
 nft prints names and comments as they are, quotes and newlines included. So the text is believed only where each chain
 has as many rules by netlink as the plan, and where no line could hold another list of names. Its JSON escapes what it
 prints, but nft ends by a failed assertion where a name is no UTF-8, and takes minutes to list a set of a million: what
-cannot be listed is told, never listed again, and replaced whole.
+cannot be listed is reported, never listed again, and replaced whole.
 """
 
 from __future__ import annotations
 
 import posix
 
+from netinit.backends import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.backends.base import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.difference import EXTRA, MISSING, Difference
-from netinit.rules.model import Plan
-from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
+from netinit.rules.model import EXTRA, MISSING, Difference, Plan
+from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel import netlink
     from netinit.rules.census import Census
 
-DIALECT = "nft"
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
+FROM_INPUT = ("-f", "-")
 _ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
@@ -75,7 +74,7 @@ class NftComparison(Comparison):
         self.differences = _find_differences(self.written, state)
 
     def shadows(self) -> tuple[Difference, ...]:
-        """Nothing: no rule of others can stand in tables of our own."""
+        """Nothing: no foreign rule can stand in tables of our own."""
         return ()
 
     def resumable(self) -> bool:
@@ -100,6 +99,7 @@ class NftablesBackend(Backend):
     """Rules in native nft tables, through the program nft."""
 
     name = "nftables"
+    reads_back = False
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class NftablesBackend(Backend):
         own_files: bool = True,  # noqa: ARG002 - no file is used
     ) -> None:
         self._comments = comments
+        self._prepared: run.Running | None = None
 
     def observe(self) -> NftState:
         chains = detect.nft_chains()
@@ -127,9 +128,7 @@ class NftablesBackend(Backend):
         text = ""
         try:
             text = "" if unread else _spell_priority("".join(_list("--stateless", tables)))
-        except (
-            ApplyError
-        ) as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
+        except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
             unread = str(error)
         return NftState(
             tables=tables,
@@ -138,13 +137,28 @@ class NftablesBackend(Backend):
             comments=self._comments,
             unread=unread,
             ours=bool(tables),
-            others=len(inet) > len(tables) or bool(foreign),
+            foreign=len(inet) > len(tables) or bool(foreign),
         )
+
+    def prepare(self) -> None:
+        path = run.find("nft")
+        if path and not self._prepared:
+            self._prepared = run.prepare(path, FROM_INPUT)
+
+    def release(self) -> None:
+        if self._prepared:
+            run.kill(self._prepared)
+            self._prepared = None
 
     def commit(self, change: Change) -> None:
         script = change.scripts.get(DIALECT)
-        if script:
-            self._run(("-f", "-"), script)
+        if not script:
+            return
+        if self._prepared:
+            prepared, self._prepared = self._prepared, None
+            _finish(run.feed(prepared, script), run.find("nft"))
+        else:
+            self._run(FROM_INPUT, script)
 
     def put_back(self, change: Change) -> None:
         before = change.before
@@ -154,13 +168,13 @@ class NftablesBackend(Backend):
             raise ApplyError(f"the nft tables of before could not be read: {before.unread}")
         if _reads_files(before.text):
             raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        self._run(("-f", "-"), render_replacement(before.text, self.observe().tables))
+        self._run(FROM_INPUT, render_replacement(before.text, self.observe().tables))
         if self.observe().text != before.text:
             raise ApplyError(f"nft lists other tables than before ({', '.join(before.tables) or 'none'})")
 
     def check(self, script: str) -> None:
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
-        self._run(("-c", "-f", "-"), script)
+        self._run(("-c", *FROM_INPUT), script)
 
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
         """The rules of the transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
@@ -172,10 +186,15 @@ class NftablesBackend(Backend):
         path = run.find("nft")
         if not path:
             raise BackendUnavailableError(NOT_INSTALLED)
-        result = run.finish(run.start(path, arguments, stdin=script))
-        if result.status:
-            raise _explain(result, path)
-        return result.output
+        return _finish(run.start(path, arguments, stdin=script), path)
+
+
+def _finish(running: run.Running, path: str) -> str:
+    """What nft printed; the error where it failed."""
+    result = run.finish(running)
+    if result.status:
+        raise _explain(result, path)
+    return result.output
 
 
 def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...]:
@@ -198,16 +217,14 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
         listing = {name: table for text in texts for name, table in parse_listing(text).items()}
     except (ApplyError, ParseError) as error:
         return _distrust(written, seen, str(error))
-    listed = {
-        name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()
-    }
+    listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
     if listed != counted:
         return _distrust(written, seen, "the kernel counts other rules than nft lists")
     return compare_listing(written, listing)
 
 
 def _list(option: str, tables: tuple[str, ...]) -> list[str]:
-    """Our tables as nft lists them; it lists one in a run, and the sets of others may be as long as they like."""
+    """Our tables as nft lists them; it lists one in a run, and foreign sets may be as long as they like."""
     path = run.find("nft") if tables else ""
     running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
     finished = [run.finish(started) for started in running]
@@ -228,7 +245,7 @@ def _has_one_meaning(text: str) -> bool:
 
 
 def _reads_files(text: str) -> bool:
-    """Whether nft would open files that a listing names: somebody else may have written the comments in it."""
+    """Whether nft would open files that a listing names: others may have written the comments in it."""
     parts = text.split('"')
     return len(parts) % 2 == 0 or any("include" in part for part in parts[::2])
 
@@ -239,9 +256,7 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
     try:
         return count_nft(INET, chains, frozenset(TABLE_NAMES))
     except OSError as error:
-        raise BackendUnavailableError(
-            f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}"
-        ) from None
+        raise BackendUnavailableError(f"the kernel does not say how many rules it has: {posix.strerror(error.errno or 0)}") from None
 
 
 def _find_large_sets(tables: tuple[str, ...]) -> str:
@@ -295,7 +310,7 @@ def _explain(result: Finished, path: str) -> NetinitError:
 
 
 def _read_version(path: str) -> tuple[int, ...]:
-    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not tell."""
+    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not say."""
     words = run.finish(run.start(path, ("--version",))).output.split()
     return _read_numbers(words[1].lstrip("v")) if len(words) > 1 else ()
 

@@ -1,4 +1,4 @@
-"""Children: work that a fork of this process does and tells of. It can give up rights that this process keeps, be late or die.
+"""Children: work that a fork of this process does and reports. It can give up rights that this process keeps, be late or die.
 
 One protocol for all of them. A child answers once, through a pipe, with a value or an error, and may go on then (a server
 that has said that it listens). It has a deadline until it answers. It is on a leash: when this process ends, however it
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import posix
-import select
 import time
 
 from netinit.base import errors
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 28  # of an answer
 _STDERR = 2
+INTERRUPTED = 130  # the status of a child that SIGINT has ended, as shells have it
 _HEADER = 8  # bytes of an answer's length, before it
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
@@ -48,13 +48,13 @@ class ChildError(Exception):
 
 
 class Answer:
-    """The child's end: how it tells what came of its work."""
+    """The child's end: how it reports what came of its work."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def give(self, value: object) -> None:
-        """The one answer, sent now; what the child's work returns later is not told any more."""
+        """The one answer, sent now; what the child's work returns later is not sent any more."""
         self._send(_NOTHING if value is None else _VALUE + _pack(value))
 
     def fail(self, error: NetinitError) -> NoReturn:
@@ -115,9 +115,7 @@ class Child:
             if len(data) >= _HEADER:
                 wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
                 if wanted > MOST_BYTES:
-                    raise ChildLostError(
-                        f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB"
-                    )
+                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
         return _open(data[_HEADER:wanted])
 
     def poll(self) -> int | None:
@@ -140,9 +138,7 @@ class Child:
 
     def _wait(self) -> bool:
         """Whether there is something to read before the deadline."""
-        poller = select.poll()
-        poller.register(self._answer, select.POLLIN)
-        return bool(poller.poll(max(0.0, (self._deadline - time.monotonic_ns()) / 10**6)))
+        return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)
@@ -152,14 +148,17 @@ class Child:
         self._close()
         code = posix.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        return ChildLostError(f"{self._what}: the process that did it {how}", how=how)
+        ended_by = 2 if code == INTERRUPTED else max(0, -code)
+        return ChildLostError(f"{self._what}: the process that did it {how}", how=how, signal=ended_by)
 
     def _close(self) -> None:
         posix.close(self._answer)
         posix.close(self._leash)
 
 
-def start(action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Child:
+def start(
+    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
+) -> Child:
     """A child that does `action`, whose result is its answer unless it has given one itself.
 
     The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps
@@ -187,6 +186,39 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
     """What `action` returned, or raises what it raised, in a child: see `start` and `Child.receive`."""
     with start(lambda _: action(), seconds=seconds, what=what, kept=kept) as child:
         return child.receive()  # type: ignore[no-any-return]
+
+
+def ask_to_the_end(
+    action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
+) -> Result:
+    """The same of a child that a signal to this process does not kill: it is passed on, and the child ends where it is safe.
+
+    `action` gets what hears signals in the child, which must undo what it has begun where one comes. What comes when the
+    child has done its work is left to the caller of `signals`. ApplyError or KeyboardInterrupt where a signal ended it.
+    """
+    signals.listen()  # from before there is a child, which would die with this process
+
+    def work() -> Result:
+        signals.hand_back()
+        own = run.Signals(lasting=True)
+        own.listen()
+        return action(own)
+
+    try:
+        with start(lambda _: work(), seconds=seconds, what=what, kept=kept) as child:
+            signals.pass_on(child.pid)
+            try:
+                found: Result = child.receive()
+            except ChildLostError as error:
+                if error.signal and error.signal == signals.heard:  # before it listened, so before it has done anything
+                    raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
+                raise
+            finally:
+                signals.pass_on(0)
+    except BaseException:
+        signals.stop()
+        raise
+    return found
 
 
 def ask_all(
@@ -236,7 +268,7 @@ def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept:
             _work(action, answer, None if kept is None else (answer.descriptor, leash, *kept))
             code = 0
     except KeyboardInterrupt:
-        code = 130
+        code = INTERRUPTED
     finally:
         posix._exit(code)  # noqa: SLF001 - the documented way out of a forked child
 
@@ -248,7 +280,7 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
         found = action(answer)
         flush()
         answer.give(found)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent is told
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent hears of it
         flush()
         answer._send(_describe(error))  # noqa: SLF001 - its own module's
 
@@ -295,15 +327,15 @@ def _open(data: bytes) -> Any:
         return None
     if kind == _VALUE:
         return _unpack(rest)
-    told = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
+    value = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
     if kind == _ERROR:
-        name, words = told
+        name, words = value
         error = getattr(errors, name, NetinitError) if name in errors.__all__ else NetinitError
         raise error(*words)
     if kind == _SYSTEM:
-        number, text, name = told
+        number, text, name = value
         raise OSError(number, text, name or None)
-    raise ChildError(str(told))
+    raise ChildError(str(value))
 
 
 def _pack(value: object) -> bytes:

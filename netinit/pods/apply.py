@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import LEGACY, LIBIPTC, MEMORY, named
+from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
-from netinit.kernel.routes import Made, Step
-from netinit.options import NONE, Options
-from netinit.options.kinds import ALL
-from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.kernel.routes import Made, RouteChange
+from netinit.kernel.run import Signals
+from netinit.options import Options
+from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
-from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,20 +31,20 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-_CONTRADICTING = (  # fields of which values beside the usual ones (* where that is possible) can work against others
-    "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
-    "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
-)  # fmt: skip
 STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
 class Outcome(Record):
-    """What was done: the backend, whether anything had to be changed, and the rules as they are now by family."""
+    """What was done: the backend, whether anything had to be changed, and the rules by family, as they were listed.
+
+    `committed`: nobody has listed them since; they are what the kernel took, whole.
+    """
 
     backend: str
     changed: bool
     rules: dict[str, str]
+    committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
@@ -59,13 +58,16 @@ class Task(Record):
     families: tuple[Family, ...]  # those that the kernel has
     final: bool
     machine: Machine
+    signals: Signals | None
 
 
 def main(options: Options, log: Log) -> int:
     """Does all that the options ask of the container: program or remove, validate. 0; NetinitError otherwise."""
+    signals = Signals()
     if options.pid or options.netns:
-        return _reach_out(options, log)
-    _program(options, log, locked=False)
+        return _reach_out(options, log, signals)
+    _program(options, log, signals, locked=False)
+    _answer_late_signal(options, log, signals)
     if options.run_validation and not options.cleanup_only:
         from netinit.pods.validate import validate
 
@@ -73,16 +75,27 @@ def main(options: Options, log: Log) -> int:
     return 0
 
 
-def _reach_out(options: Options, log: Log) -> int:
-    """The same in a pod, from outside: see netinit.kernel.pods."""
-    from netinit.kernel.pods import Pod
+def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
+    """A signal that came when everything was done ends nothing but what was to follow."""
+    signals.stop()
+    number = signals.take()
+    if number and options.run_validation and not options.cleanup_only:
+        raise ended_by(number, "the rules are programmed, and were not validated")
+    if number:
+        log.info(f"{SIGNALS[number]} came when everything was done")
 
-    with Pod(options) as pod:
+
+def _reach_out(options: Options, log: Log, signals: Signals) -> int:
+    """The same in a pod, from outside: see netinit.kernel.pods."""
+    from netinit.kernel.pods import OpenPod
+
+    with OpenPod(options) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
         with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=held.descriptors)
+            pod.work(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
+        _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
@@ -91,14 +104,23 @@ def _reach_out(options: Options, log: Log) -> int:
     return 0
 
 
-def _program(options: Options, log: Log, *, locked: bool) -> None:
-    """Programs or removes, and tells what was done; nobody to tell makes no failure of it."""
-    if options.cleanup_only:
-        outcome = remove(options, locked=locked)
-    elif options.skip_rule_apply:
-        return
-    else:
-        outcome = apply(options, final=log.wants("info"), locked=locked)
+def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
+    """Programs or removes, and reports what was done; a report that cannot be written is no failure.
+
+    From the first step on `signals` are kept back, also where all went well.
+    """
+    try:
+        if options.cleanup_only:
+            outcome = remove(options, locked=locked, signals=signals)
+        elif options.skip_rule_apply:
+            return
+        else:
+            outcome = apply(options, final=log.wants("info"), locked=locked, signals=signals)
+    except NetinitError:
+        number = signals.take()
+        if number:  # it has ended a program that looked; the error of a change knows of its signal already
+            raise ended_by(number, AS_BEFORE) from None
+        raise
     try:
         _tell(outcome, log, removed=options.cleanup_only)
     except OSError:  # a full disk: what is left in the stream's buffer would fail again at the end of the process
@@ -119,35 +141,46 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         else f"rules are as planned ({outcome.backend}): nothing to do"
     )
     for name, rules in outcome.rules.items():
-        log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+        what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
+        log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
-def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
-    """Brings this process's network namespace to what the options want; what is right already stays untouched.
+def apply(
+    options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
+) -> Outcome:
+    """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already.
+    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already. `signals`
+    stay kept back after a success (default: whoever listened before hears them).
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
-        task = Task(
-            options=settled.options,
-            plan=plan_for(settled.options),
-            families=settled.kernel_families,
-            final=final,
-            machine=machine,
-        )
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        outcome = _apply_first_that_works(task, survey)
+        try:
+            survey.prepare()  # programs load their libraries while the plan is made
+            task = Task(
+                options=settled.options,
+                plan=plan_for(settled.options),
+                families=settled.kernel_families,
+                final=final,
+                machine=machine,
+                signals=signals,
+            )
+            outcome = _apply_first_that_works(task, survey)
+        finally:
+            survey.release()
         warnings = settled.warnings + task.plan.warnings + outcome.warnings
         return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 
 
-def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -> Outcome:
+def remove(
+    options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
+) -> Outcome:
     """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them.
 
-    Errors and `locked` as in `apply`.
+    Errors, `locked` and `signals` as in `apply`.
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
@@ -157,15 +190,15 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
             raise _nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-        removals = [(side.backend, side.state.compare(plan).removal()) for side in holders]
-        with Transaction() as run:
+        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
+        with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
             for backend, change in removals:
                 _commit(run, backend, change)
             _route(run, steps, machine)  # after the rules, whose marked packets would else go astray
         return Outcome(
-            backend=", ".join([side.backend.name for side in holders]),
+            backend=", ".join([holder.backend.name for holder in holders]),
             changed=bool(steps or holders),
             rules={},
         )
@@ -184,11 +217,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
     """
     options = outcome.options
-    if options is None:
-        return ()
-    usual = {flag.field: flag.default for flag in Options.flags} | {"inbound_ports": ALL, "outbound_cidrs": ALL}
-    unusual = any(getattr(options, field) != usual[field] for field in _CONTRADICTING)
-    if not unusual and options.inbound_mode != NONE:
+    if options is None or not options.may_contradict():
         return ()
     from netinit.simulate.lint import lint
 
@@ -199,56 +228,53 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     """Tries the candidates in order; one that cannot work here makes room for the next."""
     failures = {}
-    for side in survey.candidates():
+    for chosen in survey.candidates():
         try:
-            return _apply_with(side, survey.others(side.backend), task)
+            return _apply_with(chosen, survey.others(chosen.backend), task)
         except BackendUnavailableError as error:
-            failures[side.backend.name] = str(error)
+            if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
+                raise
+            failures[chosen.backend.name] = str(error)
     raise _nothing_works({**survey.failures, **failures}, task.machine)
 
 
-def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
-    backend, state, plan = side.backend, side.state, task.plan
+def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+    backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     found = leftovers + comparison.differences
     steps = _routes_towards(plan, task) if backend.in_kernel else ()
     if not found and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
-        warnings = state.notices + (_describe_shadows(comparison) if state.others else ())
+        warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if found and not task.options.reconcile:
-        _refuse_to_replace(side, leftovers, found, comparison)
-    with Transaction() as run:
-        warnings = _bring_about(run, side, others, task, comparison=comparison, steps=steps)
-    return _report(side, task, comparison, state.notices + warnings)
+        _refuse_to_replace(chosen, leftovers, found, comparison)
+    with Transaction(task.signals) as run:
+        warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+    return _report(chosen, task, comparison, state.notices + warnings)
 
 
 def _refuse_to_replace(
-    side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
+    chosen: Observed, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
 ) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
-    if leftovers or (side.state.ours and not comparison.resumable()):
-        raise _refuse(found if side.state.ours else leftovers)
+    if leftovers or (chosen.state.ours and not comparison.resumable()):
+        raise _refuse(found if chosen.state.ours else leftovers)
 
 
 def _bring_about(
-    run: Transaction,
-    side: Side,
-    others: tuple[Side, ...],
-    task: Task,
-    *,
-    comparison: Comparison,
-    steps: tuple[Step, ...],
+    run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
+    *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
-    backend, plan, leftovers = side.backend, task.plan, bool(others)
+    backend, plan, leftovers = chosen.backend, task.plan, bool(others)
     differs = leftovers or comparison.differences or task.options.force_apply
-    for one in (side, *others) if differs else ():
+    for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = _route(run, [step for step in steps if step.add], task.machine)
     if others and plan.ip_rules:
-        comparison = _hand_over(run, side, others, task).compare(plan)
+        comparison = _hand_over(run, chosen, others, task).compare(plan)
         others = ()
     if differs:
         _commit(run, backend, comparison.change(force=task.options.force_apply))
@@ -260,31 +286,32 @@ def _bring_about(
     return warnings
 
 
-def _routes_towards(plan: Plan, task: Task) -> tuple[Step, ...]:
+def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
     return routes.steps_towards(plan, task.families, link=task.machine.link)
 
 
-def _report(side: Side, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
+def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
-    backend = side.backend
+    backend = chosen.backend
     rules: dict[str, str] = {}
+    committed = False
     try:
-        if side.state.others:
+        if chosen.state.foreign:
             after = backend.observe()
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
         elif task.final:
-            rules = backend.list_rules(comparison)
+            rules, committed = backend.list_rules(comparison), not backend.reads_back
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
-    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)
 
 
 def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
     return tuple([shadow.describe() for shadow in comparison.shadows()])
 
 
-def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Task) -> State:
+def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
     """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
 
     With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
@@ -292,22 +319,22 @@ def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Tas
     """
     interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
     _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
-    _commit(run, side.backend, side.state.compare(interim).change())
+    _commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
         _commit(run, other.backend, other.state.compare(interim).removal())
-    return side.backend.observe()
+    return chosen.backend.observe()
 
 
 def _commit(run: Transaction, backend: Backend, change: Change) -> None:
     run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
 
 
-def _route(run: Transaction, steps: Sequence[Step], machine: Machine) -> tuple[str, ...]:
+def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
     made = [_make(run, step, machine) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 
 
-def _make(run: Transaction, step: Step, machine: Machine) -> Made:
+def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
     return run.do(
         step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
     )
@@ -337,9 +364,9 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
         )
-    if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (LEGACY, LIBIPTC) for name in failures):
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
+            f"NET_RAW is missing (uid {uid}): legacy iptables needs securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
             "--backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]

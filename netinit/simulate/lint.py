@@ -9,11 +9,12 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import CLASSIC, DNS_LISTENER, DNS_PORT, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
-from netinit.rules.matches.packet import bounds_of
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
 from netinit.rules.model import BUILTIN_CHAINS, Plan
+from netinit.rules.more_targets import Reject, Tproxy
 from netinit.rules.packet import Surroundings
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
@@ -92,7 +93,7 @@ def _ignored_lists(options: Options) -> Iterator[Finding]:
     """Lists of exceptions without a rule to be excepted from."""
     if options.exclude_inbound_ports and options.inbound_ports != ALL and options.inbound_mode != NONE:
         both = [port for port in options.exclude_inbound_ports if port in options.inbound_ports]
-        listed = f" ({_ports(both)} stay captured, since --istio-inbound-ports lists them)" if both else ""
+        listed = f" ({', '.join(map(str, both))} stay captured, since --istio-inbound-ports lists them)" if both else ""
         yield _idle("--istio-local-exclude-ports", f"counts only with --istio-inbound-ports '*'{listed}")
     captures = bool(options.outbound_cidrs or options.outbound_ports)
     for option, value in (
@@ -198,7 +199,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
             ERROR,
             "own-port",
             "--inbound-tunnel-port",
-            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each wants a port of its own",
+            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own",
         )
     if options.redirect_dns and DNS_LISTENER in own:
         yield Finding(
@@ -212,7 +213,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
     ):
         yield Finding(
             WARNING, "own-port", "--inbound-capture-port",
-            f"{options.inbound_port} is --envoy-port too: the proxy cannot tell inbound from outbound connections",
+            f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections",
         )  # fmt: skip
     for port in options.outbound_ports:
         if port in own:
@@ -293,19 +294,19 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
             reached = _reached(chains)
             for name, chain in chains.items():
                 if name not in reached:
-                    origin = chain.rules[0].origin if chain.rules else table
-                    if name not in _SPARE_CHAINS:
+                    origin = chain.rules[0].origin if chain.rules else None
+                    if name not in _CHAINS_WITHOUT_TRAFFIC:
                         yield Finding(
                             WARNING,
                             "unreachable",
-                            origin,
+                            origin.label if origin else table,
                             f"the chain {name} of {table} ({family.name}) has rules, but no rule leads there",
                         )
                     continue
                 yield from _hidden_rules(chain, table, family)
 
 
-_SPARE_CHAINS = frozenset(
+_CHAINS_WITHOUT_TRAFFIC = frozenset(
     ("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND")
 )  # Istio makes them whether they are used or not
 
@@ -323,7 +324,7 @@ def _reached(chains: dict[str, LoadedChain]) -> set[str]:
 
 
 def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Finding]:
-    """Rules behind one that ends the way of every packet that they could match.
+    """Rules behind one that ends the path of every packet that they could match.
 
     Lists of networks may be long: those rules are looked up by their prefixes, all others are few.
     """
@@ -336,7 +337,7 @@ def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Fi
             before = _wider(by_network, network)
         if before:
             yield Finding(
-                WARNING, "unreachable", loaded.origin or table,
+                WARNING, "unreachable", loaded.origin.label if loaded.origin else table,
                 f"rule {loaded.number} of {table} {chain.name} ({family.name}), {loaded.quotation}, is never reached: "
                 f"rule {before.number}, {before.quotation}, takes all that it would match",
             )  # fmt: skip
@@ -394,7 +395,3 @@ def _idle(option: str, message: str) -> Finding:
 
 def _shadowed(option: str, message: str) -> Finding:
     return Finding(WARNING, "shadowed", option, message)
-
-
-def _ports(ports: list[int]) -> str:
-    return ", ".join(str(port) for port in ports)

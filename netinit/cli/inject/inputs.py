@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import posix
+import os
 import sys
+from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, tell
+from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError
-from netinit.cli.inject.flags import STDIN
+from netinit.cli.inject.flags import STDIN, CheckFlags
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
 from netinit.options.kinds import quote_value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from netinit.cli.inject.flags import CheckFlags
 
 __all__ = [
     "in_file",
@@ -65,9 +60,7 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
-        raise ParseError(
-            f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
-        ) from error
+        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
 def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
@@ -78,7 +71,7 @@ def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
             found.append((name, read_text(name)))
             continue
         try:
-            is_folder = posix.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER
+            is_folder = os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms
         except (FileNotFoundError, NotADirectoryError, ValueError):
             raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:
@@ -162,5 +155,5 @@ def write_result(name: str, streams: list[str]) -> None:
 
 
 def warn(lines: Sequence[str]) -> None:
-    """Tell the user something, on stderr."""
-    tell(lines)
+    """Shows the user something, on stderr."""
+    show_lines(lines)

@@ -1,4 +1,4 @@
-"""Tries every feature that rules need, with the very code that programs pods, in a throw-away namespace."""
+"""Tries every feature that rules need, with the very code that programs pods, in an isolated namespace."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ from netinit.kernel import detect, routes
 from netinit.options import CLASSIC, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
+from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.matches import (
-    ConnectionState,
-    Destination,
-    Mark,
-    Match,
-    Owner,
-    Port,
-    Protocol,
-    Socket,
-)
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Mark, Socket
+from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
+from netinit.rules.more_targets import RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
+from netinit.rules.targets import Drop, Redirect, Return, Target
 
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
-TRIED = backends.AUTO_ORDER
 
 
 _PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table has these
@@ -39,7 +33,7 @@ _PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that rules need of program and kernel; `kinds` are the matches and targets that stand for it."""
+    """Something that rules need of program and kernel; `kinds` are the matches and targets that need it."""
 
     name: str
     table: str
@@ -50,11 +44,11 @@ class Feature:
 
     def rule(self, family: Family) -> Rule:
         """A rule that needs it."""
-        return Rule(matches=self.matches, target=self.target, comment=self.name, origin="doctor", families=(family,))
+        return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
 
     @property
     def kinds(self) -> frozenset[object]:
-        """What tells that a plan needs it."""
+        """The matches and targets by which a plan needs it."""
         return kinds_of(self.target, self.matches)
 
 
@@ -80,14 +74,14 @@ FEATURES = (
     Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
     Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
-SETS = "sets"
+SETS_FEATURE = "sets"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FeatureChecks:
     """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
 
-    `failure` stands for everything where not even the beginning could be made.
+    `failure` says why, where nothing could be checked at all.
     """
 
     backend: str
@@ -147,31 +141,33 @@ def can_prove(options: Options) -> bool:
     return options.layout != CLASSIC and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
-def try_backends(options: Options, families: tuple[Family, ...], names: tuple[str, ...] = TRIED) -> tuple[Trial, ...]:
-    """Each backend's trial. NamespaceError when no throw-away namespace can be made."""
-    found = attempt_all({name: partial(_try_backend, name, options, families) for name in names}, SECONDS)
+def check_backends(
+    options: Options, families: tuple[Family, ...], names: tuple[str, ...] = backends.AUTO_ORDER
+) -> tuple[FeatureChecks, ...]:
+    """Each backend's feature checks. NamespaceError when no isolated namespace can be made."""
+    found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        Trial(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else Trial(name, outcome)
+        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else FeatureChecks(name, outcome)
         for name, outcome in found.items()
     )
 
 
-def _try_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
+def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
     os.environ["XTABLES_LOCKFILE"] = os.devnull  # nobody else is in this namespace, and others may hold the real one
     found = {}
     for family in families:
-        found[family.name] = _try_features(name, options, family) | {ROUTING: _try_routing(family)}
+        found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):
         renew()
-        cause = _try_capture(name, options)
+        cause = _check_capture(name, options)
         for family in families if options.ipv6 != OFF else families[:1]:
             found[family.name][CAPTURE] = cause
     return found
 
 
-def _try_features(name: str, options: Options, family: Family) -> dict[str, str]:
+def _check_features(name: str, options: Options, family: Family) -> dict[str, str]:
     rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
-    rules[SETS] = (NAT, OUTPUT, _set_rule(family))
+    rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
     together = _program(name, options, family, tuple(rules.values()))
     if not together:
         return dict.fromkeys(rules, "")
@@ -181,7 +177,7 @@ def _try_features(name: str, options: Options, family: Family) -> dict[str, str]
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
     return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin="doctor", families=(family,)
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,)
     )
 
 
@@ -206,7 +202,7 @@ def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str
     return ""
 
 
-def _try_routing(family: Family) -> str:
+def _check_routing(family: Family) -> str:
     wanted = Plan(
         layout="none", families=(family,), tables=(), ip_rules=(IpRule(family=family, mark=1337, table=133),),
         routes=(Route(family=family, table=133),),
@@ -218,9 +214,7 @@ def _try_routing(family: Family) -> str:
     return ""
 
 
-def _try_capture(name: str, options: Options) -> str:
-    from netinit.pods.validate import validate
-
+def _check_capture(name: str, options: Options) -> str:
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
         probe_timeout=3 * 10**9, lock_timeout=10**9,

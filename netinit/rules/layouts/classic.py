@@ -5,9 +5,10 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
+from netinit.rules.layouts import Builder, inbound, outbound, tproxy
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Socket
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -25,7 +26,8 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.targets import Accept, Jump, Reject, Return
+from netinit.rules.more_targets import Reject
+from netinit.rules.targets import Accept, Jump, Return
 
 SSH_PORT = 22
 TCP = inbound.TCP
@@ -56,24 +58,22 @@ def plan(options: Interception) -> Plan:
 
 def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
     table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
-    ports = "--istio-inbound-ports"
+    ports = "inbound_ports"
     if transparent:
-        inbound.define_tproxy(builder, options, options.outbound_port, "--envoy-port", families)
+        tproxy.define_chains(builder, options, options.outbound_port, "outbound_port", families)
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin=ports, families=families,
     )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (SSH_PORT,), "always", families)
+        inbound.exclude_ports(builder, table, (SSH_PORT,), "", families)
         if options.exclude_inbound_ports:
-            inbound.exclude_ports(
-                builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families
-            )
+            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
     else:
         chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
     if transparent:
-        inbound.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports, families=families,
@@ -83,16 +83,16 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
     builder.append(
         NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
-        why="outbound connections are looked at", origin="always",
+        why="outbound connections are looked at",
     )  # fmt: skip
     for family in FAMILIES:
         if not options.keep_local_loopback:
             builder.append(
                 NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)),
                 to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
-                origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
+                origin="keep_local_loopback", families=(family,),
             )  # fmt: skip
-    for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
+    for kind, numbers, flag in (("uid", options.proxy_uids, "proxy_uids"), ("gid", options.proxy_gids, "proxy_gids")):
         for number in numbers:
             builder.append(
                 NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
@@ -106,13 +106,13 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
     if options.outbound_cidrs not in (ALL, ()):
         builder.append(
             NAT, ISTIO_OUTPUT, to=Return(),
-            why="all other networks are not captured", origin="--istio-service-cidr",
+            why="all other networks are not captured", origin="outbound_cidrs",
         )  # fmt: skip
 
 
 def _refuse_ipv6() -> tuple[Table, ...]:
     builder = Builder((IPV6,))
-    why, origin = "IPv6 is off: what is not captured is refused", "--ipv6"
+    why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     builder.append(
         FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),

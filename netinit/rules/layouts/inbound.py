@@ -5,10 +5,10 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import ConnectionState, Destination, Match, Port, Protocol
+from netinit.rules.layouts import Builder
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import (
-    ISTIO_DIVERT,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_REDIRECT,
@@ -17,7 +17,7 @@ from netinit.rules.model import (
     NAT,
     PREROUTING,
 )
-from netinit.rules.targets import Accept, Jump, Redirect, Return, SetMark, Tproxy
+from netinit.rules.targets import Jump, Redirect, Return
 
 TCP = Protocol(name="tcp")
 
@@ -37,7 +37,7 @@ def exclude_tunnel(builder: Builder, options: Interception) -> None:
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
     builder.append(
         NAT, ISTIO_INBOUND, port, to=Return(),
-        why="tunnelled connections reach the proxy as they are", origin="--inbound-tunnel-port",
+        why="tunnelled connections reach the proxy as they are", origin="tunnel_port",
     )  # fmt: skip
 
 
@@ -45,11 +45,11 @@ def define_redirects(builder: Builder, options: Interception) -> None:
     """The two chains that send connections to the proxy, one for each direction."""
     builder.append(
         NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
-        why="outbound connections go to the proxy", origin="--envoy-port",
+        why="outbound connections go to the proxy", origin="outbound_port",
     )  # fmt: skip
     builder.append(
         NAT, ISTIO_IN_REDIRECT, TCP, to=Redirect(port=options.inbound_port),
-        why="inbound connections go to the proxy", origin="--inbound-capture-port",
+        why="inbound connections go to the proxy", origin="inbound_port",
     )  # fmt: skip
 
 
@@ -58,30 +58,31 @@ def capture(builder: Builder, options: Interception) -> None:
     transparent = options.inbound_mode == TPROXY
     table = MANGLE if transparent else NAT
     if transparent:
-        define_tproxy(builder, options, options.inbound_port, "--inbound-capture-port")
+        from netinit.rules.layouts import tproxy  # most pods' start does not pay for it
+
+        tproxy.define_chains(builder, options, options.inbound_port, "inbound_port")
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
-        why="inbound connections are looked at", origin="--istio-inbound-ports",
+        why="inbound connections are looked at", origin="inbound_ports",
     )  # fmt: skip
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
-            exclude_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports")
+            exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
         chosen: Match = TCP
         why = "every other inbound connection goes to the proxy"
     else:
         chosen = Port(protocol="tcp", ports=tuple(int(port) for port in options.inbound_ports))
         why = "inbound connections to these ports go to the proxy"
     if transparent:
-        established = ConnectionState(states=("RELATED", "ESTABLISHED"))
-        divert(builder, chosen, established, paired=options.inbound_ports != ALL)
+        tproxy.divert_established(builder, chosen, paired=options.inbound_ports != ALL)
         builder.append(
             MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
-            why=why, origin="--istio-inbound-ports",
+            why=why, origin="inbound_ports",
         )  # fmt: skip
     else:
         builder.append(
             NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
-            why=why, origin="--istio-inbound-ports",
+            why=why, origin="inbound_ports",
         )  # fmt: skip
 
 
@@ -94,35 +95,3 @@ def exclude_ports(
         table, ISTIO_INBOUND, port, to=Return(),
         why="these inbound ports are not captured", origin=origin, families=families,
     )  # fmt: skip
-
-
-def divert(
-    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
-) -> None:
-    """Packets of connections that the proxy has accepted already skip TPROXY."""
-    builder.append(
-        MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
-        why="the proxy has this connection already", origin="--istio-inbound-interception-mode", paired=paired, families=families,
-    )  # fmt: skip
-
-
-def define_tproxy(
-    builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
-) -> None:
-    """The chains that hand connections to a transparent socket."""
-    mode = "--istio-inbound-interception-mode"
-    why = "the policy route delivers marked packets here"
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
-        why=why, origin="--istio-inbound-tproxy-mark", families=families,
-    )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=Accept(),
-        why="nothing else is to happen to them", origin=mode, families=families,
-    )  # fmt: skip
-    for family in families:
-        builder.append(
-            MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
-            to=Tproxy(port=port, mark=options.tproxy_mark),
-            why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
-        )  # fmt: skip

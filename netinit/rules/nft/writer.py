@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.matches import Destination, InInterface, OutInterface, Socket, Source
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Source
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
@@ -43,6 +44,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DIALECT = "nft"
 PREFIX = "istio-proxy-"
 TABLE_NAMES = tuple([PREFIX + name for name in TABLES])
 HOOKS = {
@@ -58,21 +60,21 @@ HOOKS = {
 }
 
 
-class WrittenRule(Record):
+class WrittenNftRule(Record):
     """A rule as nft lists it without counter values, and the planned rule that it came from."""
 
     text: str
     rule: Rule
 
 
-class WrittenChain(Record):
+class WrittenNftChain(Record):
     """A chain: where it is hooked in (empty: only jumps lead to it) and its rules."""
 
     hook: str
-    rules: tuple[WrittenRule, ...]
+    rules: tuple[WrittenNftRule, ...]
 
 
-Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
+Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
@@ -80,42 +82,43 @@ def write_plan(plan: Plan, *, comments: bool = False) -> Written:
     return {PREFIX + table.name: _write_table(table, comments) for table in plan.tables}
 
 
-def _write_table(table: Table, comments: bool) -> dict[str, WrittenChain]:
+def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
     entering = _families_entering(table)
-    chains: dict[str, WrittenChain] = {}
+    chains: dict[str, WrittenNftChain] = {}
     for chain in table.chains:
-        rules: list[WrittenRule] = []
+        rules: list[WrittenNftRule] = []
         for rule in (*chain.inserted, *chain.rules):
             words = _write_matches(rule, entering[chain.name])
             comment = f' comment "{rule.comment}"' if comments else ""
-            if any(isinstance(match, Socket) for match in rule.matches):
-                name, finish = _write_socket_chain(rule, comment)
+            last = next((match for match in rule.matches if match.nft_chain), None)
+            if last:
+                name, finish = _write_chain_of(last, rule, comment)
                 chains[name] = finish
                 statements: tuple[str, ...] = (f"jump {name}",)
             else:
                 statements = rule.target.nft(rule.families[0])
-            rules += [WrittenRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
-        chains[spell_chain(chain.name)] = WrittenChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
+            rules += [WrittenNftRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
+        chains[spell_chain(chain.name)] = WrittenNftChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
     return chains
 
 
 def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
-    """The rule's conditions but that on the socket, each followed by a blank; the interface first, as Istio has it."""
+    """The rule's conditions but that of a chain of its own, each followed by a blank; the interface first, as Istio has it."""
     interfaces = [match.nft() for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
-    others = [match.nft() for match in rule.matches if not isinstance(match, (InInterface, OutInterface, Socket))]
+    others = [match.nft() for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)]
     limited = not entering <= set(rule.families)
     if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
         others.insert(0, f"meta nfproto {rule.families[0].name.lower()}")
     return "".join([f"{word} " for word in interfaces + others])
 
 
-def _write_socket_chain(rule: Rule, comment: str) -> tuple[str, WrittenChain]:
-    """The name of the chain in which a rule with a Socket match is finished, and that chain."""
+def _write_chain_of(last: Match, rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
+    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain."""
     (target,) = rule.target.nft(rule.families[0])
-    texts = [f"{unless} counter return{comment}" for unless in Socket().nft_unless()]
-    texts.append(f"{Socket().nft()} counter {target}{comment}")
-    name = f"{target.rpartition(' ')[2]}-socket"
-    return name, WrittenChain(hook="", rules=tuple([WrittenRule(text=text, rule=rule) for text in texts]))
+    texts = [f"{unless} counter return{comment}" for unless in last.nft_unless()]
+    texts.append(f"{last.nft()} counter {target}{comment}")
+    name = f"{target.rpartition(' ')[2]}-{last.nft_chain}"
+    return name, WrittenNftChain(hook="", rules=tuple([WrittenNftRule(text=text, rule=rule) for text in texts]))
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
@@ -142,7 +145,7 @@ def spell_chain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def render_table(name: str, chains: dict[str, WrittenChain]) -> str:
+def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
     for chain, written in chains.items():

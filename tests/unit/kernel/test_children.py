@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError, NetinitError, OptionError
+from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, run
 from netinit.options import Options
@@ -32,9 +33,7 @@ def test_records_come_back_equal_and_families_as_the_very_same():
     assert ask(lambda: None) is None
 
 
-@pytest.mark.parametrize(
-    "error", [ApplyError("no"), OptionError("a", "b"), PermissionError(13, "Permission denied", "/x")]
-)
+@pytest.mark.parametrize("error", [ApplyError("no"), OptionError("a", "b"), PermissionError(13, "Permission denied", "/x")])
 def test_errors_come_back_as_they_were_raised(error):
     with pytest.raises(type(error)) as caught:
         ask(lambda: fail(error))
@@ -63,9 +62,7 @@ def test_a_child_has_no_descriptor_but_those_that_are_meant_for_it():
         os.close(writer)
     assert writer in found
     assert reader not in found
-    assert len([number for number in found if number > 2]) <= 4, (
-        "the answer, the leash, what was kept, and the listing itself"
-    )
+    assert len([number for number in found if number > 2]) <= 4, "the answer, the leash, what was kept, and the listing itself"
 
 
 class Evil:
@@ -75,11 +72,7 @@ class Evil:
         return os.system, ("echo taken over > /dev/null",)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [Evil(), os.system, Options.from_argv, OSError, children.ask],
-    ids=["evil", "system", "from_argv", "OSError", "ask"],
-)
+@pytest.mark.parametrize("value", [Evil(), os.system, Options.from_argv, OSError, children.ask], ids=["evil", "system", "from_argv", "OSError", "ask"])
 def test_an_answer_that_would_run_something_is_not_read(monkeypatch, value):
     monkeypatch.setattr(children, "_pack", lambda item: pickle.dumps(item, protocol=4))
     with pytest.raises(NetinitError, match="which no answer may"):
@@ -104,11 +97,7 @@ def test_a_child_can_answer_and_go_on_and_can_fail_where_nothing_can_be_raised()
         assert Path(f"/proc/{server.pid}").exists()
         pid = server.pid
     assert not Path(f"/proc/{pid}").exists()
-    found = children.ask_all(
-        {1: lambda answer: answer.fail(ApplyError("in a callback")), 2: lambda _: "well", 3: lambda _: 1 / 0},
-        seconds=20,
-        what="jobs",
-    )
+    found = children.ask_all({1: lambda answer: answer.fail(ApplyError("in a callback")), 2: lambda _: "well", 3: lambda _: 1 / 0}, seconds=20, what="jobs")
     assert str(found[1]) == "in a callback"
     assert found[2] == "well"
     assert isinstance(found[3], children.ChildError)
@@ -142,8 +131,101 @@ def test_an_answer_that_claims_to_be_endless_is_refused():
         os.write(answer.descriptor, (1 << 60).to_bytes(8, "little"))
         time.sleep(60)
 
-    with (
-        children.start(lie, seconds=20, what="the job") as child,
-        pytest.raises(NetinitError, match="answered more than 256 MB"),
-    ):
+    with children.start(lie, seconds=20, what="the job") as child, pytest.raises(NetinitError, match="answered more than 256 MB"):
         child.receive()
+
+
+# A signal to this process is its child's to answer
+
+
+REQUESTS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def ask_to_the_end(action):
+    signals = run.Signals()
+    before = [signal.getsignal(number) for number in REQUESTS]
+    try:
+        return children.ask_to_the_end(action, signals, seconds=20, what="the job", kept=()), signals
+    finally:
+        signals.stop()
+        assert [signal.getsignal(number) for number in REQUESTS] == before
+
+
+def await_request(own):
+    for _ in range(2000):
+        if own.heard:
+            return own.take()
+        time.sleep(0.005)
+    raise AssertionError("no signal came")
+
+
+def test_a_child_that_nobody_disturbs_does_its_work():
+    answer, signals = ask_to_the_end(lambda own: (os.getpid() != PARENT, own.heard))
+    assert (answer, signals.heard) == ((True, 0), 0)
+
+
+PARENT = os.getpid()
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
+    def work(own):
+        os.kill(PARENT, number)
+        raise ended_by(await_request(own), AS_BEFORE)
+
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
+        ask_to_the_end(work)
+    assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
+
+
+def test_what_a_child_says_of_what_it_has_left_is_told():
+    def work(own):
+        os.kill(PARENT, signal.SIGINT)
+        await_request(own)
+        raise ApplyError("ended by SIGINT; a rule is left")
+
+    with pytest.raises(ApplyError, match=r"^ended by SIGINT; a rule is left$"):
+        ask_to_the_end(work)
+
+
+def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
+    def work(own):
+        os.kill(PARENT, signal.SIGTERM)
+        return await_request(own)
+
+    answer, signals = ask_to_the_end(work)
+    assert (answer, signals.heard) == (signal.SIGTERM, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number):
+    def work(_):
+        for one in REQUESTS:
+            signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+        os.kill(PARENT, number)
+        time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
+        ask_to_the_end(work)
+    assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
+
+
+def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
+    def work(own):
+        os.kill(PARENT, signal.SIGTERM)
+        await_request(own)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(ChildLostError, match="was killed by signal 9"):
+        ask_to_the_end(work)
+
+
+def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
+    signals = run.Signals()
+    signals.listen()
+    os.kill(PARENT, signal.SIGTERM)
+    try:
+        with pytest.raises(ApplyError, match="ended by SIGTERM"):
+            children.ask_to_the_end(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
+    finally:
+        signals.stop()
