@@ -14,7 +14,7 @@ from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe
 
-__all__ = ["ERROR", "WARNING", "Finding", "lint"]
+__all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
 ERROR, WARNING = "error", "warning"
 _NAME = "kubernetes.io/metadata.name"
@@ -25,7 +25,7 @@ _MOST_CASES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class InstallationFinding:
     """One thing that is wrong: its severity, its kind for machines, what it is about, what is so and what helps."""
 
     severity: str
@@ -57,7 +57,7 @@ class _Hook:
         return bool(self.tree.get("failurePolicy", "Fail") == "Fail")
 
 
-def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Finding, ...]:
+def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
     """Everything that is wrong, errors first. `whole`: the objects are all there are, so that what is missing is missing."""
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
@@ -66,7 +66,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Find
     if not hooks:
         none = "there is no webhook that injects sidecars"
         return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
-    found: list[Finding] = []
+    found: list[InstallationFinding] = []
     for hook in hooks:
         found += [
             *_about_itself(hook),
@@ -80,8 +80,8 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Find
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
 
-def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> Finding:
-    return Finding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
+def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
+    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
 
 
 def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
@@ -100,7 +100,7 @@ def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
                 yield _Hook(tree=item, parsed=webhook, configuration=name)
 
 
-def _about_itself(hook: _Hook) -> Iterator[Finding]:
+def _about_itself(hook: _Hook) -> Iterator[InstallationFinding]:
     namespace = hook.service[0]
     own = {_NAME: namespace, "istio-injection": "enabled"}
     pods: tuple[dict[str, str], ...] = ({}, {"app.kubernetes.io/name": "netinit-webhook"})
@@ -144,7 +144,7 @@ def _takes(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) ->
     return hook.parsed.matches(namespace, pod)
 
 
-def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[Finding]:
+def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[InstallationFinding]:
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
     remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
@@ -172,7 +172,7 @@ def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[Find
         )
 
 
-def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[Finding]:
+def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
     namespace, name = hook.service
     if not name:
         return
@@ -205,7 +205,7 @@ def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
 
 def _about_replicas(
     deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]
-) -> Iterator[Finding]:
+) -> Iterator[InstallationFinding]:
     metadata = mapping(deployment.get("metadata"))
     called = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
     replicas = mapping(deployment.get("spec")).get("replicas", 1)
@@ -245,7 +245,7 @@ def _has_addresses(tree: Tree) -> bool:
     return any(sequence(mapping(subset).get("addresses")) for subset in sequence(tree.get("subsets")))
 
 
-def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[Finding]:
+def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[InstallationFinding]:
     labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
     if not any(hook.parsed.namespace_selector.matches(one) for one in labels):
         yield _finding(
@@ -257,7 +257,7 @@ def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[Finding]:
         )
 
 
-def _both(hooks: list[_Hook]) -> Iterator[Finding]:
+def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
     """Pairs of webhooks that lead to different servers and would both be called for the same pod."""
     for left, right in combinations(hooks, 2):
         if left.service == right.service and left.service[1]:

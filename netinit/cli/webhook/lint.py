@@ -13,7 +13,7 @@ from netinit.base.shown import Lines, lines, quote
 from netinit.cli.flags import HELP_NAMES
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, mapping, sequence
-from netinit.webhook.linting import ERROR, Finding, lint
+from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
 _SIGNS = {ERROR: "✘"}
 
@@ -48,7 +48,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
     return 1 if any(finding.severity == ERROR for finding in found) else 0
 
 
-def _as_tree(finding: Finding) -> Tree:
+def _as_tree(finding: InstallationFinding) -> Tree:
     return {
         "severity": finding.severity,
         "kind": finding.kind,
@@ -58,7 +58,7 @@ def _as_tree(finding: Finding) -> Tree:
     }
 
 
-def _render(found: tuple[Finding, ...]) -> Lines:
+def _render(found: tuple[InstallationFinding, ...]) -> Lines:
     told = []
     for finding in found:
         told.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
