@@ -20,7 +20,7 @@ JOBS ?= auto# tests at the same time
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test cluster-test clean
+.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test cluster-test kernels clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -123,6 +123,10 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 	@$(if $(ROOT),,echo "make cluster-test wants root: it makes a network namespace"; exit 1)
 	@unshare --net -- sh -euc 'ip link set lo up; for n in 1 2 3; do ip address add 10.77.0.$$n/32 dev lo; done; exec "$$@"' sh \
 	  $(BIN)/pytest --timeout 600 -rs tests/cluster $(ARGS)
+
+# Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
+kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)
+	@$(BIN)/python tests/kernels/run.py $(PLACES)
 
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info

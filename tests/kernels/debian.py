@@ -1,0 +1,151 @@
+"""Debian's packages in the cache: kernels with their modules, and roots with iptables, nft and Python.
+
+Everything lies below one folder ($XDG_CACHE_HOME/netinit-kernels, by default ~/.cache/netinit-kernels) and is downloaded
+once; remove the folder to have newer packages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netinit-kernels"
+MIRROR = os.environ.get("NETINIT_DEBIAN", "http://deb.debian.org/debian")
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+PACKAGES = (
+    "python3", "python3-pip", "python3-setuptools", "python3-wheel", "python3-dev", "gcc", "libc6-dev",
+    "iptables", "nftables", "ipset", "iproute2", "procps", "kmod", "util-linux",
+)  # fmt: skip
+LIBRARIES = ("pytest", "pytest-timeout", "hypothesis", "click", "pyyaml", "pyroute2")
+KEPT = ("kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch", "kernel/fs/ext4", "kernel/fs/jbd2", "kernel/drivers/virtio")
+KEPT_FILES = ("kernel/fs/mbcache.ko*", "kernel/drivers/block/virtio_blk.ko*", "kernel/drivers/net/*.ko*")
+
+
+def run(command: Sequence[str | Path], **more: object) -> str:
+    """What a command printed; RuntimeError with its last words where it failed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} {command[1]}: {(done.stderr or done.stdout).strip()[-1500:]}")
+    return str(done.stdout)
+
+
+class Suite:
+    """One suite of Debian, read by apt with a state of its own: the machine's is not touched."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        folder = CACHE / "apt" / name
+        for part in ("lists/partial", "archives/partial"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / "status").touch()
+        (folder / "sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {name} main\n")
+        settings = {
+            "Dir::Etc::sourcelist": folder / "sources.list", "Dir::Etc::sourceparts": "-", "Dir::State::lists": folder / "lists",
+            "Dir::State::status": folder / "status", "Dir::Cache": folder, "APT::Sandbox::User": "root",
+            "APT::Architecture": "amd64", "Acquire::Retries": 3,
+        }  # fmt: skip
+        self._options = [f"-o{key}={value}" for key, value in settings.items()]
+        if not any((folder / "lists").glob("*Packages*")):
+            run(["apt-get", *self._options, "--quiet", "update"])
+
+    def newest_kernel(self, flavour: str) -> str:
+        """The package that linux-image-FLAVOUR of this suite stands for."""
+        shown = run(["apt-cache", *self._options, "show", "--no-all-versions", f"linux-image-{flavour}"])
+        found = re.search(rf"^Depends:.*?(linux-image-[0-9][^ ]*-{flavour})\b", shown, re.MULTILINE)
+        if found is None:
+            raise RuntimeError(f"linux-image-{flavour} of {self.name} names no kernel")
+        return found[1]
+
+    def parts_of(self, package: str) -> list[str]:
+        """The package and those beside it that hold parts of the same kernel (its binary, its modules)."""
+        shown = run(["apt-cache", *self._options, "depends", "--no-suggests", "--no-recommends", package])
+        return [package, *sorted(set(re.findall(r"Depends: (linux-(?:binary|modules)-[0-9][^ \n]*)", shown)))]
+
+    def unpack(self, packages: Iterable[str], folder: Path) -> None:
+        """Downloads packages and lays their files into the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        run(["apt-get", *self._options, "--quiet", "download", *packages], cwd=folder)
+        for archive in sorted(folder.glob("*.deb")):
+            run(["dpkg-deb", "--extract", archive, folder])
+            archive.unlink()
+
+
+class Kernel:
+    """A kernel of Debian, unpacked: `binary`, `modules` (with their index) and `version`."""
+
+    def __init__(self, suite: str, flavour: str) -> None:
+        packages = Suite(suite)
+        self.package = packages.newest_kernel(flavour)
+        self.folder = CACHE / "kernels" / self.package
+        if not (self.folder / "ready").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            packages.unpack(packages.parts_of(self.package), self.folder)
+            self._index()
+            (self.folder / "ready").touch()
+        (self.modules,) = self.folder.glob("used/lib/modules/*")
+        self.version = self.modules.name
+        self.binary = next(self.folder.glob("**/vmlinuz-*"))
+
+    def _index(self) -> None:
+        """Keeps the modules that matter here, and lets depmod write what needs what."""
+        (whole,) = (path for pattern in ("lib/modules/*", "usr/lib/modules/*") for path in self.folder.glob(pattern))
+        kept = self.folder / "used" / "lib" / "modules" / whole.name
+        for part in KEPT:
+            if (whole / part).is_dir():
+                shutil.copytree(whole / part, kept / part)
+        for path in (path for pattern in KEPT_FILES for path in whole.glob(pattern)):
+            target = kept / path.relative_to(whole)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        for path in whole.glob("modules.*"):
+            shutil.copy(path, kept)
+        run(["depmod", "--basedir", self.folder / "used", whole.name])
+        shutil.rmtree(whole)
+
+    def needed_for(self, *names: str) -> list[Path]:
+        """The files of modules and of those that they need, in the order in which they can be loaded."""
+        index = dict(line.split(":", 1) for line in (self.modules / "modules.dep").read_text().splitlines())
+        paths = {Path(path).name.split(".")[0].replace("-", "_"): path for path in index}
+        wanted = [paths[name] for name in names if name in paths]  # the others are part of the kernel itself
+        ordered = [one for path in wanted for one in [*reversed(index[path].split()), path]]
+        return [self.modules / path for path in dict.fromkeys(ordered)]
+
+
+def machines_validity() -> str:
+    """Whether this machine's apt insists on lists that are not out of date: the roots' does as it does."""
+    return run(["apt-config", "shell", "found", "Acquire::Check-Valid-Until/b"]).partition("'")[2].rstrip("'\n") or "true"
+
+
+def make_root(suite: str) -> Path:
+    """A root of this suite with everything that the tests use."""
+    root = CACHE / "roots" / suite
+    if (root / "opt" / "ready").exists():
+        return root
+    shutil.rmtree(root, ignore_errors=True)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
+    run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", *left_out,
+         '--aptopt=APT::Sandbox::User "root"', f'--aptopt=Acquire::Check-Valid-Until "{machines_validity()}"', suite, root, MIRROR])  # fmt: skip
+    _add_libraries(root)
+    (root / "opt" / "ready").touch()
+    return root
+
+
+def _add_libraries(root: Path) -> None:
+    """The libraries of the tests, for the root's Python; python-iptables is built there."""
+    version = run(["chroot", root, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+    wheels = root / "opt" / "wheels"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--dest", str(wheels)]
+    run([*pip, "--python-version", version, "--only-binary=:all:", *LIBRARIES])
+    run([*pip, "--no-deps", "--no-binary=:all:", "--no-build-isolation", "python-iptables"])
+    inside = ["chroot", root, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "python3", "-m", "pip", "install", "--quiet",
+              "--break-system-packages", "--root-user-action=ignore", "--no-index", "--find-links=/opt/wheels", "--no-build-isolation"]  # fmt: skip
+    run([*inside, *LIBRARIES])
+    run([*inside, "python-iptables"])
+    for name in ("project", "proc", "sys", "dev", "tmp", "run", "usr/lib/modules"):
+        (root / name).mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,88 @@
+"""What runs on the kernel, or in the root, that is looked at: the chosen tests, the doctor, and apply with every backend.
+
+    python3 tests/kernels/inside.py ANSWER PARTS
+
+writes one JSON object to ANSWER. PARTS is `all`, `short` (see chosen.py), or `errors` for the doctor and apply alone. Imported by nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import chosen
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 120  # seconds for one command
+PROGRAMS = {"iptables": ["iptables", "--version"], "nft": ["nft", "--version"], "ipset": ["ipset", "--version"]}
+
+
+class Recorder:
+    """A plugin of pytest that keeps how each test ended, as {"test", "outcome", "reason"}."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or report.outcome != "passed":
+            reason = report.longrepr[2] if report.skipped else report.longreprtext[-2000:]
+            self.kept[report.nodeid] = {"test": report.nodeid, "outcome": report.outcome, "reason": reason}
+
+
+def run_tests(parts: str) -> list[dict[str, str]]:
+    import pytest
+
+    recorder = Recorder()
+    code = pytest.main(["--rootdir", str(ROOT), "--timeout", "300", *chosen.tests(parts)], plugins=[recorder])
+    if code not in (0, 1):
+        raise SystemExit(f"pytest ended with {code}")
+    return list(recorder.kept.values())
+
+
+def run(command: list[str]) -> dict[str, object]:
+    """How a command ended."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"code": None, "stdout": "", "stderr": str(error)}
+    return {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+
+
+def isolated(*arguments: str) -> dict[str, object]:
+    """The tool in a network namespace of its own, whose loopback is up."""
+    script = 'ip link set lo up; exec "$@"'
+    return run(["unshare", "--net", "sh", "-c", script, "sh", sys.executable, "-m", "netinit", *arguments])
+
+
+def ask_doctor() -> object:
+    done = isolated("doctor", "--json", *chosen.OPTIONS["REDIRECT"])
+    return json.loads(done["stdout"]) if done["stdout"] else done
+
+
+def try_apply() -> list[dict[str, object]]:
+    """How apply ends with each backend and each choice of options."""
+    ends = []
+    for backend in chosen.BACKENDS:
+        for name, options in chosen.OPTIONS.items():
+            done = isolated("apply", "--backend", backend, *options)
+            ends.append({"backend": backend, "options": name, "code": done["code"], "said": done["stderr"][-2000:]})
+    return ends
+
+
+def main(answer: str, parts: str) -> None:
+    os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    facts = {
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        **{name: (run(command)["stdout"].splitlines() or [""])[0] for name, command in PROGRAMS.items()},
+    }
+    found = {"facts": facts, "doctor": ask_doctor(), "apply": try_apply(), "tests": [] if parts == "errors" else run_tests(parts)}
+    Path(answer).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""`make kernels`: asks every kernel and every root, keeps the answers in the cache and writes docs/kernels.md.
+
+    python tests/kernels/run.py [NAME...]
+
+A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from debian import CACHE, Kernel, make_root
+from places import ROOT, can_accelerate, copy_project, in_machine, in_root, make_disk
+from table import failed_tests, render
+
+PAGE = ROOT / "docs" / "kernels.md"
+LIMIT = 1800  # seconds for one place
+PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "busybox": "busybox-static", "cpio": "cpio",
+    "depmod": "kmod", "mkfs.ext4": "e2fsprogs", "zstd": "zstd", "unshare": "util-linux", "apt-get": "apt",
+}  # fmt: skip
+ROOTS = {"Debian 12": "bookworm", "Debian 13": "trixie", "Debian sid": "sid"}
+NF_TABLES = ("nf_tables", "nft_compat")
+KERNELS = {  # suite, flavour, the root whose programs are used, modules that are taken away
+    "6.1 of Debian 12": ("bookworm", "amd64", "bookworm", ()),
+    "6.12 of Debian 12's backports": ("bookworm-backports", "amd64", "bookworm", ()),
+    "6.12 of Debian 13": ("trixie", "amd64", "trixie", ()),
+    "newest of sid": ("sid", "amd64", "sid", ()),
+    "6.1, cloud": ("bookworm", "cloud-amd64", "bookworm", ()),
+    "6.1 without xt_owner": ("bookworm", "amd64", "bookworm", ("xt_owner",)),
+    "6.1 without nf_tables": ("bookworm", "amd64", "bookworm", NF_TABLES),
+}
+PLACES = (*ROOTS, *KERNELS)
+
+
+def find_obstacle() -> str | None:
+    """What is in the way, in one line with the remedy."""
+    if os.geteuid() != 0:
+        return "make kernels wants root: it makes roots of Debian and namespaces"
+    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    return f"make kernels wants more programs; as root: apt-get install {' '.join(missing)}" if missing else None
+
+
+def ask_root(suite: str, work: Path) -> object:
+    project = work / "project"
+    if not project.exists():
+        copy_project(project)
+    return in_root(make_root(suite), project, limit=LIMIT)
+
+
+def ask_kernel(suite: str, flavour: str, root: str, without: tuple[str, ...], work: Path) -> object:
+    kernel, disk = Kernel(suite, flavour), CACHE / "roots" / f"{root}.img"
+    if not disk.exists():
+        make_disk(make_root(root), disk)
+    project = work / "project"
+    if not project.exists():
+        copy_project(project)
+    image = work / "project.img"
+    if not image.exists():
+        make_disk(project, image)
+    parts = "errors" if without else "all" if can_accelerate(kernel.binary) else "short"
+    return in_machine(kernel, disk, image, without=without, parts=parts, limit=LIMIT)
+
+
+def ask(name: str, work: Path) -> dict[str, object]:
+    """The place as table.py reads it; a failure is told and stands in the table."""
+    asked: Callable[[], object] = partial(ask_root, ROOTS[name], work) if name in ROOTS else partial(ask_kernel, *KERNELS[name], work)
+    began = time.monotonic()
+    try:
+        place = {"name": name, "answer": asked()}
+    except RuntimeError as error:
+        place = {"name": name, "failure": str(error)}
+    print(f"{name}: {'no answer: ' + str(place['failure']) if 'failure' in place else 'asked'}, {time.monotonic() - began:.0f} s", flush=True)
+    return place
+
+
+def main(names: list[str]) -> int:
+    if obstacle := find_obstacle():
+        print(obstacle)
+        return 1
+    if unknown := [name for name in names if name not in PLACES]:
+        print(f"{unknown[0]!r} is no place; these are: {', '.join(PLACES)}")
+        return 1
+    answers = CACHE / "answers"
+    answers.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
+        for name in names or PLACES:
+            (answers / f"{name}.json").write_text(json.dumps(ask(name, Path(work))))
+    places = [json.loads(path.read_text()) for name in PLACES if (path := answers / f"{name}.json").exists()]
+    PAGE.write_text(render(places))
+    failed = failed_tests(places)
+    for place, test, reason in failed:
+        print(f"{place}: {test}\n{reason}")
+    print(f"{PAGE.relative_to(ROOT)}: {len(places)} places, {len(failed)} failed tests")
+    return int(bool(failed) or any("failure" in place for place in places))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
