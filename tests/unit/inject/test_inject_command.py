@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from netinit.base.errors import ConfigError, InjectionError, OptionError, ParseError
+from netinit.base.errors import ClusterError, ConfigError, InjectionError, OptionError, ParseError
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
+from netinit.kube import access, asking
 from netinit.options import Options
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: [{name: c, image: i}]}\n"
@@ -124,49 +124,35 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    for name in ("asking", "client", "credentials"):
+        monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
+    monkeypatch.delattr(sys.modules["netinit.kube"], "asking")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
-    assert "pip install kubernetes" in str(result.exception)
+    assert "pip install httpx2" in str(result.exception)
 
 
 class FakeCluster:
-    """The parts of the Kubernetes client that are used, as its documentation has them."""
-
-    class ApiException(Exception):  # noqa: N818 - the client's name
-        status, reason = 404, "Not Found"
-
-    class ConfigException(Exception):  # noqa: N818 - the client's name
-        pass
+    """The API's answers, in the place of netinit.kube, whose own tests ask one on a socket."""
 
     def __init__(self, config_maps, webhooks=()):
         self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
 
-    def load_kube_config(self, config_file=None, context=None):
-        self.asked.append((config_file, context))
+    def find_access(self, *, kubeconfig, context):
+        self.asked.append((kubeconfig, context))
         if context == "nowhere":
-            raise self.ConfigException("no such context")
+            raise ConfigError('the kubeconfig "x" has no context "nowhere"; it has "prod"')
 
-    def CoreV1Api(self):
-        return self
-
-    AdmissionregistrationV1Api = ApiClient = CoreV1Api
-
-    def read_namespaced_config_map(self, name, namespace):
+    def ask_one(self, _, resource, name, namespace=""):
+        if resource.plural == "namespaces":
+            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None}}
         if (namespace, name) not in self.config_maps:
-            raise self.ApiException
-        return SimpleNamespace(data=self.config_maps[namespace, name])
+            raise ClusterError("not there", status=404, reason="NotFound")
+        return {"data": self.config_maps[namespace, name]}
 
-    def read_namespace(self, name):
-        return SimpleNamespace(
-            metadata=SimpleNamespace(labels={"istio-injection": "enabled"} if name == "shop" else None)
-        )
-
-    def list_mutating_webhook_configuration(self):
-        return self.webhooks
-
-    def sanitize_for_serialization(self, found):
-        return {"items": found}
+    def ask_list(self, _, resource):
+        return self.webhooks if resource.kind == "MutatingWebhookConfiguration" else []
 
 
 @pytest.fixture
@@ -188,14 +174,15 @@ def cluster(monkeypatch):
             {"webhooks": [{"name": "other"}]},
         ],
     )
-    monkeypatch.setitem(sys.modules, "kubernetes.client", fake)
-    monkeypatch.setitem(sys.modules, "kubernetes.config", fake)
+    monkeypatch.setattr(access, "find_access", fake.find_access)
+    for name in ("ask_one", "ask_list"):
+        monkeypatch.setattr(asking, name, getattr(fake, name))
     return fake
 
 
 def test_configuration_mesh_and_values_come_from_the_cluster(cluster):
     assert "mesh: td w\n" in output(inject.command, "-f", "-", "--context", "prod", stdin=POD)
-    assert cluster.asked == [(None, "prod")]
+    assert cluster.asked == [("", "prod")]
     assert "mesh: canary w\n" in output(inject.command, "-f", "-", "--meshConfigMapName", "istio-canary", stdin=POD)
 
 
@@ -210,8 +197,8 @@ def test_namespaces_and_webhooks_come_from_the_cluster(cluster):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--context", "nowhere"], "the kubeconfig cannot be used: no such context"),
-        (["--injectConfigMapName", "none"], "does not give the ConfigMap istio-system/none: 404 Not Found"),
+        (["--context", "nowhere"], 'has no context "nowhere"; it has "prod"'),
+        (["--injectConfigMapName", "none"], "does not give the ConfigMap istio-system/none: 404 NotFound"),
         (["--meshConfigMapName", "istio-sidecar-injector"], "no key 'mesh'; it has config, values"),
     ],
 )
