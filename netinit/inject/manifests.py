@@ -168,7 +168,8 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     if kind == "Pod":
         owner = Owner.of_pod(tree)
     else:
-        owner = Owner(name=name, namespace=namespace, kind=kind, api_version=version)
+        # A name that the API server will generate is not known yet, and no owner has it.
+        owner = Owner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
