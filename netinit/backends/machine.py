@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from netinit import backends
 from netinit.backends.base import Backend, Lock
 from netinit.base.net import Family
-from netinit.kernel import detect, locks, namespaces, netlink
+from netinit.kernel import detect, namespaces, netlink
 from netinit.options import Options
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from netinit.kernel.routes import Link
+    from netinit.kernel.routes import RouteNetlink
 
     Result = TypeVar("Result")
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Machine(ABC):
     """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
 
-    link: Link
+    link: RouteNetlink
 
     @abstractmethod
     def has_capability(self, number: int) -> bool:
@@ -66,7 +66,7 @@ class NamespaceLock(Lock):
         self._nanoseconds = nanoseconds
 
     def __enter__(self) -> None:
-        self._descriptor = locks.lock(self._nanoseconds)
+        self._descriptor = namespaces.lock(self._nanoseconds)
 
     def __exit__(self, *_: object) -> None:
         posix.close(self._descriptor)

@@ -45,14 +45,14 @@ def show_painted(parts: Iterable[tuple[str, str]]) -> None:
     stream.flush()
 
 
-def tell(texts: Iterable[str]) -> None:
-    """Writes lines to stderr, cut where somebody's value is a page; nobody is told where the process has no stderr."""
+def show_lines(texts: Iterable[str]) -> None:
+    """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
     if sys.stderr is not None:
         sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
 
 
-def tell_progress(text: str, *, last: bool) -> None:
-    """Writes over the line of stderr that told of the progress before."""
+def show_progress(text: str, *, last: bool) -> None:
+    """Writes over the line of stderr that showed the progress before."""
     sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))
     sys.stderr.flush()
 
@@ -62,7 +62,7 @@ def answers_a_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def tells_a_terminal() -> bool:
+def shows_on_a_terminal() -> bool:
     """Whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
-from netinit.base.output import tell
+from netinit.base.output import show_lines
 from netinit.base.shown import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
-    """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
+    """Shows the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
     texts = take_flags(words, FLAGS).texts
     if as_event:
         as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
         Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
     else:
-        tell([f"{program}: {line}" for line in split_message(message)])
+        show_lines([f"{program}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
-        tell([f"    {line}" for line in split_message(traceback.format_exc())])
+        show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
 
 
 def diagnose(error: NetinitError) -> str:
@@ -39,6 +39,6 @@ def diagnose(error: NetinitError) -> str:
         from netinit.pods.doctor import summarise
 
         said = summarise(error)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
+    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is shown
         return ""
     return f"\n{said}" if said else ""

@@ -16,11 +16,11 @@ from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
 from netinit.options import Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
-from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, Settings
+from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, DeclaredOptions
 from netinit.options.kinds import SWITCH, Flag, quote_value
 
 Kind = TypeVar("Kind")
-GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
+FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -32,7 +32,7 @@ class FlagCommand(click.Command):
     reported at once, as one OptionError.
     """
 
-    def __init__(self, *args: Any, settings: type[Settings] = Options, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, settings: type[DeclaredOptions] = Options, **kwargs: Any) -> None:
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
         self.settings = settings
@@ -121,12 +121,12 @@ class _FlagOption(click.Option):
         return describe(self.flag)
 
 
-def group_flags(settings: type[Settings]) -> dict[str, list[Flag]]:
+def group_flags(settings: type[DeclaredOptions]) -> dict[str, list[Flag]]:
     """The flags by the heading that help and documentation list them under."""
     groups: dict[str, list[Flag]] = {}
     for flag in settings.flags:
         groups.setdefault(flag.group, []).append(flag)
-    return {title: groups[title] for title in sorted(groups, key=GROUPS.index)}
+    return {title: groups[title] for title in sorted(groups, key=FLAG_GROUPS.index)}
 
 
 def describe(flag: Flag) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, pa
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # stand for a pod's own where nobody said which
+POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
 APPLICATION = 1000
 
 
@@ -29,7 +29,7 @@ APPLICATION = 1000
 class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules."""
 
-    sides: dict[str, dict[Family, Ruleset]]
+    rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     options: Options | None  # None: not these options' rules
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool)
         from netinit.pods.live import read_live
 
         found = read_live(options)
-        return Ground(found.sides, found.surroundings, None, warnings=found.warnings)
+        return Ground(found.rulesets, found.surroundings, None, warnings=found.warnings)
     origins: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)

@@ -12,13 +12,15 @@ import posix
 import sys
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.logs import flush
+from netinit.base.logs import Log, flush
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
+
+    from netinit.options import Options
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -43,7 +45,7 @@ def main() -> NoReturn:
     code = run(sys.argv, _environment())
     try:
         flush()
-    except OSError:  # run has tried and told
+    except OSError:  # run has tried and said so
         posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
     if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
         sys.exit(code)
@@ -51,7 +53,7 @@ def main() -> NoReturn:
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code of a command line, program name first; errors have been told on stderr."""
+    """The exit code of a command line, program name first; errors have been shown on stderr."""
     call = read_call(argv)
     try:
         code = _dispatch(call, environ)
@@ -61,12 +63,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _fail(call, environ, str(error), code, error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
+    except BrokenPipeError:  # the reader went away (| head): nobody reads any more
         return FAILED
     except OSError as error:  # a full disk behind stdout, for example
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
-    except Exception as error:  # noqa: BLE001 - a fault of ours: told in one line, with --debug in full
+    except Exception as error:  # noqa: BLE001 - a fault of ours: shown in one line, with --debug in full
         return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
     return code
 
@@ -105,14 +107,29 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             texts = parse_flags(call.words, Options.flags)
         except OptionError as error:
             return _ask_click(call, environ, error)
-        from netinit.cli import job
-
-        return job.do(Options.from_texts(texts, environ))
+        return do(Options.from_texts(texts, environ))
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
+
+
+def do(options: Options) -> int:
+    """The init container's job, whoever read its command line: program the rules, or show what would be programmed.
+
+    Returns the exit code; NetinitError where it failed.
+    """
+    log = Log(options.log_level, as_json=options.log_as_json)
+    if options.dry_run:
+        from netinit.base.output import show_artefact
+        from netinit.cli.preview import preview
+
+        show_artefact(preview(options, log))
+        return 0
+    from netinit.pods.apply import main as apply_main
+
+    return apply_main(options, log)
 
 
 def _inject(call: Call, environ: Mapping[str, str]) -> int:

@@ -80,7 +80,7 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """What the agent is told of one probe."""
+    """One probe, as the agent gets it."""
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:

@@ -1,4 +1,4 @@
-"""Connection tracking told live: what the kernel remembers of each connection, and where it has sent it.
+"""Connection tracking, live: what the kernel remembers of each connection, and where it has sent it.
 
 The kernel announces every connection that it begins to track (linux/netfilter/nfnetlink_conntrack.h), with its two
 tuples: as its first packet was, and as its answers will be. Where the second is not the mirror of the first, the

@@ -45,7 +45,7 @@ NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
 IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
 IPSET_FLAG_LIST_HEADER = 4
-# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (alike), nfgenmsg
+# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (of equal form), nfgenmsg
 _ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
 _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 
@@ -88,7 +88,7 @@ class LocalRoute(Record):
 class NftChain(Record):
     """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
 
-    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    `uses` are its rules and the jumps to it, which the kernel gives without its rules.
     """
 
     family: int
@@ -272,7 +272,7 @@ def list_address_sets() -> dict[str, int]:
 
 
 def list_nft_rules(family: int) -> list[bytes]:
-    """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
+    """All rules of a family of nf_tables as the kernel gives them: attributes behind four bytes, see nf_tables.h. OSError."""
     return [body for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
@@ -307,7 +307,7 @@ def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
 
 
 def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
-    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
     body = pack(_NETFILTER, family, 0, 0)
     for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
         body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")

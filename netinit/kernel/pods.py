@@ -1,10 +1,10 @@
 """Pods seen from outside: a network namespace that --pid or --netns names, looked into and programmed by a child.
 
 Entering is for good, and a child's business: it leaves supplementary groups, descriptors and capabilities behind before it
-reads anything of the pod, so there would be no way back. One class opens, locks and enters; nobody else does.
+reads anything of the pod, so it could not come back. One class opens, locks and enters; nobody else does.
 
 Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
-another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) wants the
+another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
 other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
 is hidden from tracing, and so are its programs (netinit.kernel.run, `seal`).
 """
@@ -16,8 +16,9 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
 from netinit.kernel import locks as locking
+from netinit.kernel.holders import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ NAMED = "/run/netns"
 SECONDS = 300.0
 # However much the pod has of anything: this child and each program that it starts get no more. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-OUTPUT = 1 << 28  # bytes that a program may print
+MOST_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
@@ -48,21 +49,21 @@ def inside(
     keep: tuple[int, ...] = (),
     locks: Callable[[str], None] | None = None,
 ) -> Result:
-    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `Pod.visit`.
+    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `OpenPod.visit`.
 
     The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
-    an empty text). With `locks` the namespace is locked meanwhile; it is what warnings of that are told to.
+    an empty text). With `locks` the namespace is locked meanwhile; it takes the warnings.
     NamespaceError, LockedError.
     """
     if not (options.pid or options.netns):
         warning = _warn_of("this is the machine's own network namespace") if namespaces.is_machine() else ""
-        held = locking.lock(options.lock_timeout) if locks else -1
+        held = namespaces.lock(options.lock_timeout) if locks else -1
         try:
             return action(options, warning)
         finally:
             if held >= 0:
                 posix.close(held)
-    with Pod(options) as pod:
+    with OpenPod(options) as pod:
         machine = pod.find_machine()
         warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
         complete = pod.complete(options)
@@ -78,7 +79,7 @@ def _warn_of(machine: str) -> str:
     return f"{machine}, not a pod's: apply and remove change it only with --host-network"
 
 
-class Pod:
+class OpenPod:
     """The namespace that options name, held open, so that all that is done is done to one and the same.
 
     A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and
@@ -100,11 +101,11 @@ class Pod:
         except OSError as error:
             self.close()
             raise NamespaceError(
-                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
+                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid needs a running process, --netns a namespace's path or name"
             ) from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
+            raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
 
     def __enter__(self) -> Self:
@@ -133,7 +134,7 @@ class Pod:
         ):
             try:
                 other = posix.stat(path)
-            except OSError:  # of another user, or no /proc: then it is not told
+            except OSError:  # of another user, or no /proc: then it is not known
                 continue
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
@@ -155,7 +156,7 @@ class Pod:
         it is anything but a small regular file.
         """
         if self._folder < 0:
-            return files.read_text(detect.RESOLV_CONF)
+            return read_text(detect.RESOLV_CONF)
         name = f"{detect.RESOLV_CONF} of process {self._pid}"
         try:
             root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
@@ -180,7 +181,7 @@ class Pod:
         """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
 
         LockedError where another run from outside has the first. Any process of the pod can hold the second for ever, so
-        it is done without once the time is over, and `warn` is told who has it.
+        it is done without once the time is over, and `warn` is called with its holder.
         """
         return Locks(self._namespace, nanoseconds, warn)
 
@@ -208,7 +209,7 @@ class Pod:
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
-        children.limit(MEMORY, OUTPUT)
+        children.limit(MEMORY, MOST_OUTPUT)
         if self._owner >= 0 and joins:
             run.seal(_list_programs())
             capabilities.hide()
@@ -229,9 +230,9 @@ class Locks:
         self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
         # A description of its own: one that is shared with the namespace's descriptor would never be let go.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
-        if not locking.take(self._inner, nanoseconds):
+        if not namespaces.take(self._inner, nanoseconds):
             warn(
-                f"the pod's own lock is held by {locking.describe_holders(self._inner)}: went on without it after --lock-timeout,"
+                f"the pod's own lock is held by {describe_holders(self._inner)}: went on without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
         for descriptor in self.descriptors:  # a killed run's last change is to be done before the next run looks
@@ -264,7 +265,7 @@ def _path_of(options: Options) -> str:
 
 
 def _kind(descriptor: int) -> int | None:
-    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not tell (before 4.11)."""
+    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not say (before 4.11)."""
     try:
         return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
     except OSError:
@@ -277,7 +278,7 @@ def _find_owner(namespace: int) -> int:
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
-        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it tells the rest
+        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it shows the rest
     theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
     if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
         posix.close(owner)

@@ -179,7 +179,7 @@ def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableErro
 
 
 def kill(running: Running) -> None:
-    """Ends a program whose answer nobody wants any more."""
+    """Ends a program whose answer is not needed any more."""
     end(running.pid)
     _at_work.discard(running.pid)
     for descriptor in (running.leash, running.output, running.errors):
@@ -220,10 +220,10 @@ def end(pid: int) -> int:
     try:
         try:  # noqa: SIM105 - contextlib takes a millisecond of every start
             posix.kill(pid, _SIGKILL)
-        except PermissionError:  # it has become somebody else, and this process has no KILL: its leash ends it
+        except PermissionError:  # it runs as another user, and this process has no KILL: its leash ends it
             pass
         status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
-    except (ProcessLookupError, ChildProcessError):  # somebody else has reaped it
+    except (ProcessLookupError, ChildProcessError):  # it was reaped elsewhere
         status = None
     return _SIGKILL if status is None else status
 
@@ -256,7 +256,7 @@ def seal(paths: Sequence[str]) -> None:
 
 
 def is_sealed() -> bool:
-    """Whether `seal` was called: any other program that this process starts can be traced by strangers."""
+    """Whether `seal` was called: any other program that this process starts can be traced by other processes."""
     return bool(_sealed)
 
 

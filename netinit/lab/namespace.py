@@ -14,13 +14,13 @@ from netinit.kernel.users import become
 from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 
-__all__ = ["Namespace"]
+__all__ = ["NetworkNamespace"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
-class Namespace(IsolatedNamespace):
+class NetworkNamespace(IsolatedNamespace):
     """A fresh network namespace with `lo` down, and programs, servers and connections inside.
 
     Servers started inside live until the block ends or they are closed themselves.

@@ -11,8 +11,7 @@ from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
-from netinit.kernel import detect, netlink
-from netinit.kernel.files import read_text
+from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
 from netinit.options import Options
 from netinit.pods.verify import verify
@@ -23,7 +22,6 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
 
-_VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
 MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
@@ -31,9 +29,9 @@ _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """What was read, side by side: each place that can hold rules (iptables-nft and so on) with its rules by family."""
+    """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family."""
 
-    sides: dict[str, dict[Family, Ruleset]]
+    rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     plan: Plan
     warnings: tuple[str, ...] = ()
@@ -51,16 +49,17 @@ def _read_here(options: Options, warning: str) -> LiveRules:
     settled = detect.settle(options)
     plan = plan_for(settled.options)
     marks = {family: _local_marks(family) for family in settled.kernel_families}
-    sides: dict[str, dict[Family, Ruleset]] = {}
+    rulesets: dict[str, dict[Family, Ruleset]] = {}
     warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
     for name in backends.populated(settled.options):
-        if name in _VARIANTS:
+        variant = backends.BACKENDS[name].variant
+        if variant:
             contents = ipset.read_contents()
-            owner, threshold = f"netinit-{_VARIANTS[name]}", settled.options.ipset_threshold
+            owner, threshold = backends.owner_of_sets(variant), settled.options.ipset_threshold
             known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
             listings = _read_listings(name, settled)
             warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
-            sides[name] = {
+            rulesets[name] = {
                 family: resolve_sets(
                     load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
                     contents,
@@ -68,17 +67,17 @@ def _read_here(options: Options, warning: str) -> LiveRules:
                 for family in settled.kernel_families
             }
         else:
-            sides[name] = _native_side(settled.options, plan)
+            rulesets[name] = _native_rulesets(settled.options, plan)
             warnings.append(f"{name}: its rules are as planned; counters are not shown")
     for family in settled.kernel_families:
-        if any(side[family].tracks for side in sides.values() if family in side):
-            for side in sides.values():
-                side[family] = replace(side[family], tracked=True)
-    if not sides:
-        sides[backends.NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
+        if any(found[family].tracks for found in rulesets.values() if family in found):
+            for found in rulesets.values():
+                found[family] = replace(found[family], tracked=True)
+    if not rulesets:
+        rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
         warnings.append("there are no rules at all in this namespace")
     around = {family: read_surroundings(family) for family in settled.kernel_families}
-    return LiveRules(sides, around, plan, tuple(warnings))
+    return LiveRules(rulesets, around, plan, tuple(warnings))
 
 
 def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
@@ -89,7 +88,7 @@ def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     return backend.look(settled.kernel_families, counted=True)[1]
 
 
-def _native_side(options: Options, plan: Plan) -> dict[Family, Ruleset]:
+def _native_rulesets(options: Options, plan: Plan) -> dict[Family, Ruleset]:
     """The rules of nft tables: the plan's, once they were compared; BackendUnavailableError where they differ."""
     report = verify(options.replace(netns="", pid=0))
     if report.differences:

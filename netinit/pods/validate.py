@@ -31,7 +31,7 @@ UNREACHABLE = "no route"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One connection: by whom (a user id), whither, and the port at which it must arrive."""
+    """One connection: by whom (a user id), where to, and the port at which it must arrive."""
 
     family: Family
     uid: int
@@ -176,7 +176,7 @@ def _wait_for(
                     found = _destination_or_reason(connection, family)
                     connection.sendall(token)
                     return found
-        elif child in readable:  # somebody else's connection proves nothing
+        elif child in readable:  # another process's connection proves nothing
             status = child.receive()
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
@@ -209,7 +209,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if (
                 probe.destination[0] == IPV6.passthrough_address
-            ):  # else the kernel takes ::6 as the source too, which is spared
+            ):  # else the kernel takes ::6 as the source too, which is excluded
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

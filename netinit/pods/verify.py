@@ -1,4 +1,4 @@
-"""Verifying: reads a namespace back and says in which way it is not as planned. Changes nothing."""
+"""Verifying: reads a namespace back and says what is not as planned. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
 from netinit.kernel import routes
 from netinit.options import AUTO, Options
-from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
@@ -26,7 +26,7 @@ class Report(Record):
 def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at rules of others that stand before ours, at policy routes and
+    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and
     at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
@@ -36,22 +36,22 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     settled = machine.settle(options)
     plan = plan_for(settled.options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
-    side = _side_to_compare(survey, options)
-    differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
-    comparison = side.state.compare(plan)
+    chosen = _choose(survey, options)
+    differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
+    comparison = chosen.state.compare(plan)
     differences += comparison.differences
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
-    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + side.state.notices
-    return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=warnings)
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
+    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings)
 
 
-def _side_to_compare(survey: Survey, options: Options) -> Side:
+def _choose(survey: Survey, options: Options) -> Observed:
     """The backend that holds our rules, unless the options name another; with none, the preferred one."""
     if backends.named(options) == AUTO and survey.holders():
         return survey.holders()[0]
-    for side in survey.candidates():
-        return side
+    for chosen in survey.candidates():
+        return chosen
     raise BackendUnavailableError(
         "\n".join(["the rules cannot be read:", *[f"  {name}: {reason}" for name, reason in survey.failures.items()]])
     )

@@ -198,7 +198,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
             ERROR,
             "own-port",
             "--inbound-tunnel-port",
-            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each wants a port of its own",
+            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own",
         )
     if options.redirect_dns and DNS_LISTENER in own:
         yield Finding(
@@ -212,7 +212,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
     ):
         yield Finding(
             WARNING, "own-port", "--inbound-capture-port",
-            f"{options.inbound_port} is --envoy-port too: the proxy cannot tell inbound from outbound connections",
+            f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections",
         )  # fmt: skip
     for port in options.outbound_ports:
         if port in own:
@@ -293,19 +293,19 @@ def _unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
             reached = _reached(chains)
             for name, chain in chains.items():
                 if name not in reached:
-                    origin = chain.rules[0].origin if chain.rules else table
-                    if name not in _SPARE_CHAINS:
+                    origin = chain.rules[0].origin if chain.rules else None
+                    if name not in _CHAINS_WITHOUT_TRAFFIC:
                         yield Finding(
                             WARNING,
                             "unreachable",
-                            origin,
+                            origin.label if origin else table,
                             f"the chain {name} of {table} ({family.name}) has rules, but no rule leads there",
                         )
                     continue
                 yield from _hidden_rules(chain, table, family)
 
 
-_SPARE_CHAINS = frozenset(
+_CHAINS_WITHOUT_TRAFFIC = frozenset(
     ("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND")
 )  # Istio makes them whether they are used or not
 
@@ -323,7 +323,7 @@ def _reached(chains: dict[str, LoadedChain]) -> set[str]:
 
 
 def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Finding]:
-    """Rules behind one that ends the way of every packet that they could match.
+    """Rules behind one that ends the path of every packet that they could match.
 
     Lists of networks may be long: those rules are looked up by their prefixes, all others are few.
     """
@@ -336,7 +336,7 @@ def _hidden_rules(chain: LoadedChain, table: str, family: Family) -> Iterator[Fi
             before = _wider(by_network, network)
         if before:
             yield Finding(
-                WARNING, "unreachable", loaded.origin or table,
+                WARNING, "unreachable", loaded.origin.label if loaded.origin else table,
                 f"rule {loaded.number} of {table} {chain.name} ({family.name}), {loaded.quotation}, is never reached: "
                 f"rule {before.number}, {before.quotation}, takes all that it would match",
             )  # fmt: skip

@@ -11,14 +11,14 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, Origin, Plan, Rule
 
 ACCEPT = "ACCEPT"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for others' rules.
+    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; foreign rules have none.
 
     `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
     """
@@ -27,7 +27,7 @@ class LoadedRule:
     text: str
     rule: Rule
     purpose: str = ""
-    origin: str = ""
+    origin: Origin | None = None
     packets: int | None = None  # the live counter
     comment: str = ""
 
@@ -119,7 +119,7 @@ def load_listing(
             for number, spec in enumerate(specs, 1):
                 packets, text = _split_counter(spec)
                 rule = parse_rule(text, family)
-                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", ""))
+                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", None))
                 comment = rule.comment if rule.comment != purpose else ""
                 rules.append(LoadedRule(number, text, rule, purpose, origin, packets, comment))
             policy = listed.policies.get(name, "-")
@@ -139,7 +139,7 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
     return replace(ruleset, tables=tables) if contents else ruleset
 
 
-def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, str]]:
+def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]:
     return {
         (table, name, normalise_rule(loaded.rule)): (loaded.purpose, loaded.origin)
         for table, chains in load_plan(plan, family).tables.items()

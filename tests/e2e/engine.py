@@ -64,7 +64,7 @@ def find_obstacle() -> str | None:
     """Why no image can be built and run here; None where it can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if os.geteuid():
-        return "building and running the image wants root"
+        return "building and running the image needs root"
     return f"not installed: {' '.join(missing)} (make image-test installs them)" if missing else None
 
 

@@ -1,4 +1,4 @@
-"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among rules of others."""
+"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among foreign rules."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netinit.cli.reference import find_pages
-from netinit.lab import Namespace, furnish
+from netinit.lab import NetworkNamespace, start_servers
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def run_block(pod, folder, block):
     path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     block = block.replace(EXAMPLE_PID, str(pod.pid)).replace(EXAMPLE_NAMESPACE, f"{EXAMPLE_NAMESPACE}-{pod.pid}")
     script = f"set -euo pipefail; cd '{folder}'\n{block}"
-    with Namespace("node") as node:
+    with NetworkNamespace("node") as node:
         place = node if from_outside else pod
         return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
 
@@ -97,7 +97,7 @@ def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, 
         flags = re.search(r"netinit verify --pid \d+ (.*?)(?: --live)?(?: *#.*)?$", block, re.MULTILINE)[1]
         assert run_block(pod, folder, f"netinit apply {flags}").returncode == 0
     if "--live" in block:
-        furnish(pod)
+        start_servers(pod)
     done = run_block(pod, folder, block)
     assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
 

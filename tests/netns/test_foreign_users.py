@@ -225,7 +225,7 @@ def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_n
     script = f"""
 import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from netinit.kernel.pods import Pod
+from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 from netinit.base.errors import NamespaceError
 import ctypes
@@ -239,7 +239,7 @@ def start():
     os.waitpid(pid, 2)
     return pid
 first = start()
-pod = Pod(Options(pid=first))
+pod = OpenPod(Options(pid=first))
 inode = os.fstat(pod._namespace).st_ino
 os.kill(first, 9); os.waitpid(first, 0)
 open("/proc/sys/kernel/ns_last_pid", "w").write(str(first - 1))

@@ -17,7 +17,7 @@ from netinit.kernel.detect import nft_chains as read_chains
 from netinit.kernel.detect import owned_sets
 from netinit.kernel.netlink import list_address_sets
 from netinit.kernel.tally import count_legacy, count_nft
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MOST_ELEMENTS
@@ -32,7 +32,7 @@ LIMIT = 255  # bytes of a comment (XT_MAX_COMMENT_LEN less its end)
 
 @pytest.fixture
 def inside(require_netns):
-    with Namespace("forged") as namespace:
+    with NetworkNamespace("forged") as namespace:
         yield namespace
 
 
@@ -51,7 +51,7 @@ def output(namespace, *command):
 
 def good_listing(backend):
     """What a correct pod lists."""
-    with Namespace("good") as namespace:
+    with NetworkNamespace("good") as namespace:
         done = run_tool(namespace, "apply", *OPTIONS, "--backend", backend)
         assert done.returncode == 0, done.stderr
         text = namespace.run([program(backend) + "-save"], check=True).stdout
@@ -122,7 +122,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert removed.returncode == 0, removed.stderr
     with inside.entered():
         assert count_redirects(inside, backend) == 0
-    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the rules of others are as they were"
+    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the foreign rules are as they were"
 
 
 HOSTILE = {

@@ -14,7 +14,7 @@ import pytest
 
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, Probe, furnish
+from netinit.lab import APP_ID, Probe, start_servers
 from netinit.options import Options
 from programming import (
     FOLDERS,
@@ -193,7 +193,7 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_next(pod, variant):
 
 @variants
 def test_connections_to_networks_of_a_set_are_not_captured_and_others_are(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, options(variant, networks=[*NETWORKS, "198.51.100.0/24", "2001:db8::7/128"]))
 
     found = pod.probe([Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "203.0.113.7", "2001:db8::7", "2001:db8::8")])
@@ -203,7 +203,7 @@ def test_connections_to_networks_of_a_set_are_not_captured_and_others_are(pod, v
 
 @variants
 def test_captured_networks_may_be_a_set_too_the_whole_of_a_family_included(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     needs(variant)
     networks = ",".join([*NETWORKS, "0.0.0.0/0", "2001:db8::8/128"])
     apply_in(pod, Options.from_argv(["-p", "15001", "-u", "1337", "-i", networks, "--ipv6", "on", "--backend", variant, "--ipset-threshold", "100"]))
@@ -243,6 +243,6 @@ def test_a_rule_of_somebody_else_that_asks_a_set_is_named_and_nothing_is_changed
     load(pod, variant, IPV4, f"*filter\n-A OUTPUT -m set --match-set {set_names(variant)[0]} dst -j ACCEPT\nCOMMIT\n")
     programmed = state(pod)
     for act, wanted in ((remove_in, None), (apply_in, options(variant, "--reconcile", networks=NETWORKS[:50]))):
-        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a rule of somebody else asks an address set"):
+        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a foreign rule references an address set"):
             act(pod, wanted)
     check_same(state(pod), programmed, "refused, and still changed")

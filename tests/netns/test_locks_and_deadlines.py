@@ -23,7 +23,7 @@ from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
-from netinit.kernel import files, locks, namespaces, pods, run
+from netinit.kernel import locks, namespaces, pods, read_text, run
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
@@ -111,7 +111,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
 
 def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod):
     needs("iptables-nft")
-    with pods.Pod(Options(netns=pod.path)) as opened, opened.lock(10**9, pytest.fail):
+    with pods.OpenPod(Options(netns=pod.path)) as opened, opened.lock(10**9, pytest.fail):
         named = os.fstat(pod.descriptor)
         path = Path(locks.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
         status = path.stat()
@@ -135,7 +135,7 @@ def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, mo
     else:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         place.symlink_to(tmp_path / "elsewhere")
-    with pods.Pod(Options(netns=pod.path)) as opened, pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
+    with pods.OpenPod(Options(netns=pod.path)) as opened, pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
         opened.lock(10**8, pytest.fail)
 
 
@@ -178,7 +178,7 @@ def gone(folder):
     """Whether the program that hung has ended."""
     pid = int((folder / "pid").read_text())
     for _ in range(200):
-        if "\nState:\tZ" in files.read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
+        if "\nState:\tZ" in read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
             return True
         time.sleep(0.02)
     return False

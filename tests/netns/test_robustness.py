@@ -13,7 +13,7 @@ import pytest
 from netinit.backends import AUTO_ORDER
 from netinit.base.errors import LockedError
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import APP_ID, Pod, furnish, take_snapshot
+from netinit.lab import APP_ID, Pod, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying
 from programming import (
@@ -125,7 +125,7 @@ def test_a_locked_namespace_raises_a_locked_error(pod):
 @variants
 def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
     needs(variant)
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     lives = [
         Options.from_argv([*SIDECAR, "--ipv6", "on", "--reconcile", "--backend", variant, *more])
         for more in (["-o", "9000"], ["-m", "TPROXY", "--drop-invalid"], ["-x", "10.9.0.0/16", "-c", "eth7"])

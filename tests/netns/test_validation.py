@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import PROXY_ID, Pod, furnish
+from netinit.lab import PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 
@@ -60,7 +60,7 @@ def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rul
 
 
 def test_a_proxy_that_runs_already_is_left_alone(pod):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, Options.from_argv(ON))
     done = run_tool(pod, *ALONE)
     assert done.returncode == 126

@@ -25,14 +25,14 @@ from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.inject import check as check_inject
 from netinit.draw import make_picture, render_dot, render_mermaid, render_text
-from netinit.inject.verdict import Link, Verdict
+from netinit.inject.verdict import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
-from netinit.pods.doctor.feature_checks import Trial
+from netinit.pods.doctor.feature_checks import FeatureChecks
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
-from netinit.pods.probe.rows import Row
+from netinit.pods.probe.rows import ProbeResult
 from netinit.pods.verify import Report
 from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import gather, owned_rules
@@ -128,7 +128,7 @@ def test_a_foreign_comment_is_quoted_and_never_our_reason(text):
     ruleset = load_listing(tables, IPV4, plan=PLAN)
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     first = ruleset.tables["nat"]["OUTPUT"].rules[0]
-    assert (first.purpose, first.origin) == ("", "")
+    assert (first.purpose, first.origin) == ("", None)
     assert answer.because == answer.trace.hits[0]
     reason = answer.sentence.partition(", because ")[2]
     assert reason.startswith("of a rule that is not netinit's: `-p tcp -j RETURN`" + (' with comment "' if text else " (nat OUTPUT, rule 1)"))
@@ -149,21 +149,21 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 def test_verify_quotes_a_comment():
     shown = BENIGN["RETURN"]["verify"].splitlines()
-    assert "shadowed: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a rule of somebody else)" in shown
+    assert "shadowed: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
 
 
 @NO_CLOCK
 @given(texts)
 def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
-    trial = Trial("iptables-nft", {"IPv4": {"nat": text}})
+    checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": text}})
     found = tuple(Symptom(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
-    examined = Examination("", (trial,), {"IPv4": frozenset({"nat"})}, found, text)
+    examined = Examination("", (checked,), {"IPv4": frozenset({"nat"})}, found, text)
     tangled = (LintFinding("error", "kind", text, text),)
     verdict = Verdict(
         kind="Pod", namespace=text, name=text, injected=True, webhook=text, revision=text, reason=text, error=text,
-        chain=(Link(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),
+        chain=(StepResult(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),
     )  # fmt: skip
-    row = Row(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
+    row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
         doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled), lint.render_json(tangled),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "netinit").rglob("*.py"))
 MOST_LINES = 400
+FOREIGN_TO_THE_FIELD = {  # a word of our own, and the field's, by which a maintainer searches
+    r"\brules? of (others|somebody else)|others' rules": "foreign rules",
+    r"\bspare[sd]?\b|\bsparing\b": "exclude",
+    r"\bknock(s|ing)?\b": "probe",
+    r"\btrials?\b": "feature check",
+    r"\btwins?\b": "equal, repeated",
+    r"\bthrow-away\b|\bapart\b": "isolated, separate",
+    r"\bwhither\b": "where to",
+    r"\bstands? for every\b|\bcomes? to nothing\b|\basks? (a|the) sets?\b": "say it plainly; reference a set",
+}
 MOST_FUNCTION_LINES = 50
 TABLES: frozenset[str] = frozenset()  # files that are nothing but data may have more lines; none does
 PURE = ("draw", "golang", "inject", "options", "rules", "simulate")
@@ -60,6 +71,27 @@ def test_a_contract_can_fail(tmp_path):
 
 def test_every_file_says_what_it_is_and_stays_readable():
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in SOURCES for problem in find_problems(path)]
+    assert not problems, "\n".join(problems)
+
+
+def test_a_name_of_a_class_has_one_meaning():
+    places = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not problems, "\n".join(["two things of one name; a search finds the wrong one:", *problems])
+
+
+def test_code_and_messages_use_the_words_of_the_field():
+    problems = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}: {better}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for word, better in FOREIGN_TO_THE_FIELD.items()
+        if (found := re.search(word, line, re.IGNORECASE))
+    ]
     assert not problems, "\n".join(problems)
 
 

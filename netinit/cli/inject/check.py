@@ -156,10 +156,10 @@ def _table(verdicts: list[Verdict]) -> Lines:
     head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
     rows = head + [_row(verdict) for verdict in verdicts]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] + [0]
-    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    printed = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for verdict in verdicts:
-        told += ["", _title(verdict), *_details(verdict)]
-    return lines(told)
+        printed += ["", _title(verdict), *_details(verdict)]
+    return lines(printed)
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
@@ -174,7 +174,7 @@ def _title(verdict: Verdict) -> str:
 
 def _details(verdict: Verdict) -> list[str]:
     marks = {"passed": "·", "decided": "→", "not reached": " "}
-    told = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
+    printed = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings),
         ("refused", split_message(verdict.error) if verdict.error else ()),
@@ -182,5 +182,5 @@ def _details(verdict: Verdict) -> list[str]:
         ("interception", verdict.interception),
         ("note", verdict.findings),
     ):
-        told += [f"  {title}: {item}" for item in items]
-    return told
+        printed += [f"  {title}: {item}" for item in items]
+    return printed

@@ -15,7 +15,7 @@ from netinit.options import Options
 from netinit.pods import verify
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import Ask
-from netinit.pods.probe.rows import Row
+from netinit.pods.probe.rows import ProbeResult
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
 from netinit.rules.render import hash_plan
@@ -52,7 +52,7 @@ def test_no_difference_is_said_in_a_line():
 )
 def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differences, verdict):
     ask = Ask.__new__(Ask)  # its fields do not matter here
-    rows = tuple(Row(ask, "captured", "direct", outcome) for outcome in outcomes)
+    rows = tuple(ProbeResult(ask, "captured", "direct", outcome) for outcome in outcomes)
     report = None if differences is None else verify.Report(backend="iptables-nft", plan=PLAN, differences=differences)
     assert conclude(report, Probes(rows)) == verdict
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
+from netinit.backends.memory_machine import MemoryMachine, SideBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.routes import BOOT, FULL_MASK
 from netinit.options import Options
-from netinit.pods.apply import INTERIM_BIT, apply, remove
+from netinit.pods.apply import INTERIM_BIT, _tell, apply, remove
 from netinit.pods.verify import verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
@@ -334,3 +334,29 @@ def test_the_backend_in_memory_leaves_what_the_kernel_has_alone(machine):
     assert apply(asked("memory", "--reconcile", mode="TPROXY"), machine=machine).changed
     assert ours(machine) == [LEGACY]
     assert machine.link.rules == []
+
+
+class Said:
+    """A log that keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def info(self, text, rules=""):
+        self.lines.append(f"{text} {rules}".strip())
+
+    warn = info
+
+
+@pytest.mark.parametrize(
+    ("reads_back", "said"),
+    [(True, "Final nftables state:"), (False, "Final nftables state, as committed:")],
+)
+def test_the_log_says_whether_the_rules_were_listed_afterwards_or_are_what_was_committed(machine, reads_back, said, monkeypatch):
+    monkeypatch.setattr(SideBackend, "reads_back", reads_back)
+    first, second = (apply(asked(NFT), machine=machine).replace(rules={"nft": "table"}) for _ in range(2))
+    log = Said()
+    _tell(first, log, removed=False)
+    assert log.lines[-1] == f"{said} table"
+    _tell(second, log, removed=False)
+    assert log.lines[-1] == "Final nftables state: table", "a second run has read them"

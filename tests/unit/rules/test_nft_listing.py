@@ -1,4 +1,4 @@
-"""nft's JSON, taken apart and compared with a plan."""
+"""nft's JSON, parsed and compared with a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.listing import compare_listing, parse_listing
-from netinit.rules.nft.writer import HOOKS, WrittenChain, write_plan
+from netinit.rules.nft.writer import HOOKS, WrittenNftChain, write_plan
 
 TABLE = "istio-proxy-nat"
 TCP = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}
@@ -212,7 +212,7 @@ def compare(planned, *items):
     rule = next(iter(write_plan(plan(Options()))[TABLE].values())).rules[0]
     assert rule.rule == some
     wanted = {
-        name: WrittenChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin="")) for text in texts))
+        name: WrittenNftChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin=None)) for text in texts))
         for name, (hook, texts) in planned.items()
     }
     text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, *items]})

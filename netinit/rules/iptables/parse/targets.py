@@ -45,7 +45,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
         return Observe(text="")
     name = words[0]
     if goes:
-        return Jump(chain=name, goto=True) if len(words) == 1 else UnknownTarget(text=f"-g {text}")
+        return Jump(chain=name, goto=True)
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:
         return plain

@@ -177,7 +177,7 @@ def test_a_shadow_says_all_that_is_known_of_it():
     (found,) = find_shadows(listing, owned_rules(listing, {}, gather([listing])), IPV4)
     assert found.describe() == (
         'shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
-        "  (stands before netinit's rules and may decide first; a rule of somebody else)"
+        "  (stands before netinit's rules and may decide first; a foreign rule)"
     )
 
 

@@ -341,7 +341,8 @@ def test_a_value_may_begin_with_a_dash_and_a_digit_or_stand_in_quotes():
         ("-p tcp !", "ends with !"),
         ("-p tcp http -j RETURN", "http belongs to no option"),
         ('"-p" tcp', '"-p" belongs to no option'),
-        ("-g", "-g names no chain"),
+        ("-g", "-g names one chain, and nothing else"),
+        ("-g THEIRS more", "-g names one chain, and nothing else"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_said_with_its_text(text, what):
@@ -358,7 +359,6 @@ TARGETS = [
     ("-j Their-Chain", Jump(chain="Their-Chain")),
     ("-j THEIRS --x 1", UnknownTarget(text="THEIRS --x 1")),
     ("--goto THEIRS", Jump(chain="THEIRS", goto=True)),
-    ("-g THEIRS more", UnknownTarget(text="-g THEIRS more")),
     ("-j REDIRECT --to-ports 0", UnknownTarget(text="REDIRECT --to-ports 0")),
     ("-j REDIRECT --to-ports 1 --random", UnknownTarget(text="REDIRECT --to-ports 1 --random")),
     ("-j REDIRECT --to-ports 1 2", UnknownTarget(text="REDIRECT --to-ports 1 2")),

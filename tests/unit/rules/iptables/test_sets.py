@@ -6,6 +6,7 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
+from netinit.options.kinds import Flag
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import (
     compare_sets,
@@ -50,6 +51,17 @@ def test_the_captured_networks_have_a_set_of_their_own(layout):
         f"netinit-nft-{use}" for use in ("capture-4", "capture-6", "exclude-4")
     ]
     assert "-m set --match-set netinit-nft-capture-4 dst -j ISTIO_REDIRECT" in rules_of(new, IPV4)
+
+
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_what_becomes_a_set_hangs_on_the_option_and_not_on_what_it_is_called(layout, monkeypatch):
+    fields = {"exclude_outbound_cidrs": FOUR, "outbound_cidrs": SIX + FOUR[:3], "layout": layout}
+    usual = rewritten(2, **fields)[2]
+    monkeypatch.setattr(Flag, "label", property(lambda flag: f"--renamed-{flag.field}"))
+    renamed = rewritten(2, **fields)[2]
+
+    assert [(made.name, made.elements) for made in renamed] == [(made.name, made.elements) for made in usual] != []
+    assert {made.rule.origin.label for made in renamed} == {"--renamed-exclude_outbound_cidrs", "--renamed-outbound_cidrs"}
 
 
 def test_nothing_is_rewritten_where_no_list_is_long():
