@@ -8,6 +8,7 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, Kind, write_bool
 
 STDIN = "-"
+_IMAGE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-")
 _TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 
 
@@ -43,6 +44,13 @@ _FILE = Kind(metavar="FILE", read=_read_file, is_file=True)
 _INPUT = Kind(metavar="FILE|-", read=_read_file_or_stdin, is_file=True)
 _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 _YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
+
+
+def _read_image(text: str) -> str:
+    """The reference of an image, such as registry.example/mesh/netinit:0.1.0."""
+    if not text or any(letter not in _IMAGE_LETTERS for letter in text):
+        raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
+    return text
 
 
 def _text(metavar: str) -> Kind:
@@ -81,7 +89,20 @@ class CheckFlags(DeclaredOptions):
         "--valuesFile",
         kind=_INPUT,
         default="",
-        help_text="The values for the templates, JSON or YAML.",
+        help_text="Values for the templates, JSON or YAML; over netinit's own values where its own templates are used.",
+    )
+    settings: tuple[str, ...] = plain(
+        "--set",
+        kind=_text("KEY=VALUE"),
+        default=(),
+        repeated=True,
+        help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.",
+    )
+    image: str = plain(
+        "--image",
+        kind=Kind(metavar="IMAGE", read=_read_image),
+        default="",
+        help_text="The image of the init container (sets global.proxy_init.image).",
     )
     revision: str = plain(
         "--revision",
