@@ -22,7 +22,7 @@ from netinit.inject.context import TRUSTED
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
-from netinit.inject.values import set_values
+from netinit.inject.values import misfit_texts, set_values
 
 __all__ = ["InjectionConfig", "load_config", "load_values"]
 
@@ -87,6 +87,8 @@ def load_config(
             values = data.get("values")
         tree = _parsed(data["config"], f"ConfigMap {_name(tree)}, key config")
     loaded = load_values(values)
+    if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
+        raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
         loaded = mapping(_with_floats(set_values(loaded, settings)))
     if isinstance(tree.get("templates"), dict):

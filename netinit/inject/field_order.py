@@ -111,7 +111,8 @@ def _ordered(value: Any, name: str) -> Any:
     value = {**required, **{key: item for key, item in value.items() if item is not None}}
     known = _NESTED.get(name, ())
     keys = [key for key in known if key in value] + sorted(key for key in value if key not in known)
-    return {key: _ordered(value[key], key) for key in keys}
+    kept = [key for key in keys if value[key] != "" or key not in known or name == "httpHeaders"]
+    return {key: _ordered(value[key], key) for key in kept}
 
 
 def ordered_container(container: Tree) -> Tree:

@@ -17,7 +17,7 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
+__all__ = ["Document", "Workload", "is_selected", "join", "none_selected", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
@@ -99,6 +99,12 @@ class Workload(Record):
     place: str = ""
 
     @property
+    def bare(self) -> bool:
+        """Whether it has no pod spec, as a patch has none: there is nothing to inject."""
+        _, _, spec_path = _KINDS[self.kind]
+        return _at(self.tree, spec_path).get("spec") is None
+
+    @property
     def title(self) -> str:
         """How messages name it: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -150,7 +156,7 @@ def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
 
 
 def workload(tree: Any, place: str = "") -> Workload | None:
-    """The workload that a tree is, None for every other object. Raises ParseError where it has no pod template."""
+    """The workload that a tree is, None for every other object. Raises ParseError where its pod spec is no mapping."""
     if not isinstance(tree, dict):
         return None
     kind, version = tree.get("kind"), string(tree.get("apiVersion"))
@@ -162,9 +168,9 @@ def workload(tree: Any, place: str = "") -> Workload | None:
         return None
     metadata = mapping(tree.get("metadata"))
     name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
-    if not isinstance(_at(tree, spec_path).get("spec"), dict):
+    if not isinstance(_at(tree, spec_path).get("spec"), dict | None):
         where = ".".join((*spec_path, "spec"))
-        raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
+        raise ParseError(f'{kind} "{name}": {where} is no mapping; without it there is no pod to inject')
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:
@@ -182,23 +188,17 @@ def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
         yield found
 
 
-def selected(found: list[Workload], select: str, label: str) -> list[Workload]:
-    """The workloads that `select` names: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; all where it is empty.
-
-    Raises ParseError, which names `label` and lists the names there are, where none has that name.
-    """
-    wanted = select.lower()
-    chosen = [one for one in found if not select or wanted in _names(one)]
-    if not chosen:
-        listed = ", ".join(one.title for one in found[:_LISTED])
-        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        raise ParseError(f"--select: {label} has no workload {quote(select)}; it has {listed or 'none'}{more}")
-    return chosen
-
-
-def _names(one: Workload) -> tuple[str, ...]:
+def is_selected(one: Workload, select: str) -> bool:
+    """Whether `select` names the workload: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; empty it names all."""
     names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
-    return tuple(name.lower() for name in names)
+    return not select or select.lower() in [name.lower() for name in names]
+
+
+def none_selected(select: str, label: str, titles: list[str]) -> ParseError:
+    """The error where no workload has that name; `titles` are those of the workloads that `label` has."""
+    listed = ", ".join(titles[:_LISTED])
+    more = f" and {len(titles) - _LISTED} more" if len(titles) > _LISTED else ""
+    return ParseError(f"--select: {label} has no workload {quote(select)}; it has {listed or 'none'}{more}")
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Any
 
 from netinit.golang.tree import string
@@ -13,12 +12,12 @@ __all__ = ["canonical"]
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
 )
-_KIBI, _KILO = 1024, 1000
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
-_POWERS = {suffix: Fraction(10) ** power for power, suffix in _DECIMAL.items()}
-_POWERS |= {suffix: Fraction(1024) ** power for power, suffix in enumerate(_BINARY) if suffix}
-_NANO = Fraction(1, 10**9)
+_POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
+_KIBI, _KILO, _DIGITS = 1024, 1000, 9
+_ONE = 10**_DIGITS
+"""Numbers are counted in nanos: nine digits behind the point are all that there are."""
 
 
 def canonical(value: Any) -> Any:
@@ -32,39 +31,43 @@ def canonical(value: Any) -> Any:
         return value
     sign, suffix = found[1], found[3] or ""
     whole, _, part = found[2].partition(".")
-    exponent = suffix[:1] in {"e", "E"} and suffix[1:] not in {"", "i"}
-    factor = Fraction(10) ** int(suffix[1:]) if exponent else _POWERS[suffix]
-    if not suffix.endswith("i") and _is_kept(whole + part, factor / Fraction(10) ** len(part)):
-        return string(value)
-    number = Fraction(int((whole + part) or "0"), 10 ** len(part)) * factor
-    number = Fraction(-(-number // _NANO)) * _NANO
-    sign = "-" if sign == "-" and number else ""
-    return sign + (_binary(number) if suffix.endswith("i") and number >= _KIBI else _decimal(number, spelled=exponent))
+    digits = whole + part
+    if suffix.endswith("i"):
+        number = _scaled(int(digits) * _KIBI ** _BINARY.index(suffix), _DIGITS - len(part))
+        written = _binary(number) if number >= _KIBI * _ONE else _decimal(number)
+    else:
+        spelled = suffix[:1] in {"e", "E"} and len(suffix) > 1
+        power = (int(suffix[1:]) if spelled else _POWERS[suffix]) - len(part)
+        if power >= -_DIGITS and power % 3 == 0 and not digits.endswith("000") and not digits.startswith("0"):
+            return string(value)  # Go keeps a text that counts thousands, as no fewer digits would do
+        number = _scaled(int(digits), power + _DIGITS)
+        written = _decimal(number, spelled=spelled)
+    return f"-{written}" if sign == "-" and number else written
 
 
-def _is_kept(digits: str, unit: Fraction) -> bool:
-    """Whether Go keeps the text: its digits count thousands of something, and no fewer digits would do."""
-    power = len(str((unit / _NANO).numerator)) - 1  # of ten, above nano
-    return unit >= _NANO and power % 3 == 0 and not digits.endswith("000") and not digits.startswith("0")
+def _scaled(number: int, power: int) -> int:
+    """The number times this power of ten, rounded up."""
+    factor: int = 10 ** abs(power)
+    return number * factor if power >= 0 else -(-number // factor)
 
 
-def _binary(number: Fraction) -> str:
+def _binary(number: int) -> str:
     """With the largest power of 1024 that leaves a whole number; a fraction of a byte makes it decimal, as in Go."""
-    if number.denominator != 1:
-        return _decimal(number, spelled=False)
+    if number % _ONE:
+        return _decimal(number)
+    number //= _ONE
     power = 0
     while power + 1 < len(_BINARY) and number % _KIBI == 0:
-        number /= _KIBI
+        number //= _KIBI
         power += 1
     return f"{number}{_BINARY[power]}"
 
 
-def _decimal(number: Fraction, *, spelled: bool) -> str:
+def _decimal(number: int, *, spelled: bool = False) -> str:
     """With the largest power of 1000 that leaves a whole number, as a letter or spelled out (`e3`)."""
-    power = -9
-    number /= _NANO
+    power = -_DIGITS
     while power < max(_DECIMAL) and number and number % _KILO == 0:
-        number /= _KILO
+        number //= _KILO
         power += 3
     if not number:
         return "0"

@@ -22,6 +22,7 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import PodOwner
+from netinit.inject.pod_types import misfits
 from netinit.inject.unset import may_hold_unset, refuse_unset, texts_in
 
 __all__ = ["Subject", "render", "render_text"]
@@ -66,6 +67,8 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
             raise InjectionError(_without_secrets(str(error), pod)) from None
+    if not config.classic and (wrong := tuple(misfits(tree))):
+        raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
 

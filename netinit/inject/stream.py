@@ -14,9 +14,10 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
-from netinit.inject.manifests import Document, Workload, replaced, split, workloads
+from netinit.inject.manifests import Document, Workload, is_selected, replaced, split, workloads
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.warnings import ERROR, injection_warnings, pod_findings
 
 __all__ = ["Injected", "inject_stream"]
 
@@ -24,11 +25,16 @@ _HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
 
 
 class Injected(Record):
-    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed."""
+    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed.
+
+    `passed_by` names the workloads that the selection left out.
+    """
 
     text: str
     notices: tuple[str, ...]
     changed: int
+    passed_by: tuple[str, ...] = ()
+    selected: int = 0
 
 
 def inject_stream(
@@ -37,22 +43,23 @@ def inject_stream(
     *,
     settings: Settings | None = None,
     namespace: str = "",
+    select: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Injected:
     """The stream with every workload injected that is to be; a document without one comes out to the letter.
 
-    `namespace` is that of objects which name none. Raises InjectionError with a line for everything that is wrong in
-    the stream, each with document, kind and name.
+    `namespace` is that of objects which name none; with `select` only workloads of that name are injected. Raises
+    InjectionError with a line for everything that is wrong in the stream, each with document, kind and name.
     """
     documents = split(text)
+    run = _Run(config, settings or Settings(), namespace, select)
     parts: list[str] = []
     problems: list[str] = []
-    notices: list[str] = []
     changed = 0
     for document in documents:
         parts.append(document.separator)
         try:
-            body, count = _inject(document, config, settings or Settings(), namespace, notices)
+            body, count = run.document(document)
         except (InjectionError, ParseError) as error:
             problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
@@ -64,46 +71,67 @@ def inject_stream(
             progress(document.number, len(documents))
     if problems:
         raise InjectionError("\n".join(problems))
-    return Injected(text="".join(parts), notices=tuple(notices), changed=changed)
+    return Injected(
+        text="".join(parts),
+        notices=tuple(run.notices),
+        changed=changed,
+        selected=run.selected,
+        passed_by=tuple(run.passed_by),
+    )
 
 
-def _inject(
-    document: Document, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
-) -> tuple[str, int]:
-    """The document's text after injection, and the number of workloads that it changed."""
-    tree, duplicates = document.parse()
-    changes: dict[str, Tree] = {}
-    problems: list[str] = []
-    for workload in workloads(tree):
-        try:
-            pod = _injected(workload, config, settings, namespace, notices)
-        except (InjectionError, ConfigError) as error:  # ConfigError: a template that was not parsed before is broken
-            problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
-            continue
-        if pod is not None:
-            changes[workload.place] = workload.with_pod(pod)
-    if changes and duplicates:
-        problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
-    if problems:
-        raise InjectionError("\n".join(problems))
-    if not changes:
-        return document.text, 0
-    return _written(document.text, replaced(tree, changes)), len(changes)
+class _Run:
+    """The injection of one stream: what is asked, and what was noticed on the way."""
 
+    def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, select: str) -> None:
+        self.config, self.settings, self.namespace, self.select = config, settings, namespace, select
+        self.notices: list[str] = []
+        self.passed_by: list[str] = []
+        self.selected = 0
 
-def _injected(
-    workload: Workload, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
-) -> Tree | None:
-    """The workload's pod after injection; None where it is skipped or has everything already."""
-    where = workload.namespace or namespace
-    pod = workload.pod()
-    decision = decide_manually(pod, where, config)
-    notices.extend(f"{workload.title}: {warning}" for warning in decision.warnings)
-    if not decision.inject:
-        notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
-        return None
-    result = inject_pod(pod, config, namespace=Namespace(name=where), settings=settings, owner=workload.owner)
-    return result if json_patch(pod, result) else None
+    def document(self, document: Document) -> tuple[str, int]:
+        """The document's text after injection, and the number of workloads that it changed."""
+        tree, duplicates = document.parse()
+        changes: dict[str, Tree] = {}
+        problems: list[str] = []
+        for workload in workloads(tree):
+            if not is_selected(workload, self.select):
+                self.passed_by.append(workload.title)
+                continue
+            self.selected += 1
+            try:
+                pod = self.injected(workload)
+            except (InjectionError, ConfigError) as error:  # ConfigError: a template not parsed before is broken
+                problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
+                continue
+            if pod is not None:
+                changes[workload.place] = workload.with_pod(pod)
+        if changes and duplicates:
+            problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
+        if problems:
+            raise InjectionError("\n".join(problems))
+        if not changes:
+            return document.text, 0
+        return _written(document.text, replaced(tree, changes)), len(changes)
+
+    def injected(self, workload: Workload) -> Tree | None:
+        """The workload's pod after injection; None where it is skipped or has everything already."""
+        if workload.bare:
+            self.notices.append(f"===> Skipping injection because {workload.title} has no pod spec")
+            return None
+        where = workload.namespace or self.namespace
+        pod = workload.pod()
+        decision = decide_manually(pod, where, self.config)
+        self.notices += [f"{workload.title}: {warning}" for warning in decision.warnings]
+        if not decision.inject:
+            self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
+            harmful = [one for one in pod_findings(pod) if one.kind == "host-network" and one.severity == ERROR]
+            self.notices += [f"warning: {workload.title}: {finding}" for finding in harmful]
+            return None
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in injection_warnings(pod)]
+        namespace = Namespace(name=where)
+        result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
+        return result if json_patch(pod, result) else None
 
 
 def _cause(decision: Decision) -> str:

@@ -12,15 +12,23 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree, clone
+from netinit.golang.tree import Tree, clone, mapping, shown, string
 
-__all__ = ["merge_values", "set_values"]
+__all__ = ["merge_values", "misfit_texts", "set_values"]
 
 _DEEPEST = 30  # keys inside keys
 _LARGEST_INDEX = 65536
 _NUMBER = re.compile(r"[+-]?[1-9][0-9]{0,18}\Z|0\Z")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
+_TEXTS = {
+    ("global",): """caAddress caName hub imagePullPolicy istioNamespace meshID network pilotCertProvider platform
+        priorityClassName remotePilotAddress revision trustBundleName variant""",
+    ("global", "proxy"): """autoInject clusterDomain componentLogLevel excludeIPRanges excludeInboundPorts
+        excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""",
+    ("global", "proxy_init"): "image",
+}
+"""Values of Istio's that are texts, by the maps that they stand in."""
 
 
 def merge_values(base: Tree, over: Tree) -> Tree:
@@ -57,7 +65,26 @@ def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
         result = made
     if problems:
         raise OptionError(*problems)
+    for holder, name, _ in _misfits(result):
+        holder[name] = string(holder[name])  # `--set global.proxy.includeInboundPorts=80` means the text
     return merge_values({}, result)
+
+
+def misfit_texts(values: Tree) -> tuple[str, ...]:
+    """A sentence for every value of Istio's that must be a text and is a number or a boolean."""
+    return tuple(f"{path}: {shown(holder[name])} must be a text: put it in quotes" for holder, name, path in _misfits(values))
+
+
+def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
+    """The map, the key in it and the whole path of every value that should be a text and is another scalar."""
+    found = []
+    for path, names in _TEXTS.items():
+        holder: Any = values
+        for key in path:
+            holder = mapping(mapping(holder).get(key))
+        wrong = [name for name in names.split() if isinstance(holder.get(name), (bool, int, float))]
+        found += [(holder, name, ".".join((*path, name))) for name in wrong]
+    return found
 
 
 class _Setting:

@@ -79,7 +79,12 @@ def run(command, path, tmp_path):
     )
     if done.returncode:
         return None, done.stderr.strip() or f"exit code {done.returncode}"
-    return [tree for tree in goyaml.load_all(done.stdout) if tree], done.stderr.strip()
+    return [item for tree in goyaml.load_all(done.stdout) if tree for item in items(tree)], done.stderr.strip()
+
+
+def items(tree):
+    """The objects of a List, else the object itself."""
+    return tree["items"] if tree.get("kind") == "List" and isinstance(tree.get("items"), list) else [tree]
 
 
 def is_comparable(path):
@@ -108,4 +113,6 @@ def test_istios_injector_and_ours_agree(path, tmp_path):
         for number, pair in enumerate(zip(ours, theirs, strict=True), 1)
         for line in differences(*map(comparable, pair))
     ]
+    # Go leaves these out where it writes the pod anew; to the API server they are what is not there.
+    lines = [line for line in lines if not line.endswith((": unwanted false", ": unwanted 0"))]
     assert not lines, "\n".join(lines)

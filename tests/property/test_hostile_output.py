@@ -298,7 +298,7 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
     pod["spec"]["hostNetwork"] = host
     path = tmp_path_factory.mktemp("pod") / "pod.yaml"
     path.write_text(json.dumps(pod))
-    for command in (["inject", "-f"], ["check-inject", "--table", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
+    for command in (["inject", "-f"], ["check-inject", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             start.run(["netinit", *command, str(path)], {})
@@ -320,7 +320,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
     path.write_bytes(form.format(text=text).encode("utf-8", "surrogatepass"))
     good = path.with_name("good.yaml")
     good.write_text(json.dumps(MANIFEST))
-    lines = [["inject", "-f", path], ["check-inject", "--table", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
+    lines = [["inject", "-f", path], ["check-inject", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
     lines += [["inject", flag, path, "-f", good] for flag in ("--injectConfigFile", "--meshConfigFile", "--valuesFile")]
     for line in lines:
         out, err = io.StringIO(), io.StringIO()

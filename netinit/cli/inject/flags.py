@@ -48,7 +48,7 @@ _YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true
 
 def _read_image(text: str) -> str:
     """The reference of an image, such as registry.example/mesh/netinit:0.1.0."""
-    if not text or any(letter not in _IMAGE_LETTERS for letter in text):
+    if any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
     return text
 
@@ -160,6 +160,12 @@ class CheckFlags(DeclaredOptions):
         default="",
         help_text="The namespace of objects that do not name one.",
     )
+    select: str = plain(
+        "--select",
+        kind=_text("NAME"),
+        default="",
+        help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.",
+    )
     # None: not given; an empty text: no labels
     labels: str | None = plain(
         "--namespace-labels",
@@ -171,13 +177,7 @@ class CheckFlags(DeclaredOptions):
         "--json",
         kind=SWITCH,
         default=False,
-        help_text="Print the explanation as JSON, on a terminal too.",
-    )
-    as_table: bool = plain(
-        "--table",
-        kind=SWITCH,
-        default=False,
-        help_text="Print the explanation as a table, into a pipe too.",
+        help_text="Print the explanation as JSON.",
     )
     debug: bool = plain(
         "--debug",
@@ -198,8 +198,6 @@ class CheckFlags(DeclaredOptions):
             problems.append("-f: no manifest is given; name a file, a folder, or - for stdin")
         if (*self.filenames, self.config_file, self.mesh_file, self.values_file).count(STDIN) > 1:
             problems.append("-: stdin can be read for one option only")
-        if self.as_json and self.as_table:
-            problems.append("--json: contradicts --table; give one of the two")
         return problems
 
 
@@ -216,11 +214,13 @@ class InjectFlags(CheckFlags):
         "--explain",
         kind=SWITCH,
         default=False,
-        help_text="Show for each object whether it will be injected, and why; write nothing.",
+        help_text="Show for each object what this command would do, and why; write no manifests.",
     )
 
     def _check(self) -> list[str]:
         problems = super()._check()
-        if not self.explain and (self.labels is not None or self.as_json or self.as_table):
-            problems.append("--namespace-labels, --json and --table go with --explain")
+        if self.labels is not None:
+            problems.append("--namespace-labels: goes with check-inject; this command asks no webhook")
+        if self.as_json and not self.explain:
+            problems.append("--json: goes with --explain; manifests are written in the format in which they came")
         return problems

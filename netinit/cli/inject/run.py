@@ -7,6 +7,7 @@ import time
 from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
+from netinit.inject.manifests import none_selected
 from netinit.inject.stream import inject_stream
 
 TYPE_CHECKING = False
@@ -22,26 +23,36 @@ _EVERY = 0.2  # seconds
 def run(flags: InjectFlags) -> int:
     """The exit code."""
     if flags.explain:
-        from netinit.cli.inject.check import check
+        from netinit.cli.inject.check import explain
 
-        return check(flags)
+        return explain(flags)
     config = inject_inputs.read_config(flags, lazily=True)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
     streams: list[str] = []
     problems: list[str] = []
     settings = inject_inputs.settings_of(flags)
+    selected, passed_by = 0, list[str]()
     for name, text in inject_inputs.read_manifests(flags):
         try:
             result = inject_stream(
-                text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
+                text,
+                config,
+                settings=settings,
+                namespace=flags.namespace,
+                select=flags.select,
+                progress=_progress(name),
             )
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue
         inject_inputs.warn(result.notices)
         streams.append(result.text)
+        selected += result.selected
+        passed_by += result.passed_by
     if problems:
         raise InjectionError("\n".join(problems))
+    if flags.select and not selected:
+        raise none_selected(flags.select, "the input", passed_by)
     inject_inputs.write_result(flags.output, streams)
     return 0
 

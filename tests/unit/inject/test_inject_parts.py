@@ -364,7 +364,7 @@ def test_durations_are_those_of_go(text, value):
 
 def test_the_mesh_of_the_user_goes_over_the_defaults():
     mesh = MeshConfig.load(
-        "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: 1, B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
+        "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: '1', B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
     )
     proxy = mesh.proxy.with_annotation("proxyMetadata: {B: why}\ntracing: {}\ninterceptionMode: 1\nconcurrency: 0")
     assert mesh.fields["trustDomain"] == "td"

@@ -182,7 +182,7 @@ def test_every_field_without_a_value_is_told_with_its_own_line():
 
 
 def test_a_key_without_a_value_is_an_error_too():
-    with pytest.raises(InjectionError, match="a key of metadata.labels is '<no value>'"):
+    with pytest.raises(InjectionError, match=r"a key of metadata\.labels is '<no value>'"):
         one("metadata: {labels: {'{{ .Values.x }}': a}}")
 
 
@@ -200,3 +200,14 @@ def test_a_text_of_the_pod_may_look_like_a_missing_value(text):
 def test_values_that_are_no_mapping_are_refused():
     with pytest.raises(ConfigError, match="values: must be a mapping"):
         default_config(values="[1]")
+
+
+def test_a_number_where_istio_has_a_text_is_refused_and_set_makes_a_text_of_it():
+    template = {"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: {{ .Values.global.hub | quote }}}]}"}}
+    with pytest.raises(ConfigError, match="values: global.hub: 5.0 must be a text: put it in quotes"):
+        load_config(template, values="global: {hub: 5, tag: 1}")
+    config = load_config(template, settings=("global.hub=5",))
+    assert inject_pod(POD, config)["spec"]["containers"][-1]["image"] == "5"
+    spec = inject_pod(POD, default_config(settings=("global.proxy.includeInboundPorts=80",)))["spec"]
+    arguments = spec["initContainers"][0]["args"]
+    assert arguments[arguments.index("-b") + 1] == "80"
