@@ -13,7 +13,7 @@ from netinit.rules.model import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.difference import Difference
+    from netinit.rules.model import Difference
 
 
 class State(Record):
@@ -86,6 +86,12 @@ class Backend(ABC):
     @abstractmethod
     def observe(self) -> State:
         """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
+
+    def prepare(self) -> None:  # noqa: B027 - most backends gain nothing by it
+        """Gets ready what a commit will need, in the background; `release` when none will come."""
+
+    def release(self) -> None:  # noqa: B027
+        """Ends what `prepare` began and no commit has used."""
 
     @abstractmethod
     def commit(self, change: Change) -> None:

@@ -14,7 +14,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.options import AUTO, Options
-from netinit.rules.difference import LEFTOVER, Difference
+from netinit.rules.model import LEFTOVER, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,20 @@ class Survey:
         """The backends that hold rules of ours."""
         first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
         return tuple([observed for observed in first.values() if observed.state.ours])
+
+    def prepare(self) -> None:
+        """Looks through the first candidate, and gets it ready to program a namespace that has no rules of ours yet."""
+        first = next(iter(self.candidates()), None)
+        if first is not None and not first.state.ours:
+            try:
+                first.backend.prepare()
+            except BackendUnavailableError:
+                first.backend.release()  # its commit will fail as well, and say why
+
+    def release(self) -> None:
+        """Ends what was got ready and not used."""
+        for observed in self._observed.values():
+            observed.backend.release()
 
     def _first_reader(self, name: str) -> str:
         """The first of the backends that have looked at the same tables."""

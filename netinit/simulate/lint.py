@@ -9,11 +9,12 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import CLASSIC, DNS_LISTENER, DNS_PORT, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
-from netinit.rules.matches.packet import bounds_of
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
 from netinit.rules.model import BUILTIN_CHAINS, Plan
+from netinit.rules.more_targets import Reject, Tproxy
 from netinit.rules.packet import Surroundings
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
@@ -92,7 +93,7 @@ def _ignored_lists(options: Options) -> Iterator[Finding]:
     """Lists of exceptions without a rule to be excepted from."""
     if options.exclude_inbound_ports and options.inbound_ports != ALL and options.inbound_mode != NONE:
         both = [port for port in options.exclude_inbound_ports if port in options.inbound_ports]
-        listed = f" ({_ports(both)} stay captured, since --istio-inbound-ports lists them)" if both else ""
+        listed = f" ({', '.join(map(str, both))} stay captured, since --istio-inbound-ports lists them)" if both else ""
         yield _idle("--istio-local-exclude-ports", f"counts only with --istio-inbound-ports '*'{listed}")
     captures = bool(options.outbound_cidrs or options.outbound_ports)
     for option, value in (
@@ -394,7 +395,3 @@ def _idle(option: str, message: str) -> Finding:
 
 def _shadowed(option: str, message: str) -> Finding:
     return Finding(WARNING, "shadowed", option, message)
-
-
-def _ports(ports: list[int]) -> str:
-    return ", ".join(str(port) for port in ports)
