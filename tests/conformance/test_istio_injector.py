@@ -95,7 +95,7 @@ def is_comparable(path):
     except (NetinitError, UnicodeError):
         return False
     system = ignored_namespaces(classic=False)
-    return bool(found) and not any(one.namespace in system for _, one in found)
+    return bool(found) and not any(one.bare or one.namespace in system for _, one in found)
 
 
 @pytest.mark.parametrize("path", manifests())
