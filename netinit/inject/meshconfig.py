@@ -120,12 +120,12 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
 
 _MAX_PORT = 65535
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
-_HOST = re.compile(rf"(?=.{{1,255}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z")
+_HOST = rf"(?=.{{1,255}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z"
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
 
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -135,7 +135,7 @@ def seconds(text: str) -> float | None:
     if rest == "0":
         return 0.0
     total, position = 0.0, 0
-    while part := _DURATION.match(rest, position):
+    while part := re.compile(_DURATION).match(rest, position):
         total += float(part[0].removesuffix(part[1])) * _UNITS[part[1]]
         position = part.end()
     if not rest or position != len(rest):
@@ -201,7 +201,7 @@ def _bad_address(text: str) -> str | None:
         return "must be HOST:PORT"
     if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= _MAX_PORT):  # noqa: PLR2004
         return f"must be HOST:PORT with a port from 1 to {_MAX_PORT}"
-    if _HOST.match(host):
+    if re.match(_HOST, host):
         return None
     try:
         parse_address(host[1:-1] if bracketed else host)

@@ -9,7 +9,7 @@ from netinit.golang import goyaml
 from netinit.golang.tree import mapping, string, strings
 from netinit.inject.containers import named
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.inject.manifests import Workload, is_selected, none_selected, workloads
+from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
@@ -84,9 +84,9 @@ def _select(text: str, label: str, select: str) -> list[Workload]:
         raise ParseError(
             f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
         )
-    chosen = [one for one in found if is_selected(one, select)]
-    if not chosen:
-        raise none_selected(select, label, [one.title for one in found])
+    selection = Selection(select)
+    chosen = [one for one in found if selection.takes(one)]
+    selection.check(label)
     return chosen
 
 

@@ -39,12 +39,12 @@ _MAX_PORT = 65535
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
-_OTHER = re.compile("[^a-zA-Z0-9_]")
-_GO_NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z")
+_OTHER = "[^a-zA-Z0-9_]"
+_GO_NUMBER = r"[+-]?[0-9]{1,20}\Z"
 
 
 def _sanitized(key: str) -> str:
-    return _OTHER.sub("_", key)
+    return re.sub(_OTHER, "_", key)
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
@@ -125,7 +125,7 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
     """Nothing; raises InjectionError for a port that the agent cannot scrape."""
-    number = int(text) if _GO_NUMBER.match(text) else 0
+    number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= _MAX_PORT:
         problem = f"{shown(text)} is no port from 1 to {_MAX_PORT}"
     elif number == status_port:

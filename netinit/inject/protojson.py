@@ -17,7 +17,7 @@ from netinit.inject.proxy_schema import ENUMS, fields_of
 
 __all__ = ["duration", "has_presence", "read_message"]
 
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
 _NANO = 10**9
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANO, "m": 60 * _NANO, "h": 3600 * _NANO}
 _LONGEST = 40  # characters of a number or a duration
@@ -27,9 +27,9 @@ _RANGES = {
     "Int32Value": (-(2**31), 2**31 - 1),
     "Int64Value": (-(2**63), 2**63 - 1),
 }
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,20})\Z")
-_REAL = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z")
-_CAPITAL = re.compile("([A-Z])")
+_WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
+_REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
+_CAPITAL = "([A-Z])"
 _DEFAULTS: tuple[Any, ...] = ("", 0, False)
 
 
@@ -41,12 +41,12 @@ def duration(text: Any) -> int | None:
     if rest == "0":
         return 0
     total, position = 0, 0
-    while found := _PART.match(rest, position):
+    while found := re.match(_PART, rest[position:]):
         whole, part, unit = found[1], found[2] or "", _UNITS[found[3]]
         if not whole and not part:
             return None
         total += int(whole or 0) * unit + int(part or 0) * unit // 10 ** len(part)
-        position = found.end()
+        position += found.end()
     if not rest or position != len(rest):
         return None
     return -total if text.startswith("-") else total
@@ -94,7 +94,7 @@ def _is_default(kind: str, value: Any) -> bool:
 
 def _proto_name(name: str) -> str:
     """The field's name in the .proto file: snake_case."""
-    return _CAPITAL.sub(lambda found: f"_{found[1].lower()}", name)
+    return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
 
 
 def _read(kind: str, value: Any, path: str) -> Any:
@@ -135,7 +135,7 @@ def _enum(names: Any, value: Any, path: str) -> Any:
 
 def _whole_number(kind: str, value: Any, path: str) -> Any:
     low, high = _RANGES[kind]
-    spelled = isinstance(value, str) and _WHOLE.match(value) is not None
+    spelled = isinstance(value, str) and re.match(_WHOLE, value) is not None
     number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value
     if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")
@@ -144,7 +144,7 @@ def _whole_number(kind: str, value: Any, path: str) -> Any:
 
 def _real_number(value: Any, path: str) -> int | float:
     number = value
-    if isinstance(value, str) and _REAL.match(value):
+    if isinstance(value, str) and re.match(_REAL, value):
         number = float(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise ConfigError(f"{path}: {shown(value)} must be a number")

@@ -9,9 +9,7 @@ from netinit.golang.tree import string
 
 __all__ = ["canonical"]
 
-_QUANTITY = re.compile(
-    r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
-)
+_QUANTITY = r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
@@ -26,7 +24,7 @@ def canonical(value: Any) -> Any:
     `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; digits beyond the ninth are rounded up, as Go does. What is no
     quantity is given back as it is.
     """
-    found = _QUANTITY.match(string(value)) if isinstance(value, (str, int, float)) else None
+    found = re.match(_QUANTITY, string(value)) if isinstance(value, (str, int, float)) else None
     if found is None:
         return value
     sign, suffix = found[1], found[3] or ""

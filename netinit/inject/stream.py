@@ -11,30 +11,23 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree
+from netinit.golang.tree import Tree, same
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
-from netinit.inject.manifests import Document, Workload, is_selected, replaced, split, workloads
-from netinit.inject.patch import json_patch
-from netinit.inject.pod import Namespace, Settings, inject_pod
-from netinit.inject.warnings import ERROR, injection_warnings, pod_findings
+from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
+from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 
-__all__ = ["Injected", "inject_stream"]
+__all__ = ["Injected", "inject_into", "inject_stream"]
 
-_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+_HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
 
 class Injected(Record):
-    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed.
-
-    `passed_by` names the workloads that the selection left out.
-    """
+    """The stream after injection, the notices for the user (skips, warnings), and how many workloads changed."""
 
     text: str
     notices: tuple[str, ...]
     changed: int
-    passed_by: tuple[str, ...] = ()
-    selected: int = 0
 
 
 def inject_stream(
@@ -43,51 +36,63 @@ def inject_stream(
     *,
     settings: Settings | None = None,
     namespace: str = "",
-    select: str = "",
+    selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Injected:
     """The stream with every workload injected that is to be; a document without one comes out to the letter.
 
-    `namespace` is that of objects which name none; with `select` only workloads of that name are injected. Raises
-    InjectionError with a line for everything that is wrong in the stream, each with document, kind and name.
+    `namespace` is that of objects which name none; what a `selection` does not choose passes. Raises InjectionError
+    with a line for everything that is wrong in the stream, each with document, kind and name.
+    """
+    parts: list[str] = []
+    notices, changed = inject_into(
+        parts.append, text, config, settings=settings, namespace=namespace, selection=selection, progress=progress
+    )
+    return Injected(text="".join(parts), notices=notices, changed=changed)
+
+
+def inject_into(
+    write: Callable[[str], object],
+    text: str,
+    config: InjectionConfig,
+    *,
+    settings: Settings | None = None,
+    namespace: str = "",
+    selection: Selection | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[str, ...], int]:
+    """`inject_stream` for long streams: each document is written when it is done; notices and how many were changed.
+
+    Raises InjectionError at the end: what was written is then of no use.
     """
     documents = split(text)
-    run = _Run(config, settings or Settings(), namespace, select)
-    parts: list[str] = []
+    run = _Run(config, settings or Settings(), namespace, selection or Selection())
     problems: list[str] = []
     changed = 0
     for document in documents:
-        parts.append(document.separator)
         try:
             body, count = run.document(document)
         except (InjectionError, ParseError) as error:
             problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
-        if parts[-1] and count and not parts[-1].endswith("\n"):
-            parts[-1] += "\n"
-        parts.append(body)
+        write(document.separator)
+        if document.separator and count and not document.separator.endswith("\n"):
+            write("\n")
+        write(body)
         changed += count
         if progress:
             progress(document.number, len(documents))
     if problems:
         raise InjectionError("\n".join(problems))
-    return Injected(
-        text="".join(parts),
-        notices=tuple(run.notices),
-        changed=changed,
-        selected=run.selected,
-        passed_by=tuple(run.passed_by),
-    )
+    return tuple(run.notices), changed
 
 
 class _Run:
     """The injection of one stream: what is asked, and what was noticed on the way."""
 
-    def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, select: str) -> None:
-        self.config, self.settings, self.namespace, self.select = config, settings, namespace, select
+    def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
+        self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
         self.notices: list[str] = []
-        self.passed_by: list[str] = []
-        self.selected = 0
 
     def document(self, document: Document) -> tuple[str, int]:
         """The document's text after injection, and the number of workloads that it changed."""
@@ -95,10 +100,8 @@ class _Run:
         changes: dict[str, Tree] = {}
         problems: list[str] = []
         for workload in workloads(tree):
-            if not is_selected(workload, self.select):
-                self.passed_by.append(workload.title)
+            if not self.selection.takes(workload):
                 continue
-            self.selected += 1
             try:
                 pod = self.injected(workload)
             except (InjectionError, ConfigError) as error:  # ConfigError: a template not parsed before is broken
@@ -125,13 +128,20 @@ class _Run:
         self.notices += [f"{workload.title}: {warning}" for warning in decision.warnings]
         if not decision.inject:
             self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
-            harmful = [one for one in pod_findings(pod) if one.kind == "host-network" and one.severity == ERROR]
-            self.notices += [f"warning: {workload.title}: {finding}" for finding in harmful]
+            if decision.step is DecisionStep.HOST_NETWORK:
+                self.notices += [f"warning: {workload.title}: {harm}" for harm in _harm_to_the_node(pod)]
             return None
         self.notices += [f"warning: {workload.title}: {warning}" for warning in injection_warnings(pod)]
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
-        return result if json_patch(pod, result) else None
+        return None if same(pod, result) else result
+
+
+def _harm_to_the_node(pod: Tree) -> list[str]:
+    """What an init container of a pod on its node's network would do there."""
+    from netinit.inject.warnings import ERROR, pod_findings  # few pods are such
+
+    return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]
 
 
 def _cause(decision: Decision) -> str:
@@ -147,6 +157,6 @@ def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
-    header = _HEADER.match(before)
+    header = re.match(_HEADER, before)
     kept = header[0] if header and "#" in header[0] else ""
     return kept.replace("\r\n", "\n") + goyaml.dump(tree)

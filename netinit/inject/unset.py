@@ -17,7 +17,7 @@ from netinit.golang.tree import Tree, shown
 
 __all__ = ["may_hold_unset", "refuse_unset", "texts_in"]
 
-_UNSET = re.compile(r"<nil>|<no value>|%![a-zA-Z]?\([^()]*\)?")
+_UNSET = r"<nil>|<no value>|%![a-zA-Z]?\([^()]*\)?"
 _REMEDY = "a value is missing or unfit: give it with --set KEY=VALUE or --valuesFile, or correct the template"
 _ACTION = 200  # characters of an action that an error shows
 
@@ -33,13 +33,13 @@ def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering]
     `trace` renders the template of that name again with every action marked; `source` is the template's text, in which
     lines are counted.
     """
-    found = [(path, text, words) for path, text in _fields(tree, "") if (words := _UNSET.findall(text))]
+    found = [(path, text, words) for path, text in _fields(tree, "") if (words := re.findall(_UNSET, text))]
     if not found:
         return
     own = "\n".join(texts_in(pod))
     rendering = trace()
     printed = [
-        (action, len(words)) for place, action in rendering.marks if (words := _UNSET.findall(rendering.parts[place]))
+        (action, len(words)) for place, action in rendering.marks if (words := re.findall(_UNSET, rendering.parts[place]))
     ]
     actions = iter([action for action, times in printed for _ in range(times)])  # in the order of the fields
     problems = []

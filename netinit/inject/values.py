@@ -18,7 +18,7 @@ __all__ = ["merge_values", "misfit_texts", "set_values"]
 
 _DEEPEST = 30  # keys inside keys
 _LARGEST_INDEX = 65536
-_NUMBER = re.compile(r"[+-]?[1-9][0-9]{0,18}\Z|0\Z")
+_NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
 _TEXTS = {
@@ -199,7 +199,7 @@ def _typed(text: str) -> Any:
     """What a value looks like: a word of YAML's, a whole number, or text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _NUMBER.match(text) and -(2**63) <= int(text) < 2**63:
+    if re.match(_NUMBER, text) and -(2**63) <= int(text) < 2**63:
         return int(text)
     return text
 

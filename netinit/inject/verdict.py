@@ -17,9 +17,9 @@ from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, deci
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.patch import json_patch
-from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.status import Status
-from netinit.inject.warnings import injection_warnings, pod_findings
+from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 

@@ -6,23 +6,21 @@ Read from the manifest alone: what an image's own user is, or what a node's CNI 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
+from netinit.base.records import Record
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.inject.prometheus import scrape_target_warnings
 from netinit.options import Options
 
-__all__ = ["ERROR", "WARNING", "PodFinding", "injection_warnings", "pod_findings", "uses_host_network"]
+__all__ = ["ERROR", "WARNING", "PodFinding", "pod_findings", "uses_host_network"]
 
 ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFinding:
+class PodFinding(Record):
     """One thing that is wrong with a pod.
 
     `severity` is ERROR or WARNING; `kind` its name for machines; `subject` the container that it is about, empty for
@@ -66,15 +64,6 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         *_without_network(spec, init, options),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
-
-
-def injection_warnings(pod: Tree) -> tuple[str, ...]:
-    """What the owner of a pod that is injected should know, though the injection goes on: a sentence each."""
-    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
-    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
-    if policy not in {"", "ClusterFirst"}:
-        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
-    return tuple(found)
 
 
 _NO_INIT = PodFinding(

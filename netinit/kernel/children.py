@@ -23,7 +23,6 @@ from netinit.kernel import run
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
     from typing import Any, NoReturn, Self, TypeVar
 
     Result = TypeVar("Result")
@@ -86,9 +85,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def fileno(self) -> int:

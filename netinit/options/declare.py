@@ -30,44 +30,38 @@ PLAIN = "Options"
 
 
 def istio(
-    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
     variables = (_variable_of(names), *also)
-    return Flag(field="",
+    return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
     )
 
 
-def ours(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+def ours(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
     variables = (f"NETINIT_{_variable_of(names)}",)
     return Flag(names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS)
 
 
-def without_variable(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
     """A flag of istio-iptables that no environment variable sets."""
     return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
 
 
-def variable(name: str, *, kind: Kind, default: Any, help_text: str, current_only: bool = True) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, help_text: str, current_only: bool = True) -> Any:
     """An option that is an environment variable alone."""
-    return Flag(field="",
-        names="",
-        variables=(name,),
-        kind=kind,
-        default=default,
-        help=help_text,
-        group=WITHOUT_FLAG,
-        current_only=current_only,
+    return Flag(
+        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, current_only=current_only
     )
 
 
 def plain(
-    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
 ) -> Any:
     """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
-    return Flag(field="",
+    return Flag(
         names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
     )
 

@@ -16,7 +16,7 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
-from netinit.inject.manifests import Workload, is_selected, none_selected, split, workloads
+from netinit.inject.manifests import Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.verdict import Verdict, judge, judge_manually
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
@@ -86,18 +86,14 @@ def _judged(
 ) -> list[Verdict]:
     """The verdict on every workload that is asked about."""
     verdicts = []
-    passed_by = []
+    selection = Selection(flags.select)
     for name, tree in trees:
         try:
-            for workload in workloads(tree):
-                if is_selected(workload, flags.select):
-                    verdicts.append(_linted(verdict(workload, workload.namespace or flags.namespace or "default")))
-                else:
-                    passed_by.append(workload.title)
+            chosen = [workload for workload in workloads(tree) if selection.takes(workload)]
+            verdicts += [_linted(verdict(one, one.namespace or flags.namespace or "default")) for one in chosen]
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
-    if flags.select and not verdicts:
-        raise none_selected(flags.select, "the input", passed_by)
+    selection.check("the input")
     return verdicts
 
 

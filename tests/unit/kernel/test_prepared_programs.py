@@ -44,7 +44,7 @@ def test_one_that_nobody_feeds_is_ended():
 
 def test_one_that_has_ended_already_has_its_own_status_and_errors():
     prepared = run.prepare(SHELL, ("-c", "echo broken >&2; exit 7"))
-    run.wait(prepared.pid, 0)  # reaps nothing that is not over
+    os.waitid(os.P_PID, prepared.pid, os.WEXITED | os.WNOWAIT)
     finished = run.finish(run.feed(prepared, MORE_THAN_A_PIPE))
     assert (finished.status, finished.errors) == (7, "broken")
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine, SideBackend
+from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
@@ -357,7 +357,7 @@ class Said:
     [(True, "Final nftables state:"), (False, "Final nftables state, as committed:")],
 )
 def test_the_log_says_whether_the_rules_were_listed_afterwards_or_are_what_was_committed(machine, reads_back, said, monkeypatch):
-    monkeypatch.setattr(SideBackend, "reads_back", reads_back)
+    monkeypatch.setattr(MemoryMachineBackend, "reads_back", reads_back)
     first, second = (apply(asked(NFT), machine=machine).replace(rules={"nft": "table"}) for _ in range(2))
     log = Said()
     _tell(first, log, removed=False)
