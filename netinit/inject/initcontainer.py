@@ -6,14 +6,15 @@ import posixpath
 from typing import Any
 
 from netinit.golang.tree import Tree, clone, sequence, string
-from netinit.inject.containers import INIT, named
+from netinit.inject.containers import INIT, VALIDATION, find, named
 from netinit.options import Options
 
-__all__ = ["init_container", "options_of"]
+__all__ = ["find_init", "init_container", "options_of"]
 
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
 """Options that stand in the arguments even with their default: what a reader of a pod looks for."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
+_STARTED_AS = frozenset(("netinit", "istio-iptables"))
 _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
 
@@ -56,3 +57,19 @@ def options_of(container: Tree) -> Options:
     variables = named(container.get("env"))
     environment = {string(item.get("name")): string(item.get("value")) for item in variables if "value" in item}
     return Options.from_argv(arguments, environment)
+
+
+def find_init(spec: Tree) -> Tree | None:
+    """The init container that programs rules, or checks those of a CNI plugin; None where there is none.
+
+    It is known by its usual names, else it is the first that starts a program of ours or Istio's.
+    """
+    containers = named(spec.get("initContainers"))
+    for usual in (INIT, VALIDATION):
+        if (container := find(containers, usual)) is not None:
+            return container
+    for container in containers:
+        words = [*sequence(container.get("command")), *sequence(container.get("args"))]
+        if any(posixpath.basename(string(word)) in _STARTED_AS for word in words):
+            return container
+    return None

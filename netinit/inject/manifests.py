@@ -17,13 +17,14 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import Owner
 
-__all__ = ["Document", "Workload", "join", "split", "workloads"]
+__all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
 _INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
 
+_LISTED = 10  # workloads that an error names
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
     # kind: API groups; path of the metadata's holder; path of the pod spec's holder
@@ -178,6 +179,25 @@ def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
             yield from workloads(item, f"{place}items[{position}]" if not place else f"{place}.items[{position}]")
     elif (found := workload(tree, place)) is not None:
         yield found
+
+
+def selected(found: list[Workload], select: str, label: str) -> list[Workload]:
+    """The workloads that `select` names: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; all where it is empty.
+
+    Raises ParseError, which names `label` and lists the names there are, where none has that name.
+    """
+    wanted = select.lower()
+    chosen = [one for one in found if not select or wanted in _names(one)]
+    if not chosen:
+        listed = ", ".join(one.title for one in found[:_LISTED])
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        raise ParseError(f"--select: {label} has no workload {quote(select)}; it has {listed or 'none'}{more}")
+    return chosen
+
+
+def _names(one: Workload) -> tuple[str, ...]:
+    names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
+    return tuple(name.lower() for name in names)
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, mapping, string, strings
-from netinit.inject.containers import INIT, named
-from netinit.inject.initcontainer import options_of
-from netinit.inject.manifests import Workload, workloads
+from netinit.golang.tree import mapping, string, strings
+from netinit.inject.containers import named
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.manifests import Workload, selected, workloads
+from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
 # flag -> the annotation that the injector turns into it
@@ -36,31 +37,61 @@ OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy it
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod's options; `origins` says for a flag which annotation it comes from, `addresses` are the pod's own."""
+    """What a pod's manifest says; `name` is its kind, namespace and name as messages tell them.
+
+    `origins` says for a flag which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
+    with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
+    a CNI plugin would make of its annotations.
+    """
 
     name: str
     options: Options
     origins: dict[str, str]
     addresses: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    findings: tuple[PodFinding, ...] = ()
+    host_network: bool = False
+    programs: bool = True
 
 
-def read_pod(text: str, label: str) -> PodFacts:
-    """The facts of the first pod, or pod template, in YAML or JSON (also a List). ParseError names `label`."""
+def read_pod(text: str, label: str, select: str = "") -> PodFacts:
+    """The facts of the first pod, or pod template, in YAML or JSON (also a List). Raises as `read_pods` does."""
+    found = _select(text, label, select)
+    notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
+    return _facts(found[0], notes)
+
+
+def read_pods(text: str, label: str, select: str = "") -> tuple[PodFacts, ...]:
+    """The facts of every pod and pod template in YAML or JSON (also Lists), in their order.
+
+    `select` leaves those of this name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError, which names `label`,
+    where there is none, and OptionError with a line for every pod whose options cannot be read.
+    """
+    facts, problems = [], []
+    for one in _select(text, label, select):
+        try:
+            facts.append(_facts(one, ()))
+        except OptionError as error:
+            problems += [f"{one.title}: {problem}" for problem in error.problems]
+    if problems:
+        raise OptionError(*problems)
+    return tuple(facts)
+
+
+def _select(text: str, label: str, select: str) -> list[Workload]:
     found = [one for document in goyaml.load_all(text) for one in workloads(document)]
     if not found:
         raise ParseError(
             f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
         )
-    notes = (f"{label} holds {len(found)} pods; this is about {found[0].title}",) if len(found) > 1 else ()
-    return _facts(found[0], notes)
+    return selected(found, select, label)
 
 
 def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag: f"annotation {name}" for flag, name in ANNOTATIONS.items() if name in annotations}
-    container = _find_init(pod["spec"])
+    container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
         notes += (f"options of its init container {string(container.get('name'))}",)
@@ -71,20 +102,16 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
-    return PodFacts(one.title, options, origins, tuple(address for address in listed if address), notes)
-
-
-def _find_init(spec: Tree) -> Tree | None:
-    """The init container that programs rules: by its usual name, else the first that programs with flags of ours."""
-    containers = named(spec.get("initContainers"))
-    for container in containers:
-        if container.get("name") == INIT:
-            return container
-    for container in containers:
-        words = [string(word) for word in [*(container.get("command") or ()), *(container.get("args") or ())]]
-        if any(word.rpartition("/")[2] in ("istio-iptables", "netinit") for word in words):
-            return container
-    return None
+    return PodFacts(
+        name=one.title,
+        options=options,
+        origins=origins,
+        addresses=tuple(address for address in listed if address),
+        notes=notes,
+        findings=pod_findings(pod),
+        host_network=uses_host_network(pod),
+        programs=container is not None,
+    )
 
 
 def _options_of_annotations(annotations: dict[str, str]) -> Options:

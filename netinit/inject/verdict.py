@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from netinit.base.errors import InjectionError, OptionError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, security
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, Step, decide
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 
@@ -191,13 +192,12 @@ def _outlook(
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return _Outlook(interception=nothing, findings=_findings(pod, spec, None, cni=False))
+        return _Outlook(interception=nothing, findings=_findings(pod, result))
     try:
         options = options_of(init)
     except OptionError as error:
         return _Outlook(interception=(f"the arguments of {init.get('name')} cannot be read: {error}",))
-    findings = _findings(pod, spec, options, cni=init.get("name") == VALIDATION)
-    return _Outlook(interception=_summary(options), findings=findings, options=options)
+    return _Outlook(interception=_summary(options), findings=_findings(pod, result), options=options)
 
 
 def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:
@@ -224,43 +224,11 @@ def _summary(options: Options) -> tuple[str, ...]:
     return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
 
 
-def _findings(pod: Tree, spec: Tree, options: Options | None, *, cni: bool) -> tuple[str, ...]:
-    """What the owner of the pod should know."""
-    proxied = options.proxy_uids if options else ()
-    found = [*_uid_collisions(pod, proxied)]
-    native = find(spec.get("initContainers"), PROXY) is not None
-    if options and not native:
-        found += _without_network(spec, cni=cni)
-    found += _probe_findings(pod, spec)
-    return tuple(found)
-
-
-def _uid_collisions(pod: Tree, proxied: Sequence[int]) -> list[str]:
-    """Containers of the user that run as the proxy: their traffic is taken for the proxy's and goes past it."""
-    spec = mapping(pod.get("spec"))
-    whole = mapping(spec.get("securityContext")).get("runAsUser")
-    return [
-        f"container {container.get('name')} runs as uid {uid}, which is the proxy's: its traffic bypasses the proxy; "
-        "choose another runAsUser"
-        for key in ("containers", "initContainers")
-        for container in named(spec.get(key))
-        if container.get("name") != PROXY and (uid := security(container).get("runAsUser", whole)) in proxied
-    ]
-
-
-def _without_network(spec: Tree, *, cni: bool) -> list[str]:
-    """Init containers that start when the rules are there and the proxy is not."""
-    names = [string(item.get("name")) for item in named(spec.get("initContainers"))]
-    if cni:
-        late = [name for name in names if name != VALIDATION]
-    else:
-        late = names[names.index(INIT) + 1 :] if INIT in names else []
-    return [
-        f"init container {name} runs when traffic is captured but before the proxy starts: it has no network; use "
-        "native sidecars, exclude its destinations, or run it as the proxy's uid"
-        for name in late
-        if name not in {INIT, "enable-core-dump"}
-    ]
+def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
+    """What the owner of the pod should know of the injected one."""
+    told = {"no-init-container", "arguments"}  # by the interception
+    own = [str(finding) for finding in pod_findings(result) if finding.kind not in told]
+    return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:

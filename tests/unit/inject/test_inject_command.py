@@ -304,7 +304,7 @@ spec:
 """
     (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=pod)
     notes = "\n".join(found["findings"])
-    assert "container c runs as uid 1337, which is the proxy's" in notes
+    assert "container \"c\" runs as uid 1337, which is the proxy's" in notes
     assert "container d runs" not in notes
     assert "readinessProbe of c: httpGet on port nowhere stays as it is: the container declares no port" in notes
     assert "livenessProbe of c: tcpSocket on port 5 goes through the agent" in notes
@@ -333,7 +333,7 @@ def test_init_containers_without_a_network_are_found_behind_a_validation(folder)
     pod = "apiVersion: v1\nkind: Pod\nspec: {initContainers: [{name: migrate}], containers: [{name: c}]}\n"
     arguments = ("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", "istio-injection=enabled")
     (found,) = verdicts(*arguments, stdin=pod)
-    assert any("init container migrate runs when traffic is captured" in note for note in found["findings"])
+    assert any('init container "migrate" runs when traffic is captured' in note for note in found["findings"])
 
 
 def test_an_object_that_the_injector_would_refuse_is_a_failure():

@@ -1,0 +1,224 @@
+"""What is wrong with a pod itself, beside its options: why its traffic is not intercepted, or is lost.
+
+Read from the manifest alone: what an image's own user is, or what a node's CNI plugin does, no manifest tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netinit.base.errors import OptionError
+from netinit.base.shown import quote
+from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.options import Options
+
+__all__ = ["ERROR", "WARNING", "PodFinding", "pod_findings", "uses_host_network"]
+
+ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFinding:
+    """One thing that is wrong with a pod.
+
+    `severity` is ERROR or WARNING; `kind` its name for machines; `subject` the container that it is about, empty for
+    the pod as a whole; `what` is so, `why` it matters, and the `remedy`, each without a full stop at its end.
+    """
+
+    severity: str
+    kind: str
+    what: str
+    why: str
+    remedy: str
+    subject: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}; {self.remedy}"
+
+
+def uses_host_network(pod: Tree) -> bool:
+    """Whether the pod lives in its node's network namespace."""
+    return mapping(pod.get("spec")).get("hostNetwork") is True
+
+
+def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
+    """Everything that is wrong with a pod (a mapping with `metadata` and `spec`), errors first; it is not changed.
+
+    The kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network.
+    """
+    spec = mapping(pod.get("spec"))
+    init = find_init(spec)
+    if uses_host_network(pod):
+        return (_on_the_host(init),)
+    if init is None:
+        return (_NO_INIT,)
+    try:
+        options = options_of(init)
+    except OptionError as error:
+        return (_unreadable(init, error),)
+    found = [
+        *_missing_capabilities(init, options),
+        *_taken_for_the_proxy(spec, init, options),
+        *_without_network(spec, init, options),
+    ]
+    return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
+
+
+_NO_INIT = PodFinding(
+    severity=WARNING,
+    kind="no-init-container",
+    what="no init container programs rules",
+    why="nothing is intercepted, unless an injector or a CNI plugin does it when the pod is made",
+    remedy="add one (netinit inject), or ask what the cluster does (netinit check-inject)",
+)
+
+
+def _on_the_host(init: Tree | None) -> PodFinding:
+    what = "hostNetwork: true"
+    if init is None or _only_validates(init):
+        return PodFinding(
+            severity=WARNING,
+            kind="host-network",
+            what=what,
+            why="the pod uses its node's network, where nothing is intercepted for it",
+            remedy="remove hostNetwork: true if it is to be intercepted",
+        )
+    name = quote(string(init.get("name")))
+    return PodFinding(
+        severity=ERROR,
+        kind="host-network",
+        subject=string(init.get("name")),
+        what=what,
+        why=f"init container {name} is about the node's own network: its rules would capture the traffic of the whole "
+        "node, and stay when the pod is gone",
+        remedy=f"remove hostNetwork: true, or {name} from the pod",
+    )
+
+
+def _only_validates(init: Tree, options: Options | None = None) -> bool:
+    """Whether a CNI plugin programs the rules, and this container checks them."""
+    if init.get("name") == VALIDATION:
+        return True
+    try:
+        return (options or options_of(init)).skip_rule_apply
+    except OptionError:
+        return False
+
+
+def _unreadable(init: Tree, error: OptionError) -> PodFinding:
+    name = string(init.get("name"))
+    return PodFinding(
+        severity=ERROR,
+        kind="arguments",
+        subject=name,
+        what=f"init container {quote(name)} has arguments that cannot be read",
+        why="; ".join(error.problems),
+        remedy="correct them: with these the pod does not start",
+    )
+
+
+def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
+    """What the init container needs and its security context does not give."""
+    if _only_validates(init, options) or security(init).get("privileged") is True:
+        return
+    capabilities = mapping(security(init).get("capabilities"))
+    added, dropped = (_capabilities(capabilities.get(key)) for key in ("add", "drop"))
+    wanted = [("NET_ADMIN", "every backend needs it to program rules")]
+    if "legacy" in options.force_iptables_binary or options.backend in {"iptables-legacy", "libiptc"}:
+        wanted.append(
+            ("NET_RAW", "legacy iptables needs it to open its socket, and its options ask for legacy iptables")
+        )
+    for capability, why in wanted:
+        if capability in added or "ALL" in added:
+            continue
+        # A runtime's own set has NET_RAW with containerd and Docker, and not with CRI-O; none has NET_ADMIN.
+        uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
+        name = string(init.get("name"))
+        yield PodFinding(
+            severity=WARNING if uncertain else ERROR,
+            kind="missing-capability",
+            subject=name,
+            what=f"init container {quote(name)} {'may lack' if uncertain else 'lacks'} {capability}",
+            why=f"{why}{'; not every container runtime gives it unasked' if uncertain else ''}",
+            remedy=f"add {capability} to its securityContext.capabilities.add",
+        )
+
+
+def _capabilities(names: object) -> set[str]:
+    return {string(name).upper().removeprefix("CAP_") for name in sequence(names)}
+
+
+def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
+    """Containers that run as the proxy: their traffic is taken for the proxy's and goes past it.
+
+    Init containers that end are left out: before the proxy runs, only its user has a network, so they mean it.
+    """
+    applications = named(spec.get("containers"))
+    sidecars = [one for one in named(spec.get("initContainers")) if one.get("restartPolicy") == "Always"]
+    owned = [
+        (one, owner)
+        for one in (*applications, *sidecars)
+        if one is not init and one.get("name") != PROXY and (owner := _proxy_owner(one, spec, options))
+    ]
+    if owned and find_proxy(spec) is None and len(applications) + len(sidecars) > 1:
+        del owned[0]  # where no container has the proxy's usual name, the first that runs as its user is the proxy
+    for container, owner in owned:
+        name = string(container.get("name"))
+        yield PodFinding(
+            severity=WARNING,
+            kind="proxy-owner",
+            subject=name,
+            what=f"container {quote(name)} runs as {owner}, which is the proxy's",
+            why="its outbound traffic is taken for the proxy's and is not captured",
+            remedy=f"choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
+        )
+
+
+def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
+    """`uid N` or `gid N` of the proxy that this container runs as by the manifest; empty where it does not."""
+    whole = mapping(spec.get("securityContext"))
+    own = security(container)
+    for key, word, numbers in (
+        ("runAsUser", "uid", options.proxy_uids),
+        ("runAsGroup", "gid", options.proxy_gids),
+    ):
+        number = own.get(key, whole.get(key))
+        if type(number) is int and number in numbers:
+            return f"{word} {number}"
+    return ""
+
+
+def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
+    """Init containers that start when the rules are there and the proxy is not."""
+    by_plugin = _only_validates(init, options)  # it makes the rules before any container, of the pod's annotations
+    if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
+        return
+    containers = named(spec.get("initContainers"))
+    captured = by_plugin
+    native = find(containers, PROXY) is not None
+    for container in containers:
+        if not captured:
+            captured = container is init
+            continue
+        if container.get("name") == PROXY:
+            return  # a native sidecar: it runs from here on
+        harmless = container is init or container.get("name") in {CORE_DUMP, VALIDATION}
+        if harmless or _proxy_owner(container, spec, options):
+            continue
+        yield _no_network(string(container.get("name")), options, native=native)
+
+
+def _no_network(name: str, options: Options, *, native: bool) -> PodFinding:
+    uid = options.proxy_uids[0]
+    move = "move it behind istio-proxy" if native else "use native sidecars, exclude its destinations"
+    return PodFinding(
+        severity=WARNING,
+        kind="no-network",
+        subject=name,
+        what=f"init container {quote(name)} runs when traffic is captured but before the proxy starts",
+        why="it has no network",
+        remedy=f"{move}, or run it as the proxy's user (runAsUser: {uid})",
+    )

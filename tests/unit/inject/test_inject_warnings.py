@@ -1,0 +1,239 @@
+"""What is wrong with a pod itself: found in its manifest, and told with the reason and the remedy."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from netinit.base.errors import OptionError, ParseError
+from netinit.golang import goyaml
+from netinit.inject.podfile import read_pod, read_pods
+from netinit.inject.warnings import ERROR, WARNING, pod_findings
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"
+
+
+def container(name, uid=None, **more):
+    made = {"name": name, "image": "i", **more}
+    if uid is not None:
+        made["securityContext"] = {"runAsUser": uid}
+    return made
+
+
+def init(args="-b * -i *", add=("NET_ADMIN",), drop=("ALL",), **security):
+    return {
+        "name": "istio-init",
+        "args": ["istio-iptables", *args.split()],
+        "securityContext": {"capabilities": {"add": list(add), "drop": list(drop)}, **security},
+    }
+
+
+def pod(*, inits=None, containers=None, **spec):
+    return {
+        "metadata": {"name": "p"},
+        "spec": {
+            "initContainers": [init()] if inits is None else inits,
+            "containers": containers or [container("app"), container("istio-proxy", 1337)],
+            **spec,
+        },
+    }
+
+
+def kinds(tree):
+    return [(one.severity, one.kind, one.subject) for one in pod_findings(tree)]
+
+
+def test_a_pod_that_is_right_has_no_findings():
+    assert kinds(pod()) == []
+
+
+def test_a_pod_on_its_nodes_network_whose_init_container_programs_rules_is_an_error():
+    assert kinds(pod(hostNetwork=True)) == [(ERROR, "host-network", "istio-init")]
+    said = str(pod_findings(pod(hostNetwork=True))[0])
+    assert "node" in said
+    assert "remove hostNetwork: true" in said
+
+
+@pytest.mark.parametrize("inits", [[], [init("--run-validation --skip-rule-apply")]])
+def test_a_pod_on_its_nodes_network_without_rules_of_its_own_is_a_warning(inits):
+    assert [one[:2] for one in kinds(pod(inits=inits, hostNetwork=True))] == [(WARNING, "host-network")]
+
+
+def test_host_network_that_is_not_true_is_none():
+    assert kinds(pod(hostNetwork="true")) == []
+
+
+def test_a_pod_without_an_init_container_is_told_that_nothing_is_intercepted():
+    assert kinds(pod(inits=[container("setup")])) == [(WARNING, "no-init-container", "")]
+
+
+def test_an_init_container_of_another_name_is_known_by_its_program():
+    other = {**init(add=()), "name": "rules", "command": ["/usr/local/bin/netinit"], "args": ["-b", "*"]}
+    assert kinds(pod(inits=[container("a"), other])) == [(ERROR, "missing-capability", "rules")]
+
+
+@pytest.mark.parametrize(
+    ("security", "found"),
+    [
+        ({"capabilities": {"add": ["NET_ADMIN"]}}, []),
+        ({"capabilities": {"add": ["CAP_NET_ADMIN"]}}, []),
+        ({"capabilities": {"add": ["ALL"]}}, []),
+        ({"privileged": True}, []),
+        ({"privileged": False}, [(ERROR, "missing-capability", "istio-init")]),
+        ({}, [(ERROR, "missing-capability", "istio-init")]),
+        ({"capabilities": {"add": ["NET_RAW"]}}, [(ERROR, "missing-capability", "istio-init")]),
+    ],
+)
+def test_an_init_container_without_net_admin_is_an_error(security, found):
+    assert kinds(pod(inits=[{**init(), "securityContext": security}])) == found
+
+
+@pytest.mark.parametrize("args", ["--backend iptables-legacy", "--backend libiptc", "--force-iptables-binary legacy"])
+@pytest.mark.parametrize(("drop", "severity"), [(("ALL",), ERROR), (("NET_RAW",), ERROR), ((), WARNING)])
+def test_legacy_iptables_without_net_raw_is_found(args, drop, severity):
+    tree = pod(inits=[init(args, drop=drop)])
+    assert kinds(tree) == [(severity, "missing-capability", "istio-init")]
+    assert "NET_RAW" in str(pod_findings(tree)[0])
+    assert kinds(pod(inits=[init(args, add=("NET_ADMIN", "NET_RAW"))])) == []
+
+
+def test_a_container_that_only_checks_the_rules_of_a_cni_plugin_needs_no_capability():
+    assert kinds(pod(inits=[{**init("--skip-rule-apply", add=()), "name": "istio-validation"}])) == []
+
+
+def test_an_application_with_the_proxys_user_is_found():
+    tree = pod(containers=[container("app", 1337), container("istio-proxy", 1337)])
+    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert "choose another runAsUser" in str(pod_findings(tree)[0])
+
+
+def test_the_pods_own_user_counts_where_a_container_names_none():
+    tree = pod(containers=[container("app"), container("other", 5), container("istio-proxy")])
+    tree["spec"]["securityContext"] = {"runAsUser": 1337}
+    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+
+
+def test_an_application_with_the_proxys_group_is_found():
+    app = {**container("app"), "securityContext": {"runAsUser": 5, "runAsGroup": 1337}}
+    tree = pod(containers=[app, container("istio-proxy", 1337)])
+    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert "runAsGroup" in str(pod_findings(tree)[0])
+
+
+def test_the_users_of_the_options_count():
+    tree = pod(inits=[init("-b * -i * -u 77")], containers=[container("app", 77), container("istio-proxy", 77)])
+    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+
+
+def test_where_no_container_has_the_proxys_name_the_first_with_its_user_is_the_proxy():
+    assert kinds(pod(containers=[container("app", 5), container("envoy", 1337)])) == []
+    assert kinds(pod(containers=[container("envoy", 1337), container("app", 1337)])) == [
+        (WARNING, "proxy-owner", "app")
+    ]
+
+
+def test_the_only_container_with_the_proxys_user_is_an_application():
+    assert kinds(pod(containers=[container("app", 1337)])) == [(WARNING, "proxy-owner", "app")]
+
+
+def test_a_sidecar_among_the_init_containers_counts_as_an_application():
+    sidecar = container("logs", 1337, restartPolicy="Always")
+    assert (WARNING, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
+
+
+@pytest.mark.parametrize(
+    ("inits", "found"),
+    [
+        ([container("before"), init()], []),
+        ([init(), container("after")], ["after"]),
+        ([init(), container("after", 1337)], []),
+        ([init(), container("enable-core-dump")], []),
+        ([init("-b *"), container("after")], []),
+        ([init("-q 80"), container("after")], ["after"]),
+        ([init(), container("early"), container("istio-proxy", 1337, restartPolicy="Always"), container("late")], ["early"]),
+        ([container("early"), {**init("-i * --skip-rule-apply"), "name": "istio-validation"}], ["early"]),
+    ],
+)  # fmt: skip
+def test_an_init_container_between_the_rules_and_the_proxy_has_no_network(inits, found):
+    assert [one.subject for one in pod_findings(pod(inits=inits)) if one.kind == "no-network"] == found
+
+
+def test_the_remedy_for_no_network_fits_the_pod():
+    plain = pod_findings(pod(inits=[init(), container("after")]))[0]
+    native = pod_findings(pod(inits=[init(), container("early"), container("istio-proxy", restartPolicy="Always")]))[0]
+    assert "use native sidecars" in plain.remedy
+    assert "move it behind istio-proxy" in native.remedy
+
+
+def test_arguments_that_cannot_be_read_are_an_error():
+    assert kinds(pod(inits=[init("-p 99999")])) == [(ERROR, "arguments", "istio-init")]
+    assert "99999" in pod_findings(pod(inits=[init("-p 99999")]))[0].why
+
+
+def test_errors_come_first():
+    tree = pod(inits=[init(add=()), container("after")], containers=[container("app", 1337), container("istio-proxy")])
+    assert [one.severity for one in pod_findings(tree)] == [ERROR, WARNING, WARNING]
+
+
+def test_nothing_of_the_pod_is_changed_and_nonsense_in_it_is_harmless():
+    tree = pod(containers=[container("app", "1337"), 5, None, {"name": None}])
+    tree["spec"]["initContainers"] += ["x", {"name": 7, "securityContext": []}]
+    before = copy.deepcopy(tree)
+    pod_findings(tree)
+    assert tree == before
+    assert [one.kind for one in pod_findings({"metadata": None, "spec": None})] == ["no-init-container"]
+
+
+def test_a_foreign_name_cannot_break_the_line():
+    said = str(pod_findings(pod(inits=[init(), container('x"\n\x1b[31m')]))[0])
+    assert "\n" not in said
+    assert "\x1b" not in said
+
+
+TWO = """
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: shop}
+spec: {containers: [{name: c}], hostNetwork: true}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: b}
+spec: {template: {spec: {containers: [{name: c}]}}}
+"""
+
+
+def test_all_pods_of_a_file_are_read():
+    assert [(one.name, [f.kind for f in one.findings]) for one in read_pods(TWO, "f")] == [
+        ('Pod "shop/a"', ["host-network"]),
+        ('Deployment "b"', ["no-init-container"]),
+    ]
+    assert read_pod(TWO, "f").notes[0] == 'f holds 2 pods; this is about Pod "shop/a"'
+
+
+@pytest.mark.parametrize(("select", "name"), [("b", "b"), ("deployment/b", "b"), ("shop/a", "shop/a")])
+def test_one_pod_of_a_file_is_chosen_by_name(select, name):
+    (one,) = read_pods(TWO, "f", select)
+    assert one.name.endswith(f'"{name}"')
+    assert read_pod(TWO, "f", select) == one
+
+
+def test_a_name_that_no_pod_has_lists_those_there_are():
+    with pytest.raises(ParseError, match=r'--select: f has no workload "x"; it has Pod "shop/a", Deployment "b"'):
+        read_pods(TWO, "f", "x")
+
+
+def test_options_that_cannot_be_read_are_told_for_every_pod():
+    broken = pod(inits=[init("-p 99999 -z x")])
+    text = "\n---\n".join(
+        goyaml.dump({"apiVersion": "v1", "kind": "Pod", **broken, "metadata": {"name": name}}) for name in "ab"
+    )
+    with pytest.raises(OptionError) as error:
+        read_pods(text, "f")
+    assert [problem.partition(":")[0] for problem in error.value.problems] == ['Pod "a"'] * 2 + ['Pod "b"'] * 2
+
+
+def test_the_example_is_right():
+    assert [one.findings for one in read_pods(EXAMPLE.read_text(), "f")] == [()]
