@@ -1,8 +1,8 @@
 """The base of netinit's immutable records.
 
 The standard dataclasses module costs 15 ms to import and generates code for every class, which an init container
-pays at every pod start. Here a class's annotations become slots, and one constructor serves every class. Type
-checkers see the same as for a frozen, keyword-only dataclass (PEP 681).
+pays at every pod start. Here one constructor serves every class: it keeps the values as they come, and defaults stay
+attributes of the class. Type checkers see the same as for a frozen, keyword-only dataclass (PEP 681).
 """
 
 from __future__ import annotations
@@ -19,25 +19,23 @@ else:
         return lambda decorated: decorated
 
 
-_set = object.__setattr__
-
-
 class RecordType(ABCMeta):
-    """Turns annotations into slots and assigned values into defaults."""
+    """Collects the annotations of a class as its fields; those with an assigned value need not be given."""
 
     _fields: tuple[str, ...]
-    _defaults: dict[str, object]
+    _names: frozenset[str]
+    _required: frozenset[str]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RecordType:  # noqa: PYI034 - a metaclass
-        """A class with a slot and, where one is assigned, a default for each annotation."""
-        own = tuple([field for field in namespace.get("__annotations__", ()) if field[0] != "_"])
-        defaults = {field: namespace.pop(field) for field in own if field in namespace}
-        namespace["__slots__"] = (*own, *namespace.get("__slots__", ()))
-        made = super().__new__(mcs, name, bases, namespace)
+        """A class that knows its fields, those of its base first."""
         base: Any = bases[-1] if bases else None  # records have one base, which is a record or nothing
-        made._fields = base._fields + own if base else own
-        made._defaults = {**base._defaults, **defaults} if base else defaults  # noqa: SLF001 - a record too
-        return made
+        own = tuple([field for field in namespace.get("__annotations__", ()) if field[0] != "_"])
+        fields = base._fields + own if base else own
+        required = (*base._required, *own) if base else own
+        namespace["_fields"] = fields
+        namespace["_names"] = frozenset(fields)
+        namespace["_required"] = frozenset([field for field in required if field not in namespace])
+        return super().__new__(mcs, name, bases, namespace)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -46,14 +44,9 @@ class Record(metaclass=RecordType):
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
-        every = {**cls._defaults, **values}
-        if len(every) != len(cls._fields):
-            _complain(cls, every)
-        try:
-            for field, value in every.items():
-                _set(self, field, value)
-        except AttributeError:
-            _complain(cls, every)
+        if not cls._required <= values.keys() <= cls._names:
+            _complain(cls, values)
+        self.__dict__.update(values)
 
     def __setattr__(self, field: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {field} cannot be set")
@@ -75,8 +68,7 @@ class Record(metaclass=RecordType):
         return {field: getattr(self, field) for field in type(self)._fields}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        for field, value in state.items():
-            _set(self, field, value)
+        self.__dict__.update(state)
 
     def _values(self) -> tuple[object, ...]:
         return tuple([getattr(self, field) for field in type(self)._fields])
@@ -87,8 +79,8 @@ class Record(metaclass=RecordType):
 
 
 def _complain(cls: RecordType, given: dict[str, Any]) -> NoReturn:
-    unknown = [field for field in given if field not in cls._fields]
+    unknown = [field for field in given if field not in cls._names]
     if unknown:
         raise TypeError(f"{cls.__name__} has no field {', '.join(unknown)}")
-    missing = [field for field in cls._fields if field not in given]
+    missing = [field for field in cls._fields if field in cls._required and field not in given]
     raise TypeError(f"{cls.__name__}: {', '.join(missing)} is missing")

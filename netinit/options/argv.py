@@ -49,8 +49,7 @@ def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tu
 
 def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
     """These flags, taken out of a command line that may hold other words."""
-    longs = {name: flag for flag in flags if flag.long for name in (flag.long, *flag.aliases)}
-    shorts = {flag.short: flag for flag in flags if flag.short}
+    spellings = {name: flag for flag in flags for name in flag.names.split()}
     texts: dict[str, tuple[Text, str]] = {}
     problems: list[str] = []
     rest: list[str] = []
@@ -60,7 +59,7 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = _spell_long(word, longs) if word.startswith("--") else _spell_short(word, shorts) if is_flag(word) else ()
+        spelled = _spell_long(word, spellings) if word.startswith("--") else _spell_short(word, spellings) if is_flag(word) else ()
         if not spelled:
             rest.append(word)
         for flag, name, given in spelled:
@@ -111,21 +110,21 @@ def _keep(texts: dict[str, tuple[Text, str]], flag: Flag, text: str, name: str) 
     texts[flag.field] = ((*before, text) if flag.repeated else text, name)
 
 
-def _spell_long(word: str, longs: Mapping[str, Flag]) -> tuple[Spelled, ...]:
-    name, equals, text = word[2:].partition("=")
-    flag = longs.get(name)
-    return ((flag, f"--{name}", text if equals else None),) if flag else ()
+def _spell_long(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+    name, equals, text = word.partition("=")
+    flag = spellings.get(name)
+    return ((flag, name, text if equals else None),) if flag else ()
 
 
-def _spell_short(word: str, shorts: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+def _spell_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
     """The flags of one word: switches may be combined, the last one may have a value; none if a letter is unknown."""
     spelled: list[Spelled] = []
     rest = word[1:]
     while rest:
-        flag = shorts.get(rest[0])
+        name, rest = f"-{rest[0]}", rest[1:]
+        flag = spellings.get(name)
         if flag is None:
             return ()
-        name, rest = f"-{rest[0]}", rest[1:]
         if rest.startswith("="):
             spelled.append((flag, name, rest[1:]))
             break

@@ -33,28 +33,33 @@ def istio(
     names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
-    long = _long_name(names)
-    own = (long.upper().replace("-", "_"),)
-    return _declare(
-        OF_ISTIO, names, own + also, kind=kind, default=default, help_text=help_text, current_only=current_only
+    variables = (_variable_of(names), *also)
+    return _Declared(
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
     )
 
 
 def ours(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
-    variable_name = "NETINIT_" + _long_name(names).upper().replace("-", "_")
-    return _declare(OF_OURS, names, (variable_name,), kind=kind, default=default, help_text=help_text)
+    variables = (f"NETINIT_{_variable_of(names)}",)
+    return _Declared(names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS)
 
 
 def without_variable(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
     """A flag of istio-iptables that no environment variable sets."""
-    return _declare(OF_ISTIO, names, (), kind=kind, default=default, help_text=help_text)
+    return _Declared(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
 
 
 def variable(name: str, *, kind: Kind, default: Any, help_text: str, current_only: bool = True) -> Any:
     """An option that is an environment variable alone."""
-    return _declare(
-        WITHOUT_FLAG, "", (name,), kind=kind, default=default, help_text=help_text, current_only=current_only
+    return _Declared(
+        names="",
+        variables=(name,),
+        kind=kind,
+        default=default,
+        help=help_text,
+        group=WITHOUT_FLAG,
+        current_only=current_only,
     )
 
 
@@ -62,38 +67,17 @@ def plain(
     names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
 ) -> Any:
     """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
-    return _declare(PLAIN, names, also, kind=kind, default=default, help_text=help_text, repeated=repeated)
+    return _Declared(
+        names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
+    )
 
 
-def _long_name(names: str) -> str:
-    return next(name[2:] for name in names.split() if name.startswith("--"))
+def _variable_of(names: str) -> str:
+    return names.partition("--")[2].partition(" ")[0].upper().replace("-", "_")
 
 
-def _declare(
-    group: str,
-    names: str,
-    variables: tuple[str, ...],
-    *,
-    kind: Kind,
-    default: Any,
-    help_text: str,
-    current_only: bool = False,
-    repeated: bool = False,
-) -> dict[str, Any]:
-    words = names.split()
-    longs = [word[2:] for word in words if word[:2] == "--"]
-    return {
-        "long": longs[0] if longs else "",
-        "short": next((word[1:] for word in words if word[:2] != "--"), ""),
-        "aliases": tuple(longs[1:]),
-        "variables": variables,
-        "kind": kind,
-        "default": default,
-        "help": help_text,
-        "current_only": current_only,
-        "group": group,
-        "repeated": repeated,
-    }
+class _Declared(dict):  # type: ignore[type-arg] # its parameters would have to exist at run time
+    """All of a flag but its field, which is the name that the declaration is assigned to."""
 
 
 class _SettingsType(RecordType):
@@ -102,7 +86,7 @@ class _SettingsType(RecordType):
     flags: tuple[Flag, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:  # noqa: PYI034 - a metaclass
-        own = [(field, value) for field, value in namespace.items() if type(value) is dict and "current_only" in value]
+        own = [(field, value) for field, value in namespace.items() if type(value) is _Declared]
         flags = tuple([Flag(field=field, **declared) for field, declared in own])
         namespace |= {flag.field: flag.default for flag in flags}
         made: Any = super().__new__(mcs, name, bases, namespace)
@@ -120,7 +104,6 @@ class Settings(Record, metaclass=_SettingsType):
     lists every unknown field and every value that is wrong, of a wrong type included.
     """
 
-    __slots__ = ("_given",)
     _given: ClassVar[dict[str, Any]]  # of each record; declared so, it is no field to a type checker
 
     def __init__(self, **given: Any) -> None:
@@ -189,7 +172,7 @@ class Settings(Record, metaclass=_SettingsType):
         """Sets every field, derived ones included, and checks them against each other."""
         every = self._derive(given)
         super().__init__(**every)
-        object.__setattr__(self, "_given", given)
+        self.__dict__["_given"] = given
         problems = tuple(self._check())
         if problems:
             raise OptionError(*problems)

@@ -48,21 +48,34 @@ class Flag(Record):
     """One option: its field, its spellings, how its value is read and what it means."""
 
     field: str
-    long: str  # without dashes; empty: an environment variable alone
-    short: str
-    aliases: tuple[str, ...]
+    names: str  # as on a command line, the long one before its aliases: `-p --envoy-port`; empty: a variable alone
     variables: tuple[str, ...]
     kind: Kind
     default: Any  # None: derived from other options
     help: str
-    current_only: bool  # the classic layout has no rule for it
     group: str  # the heading that help and documentation list it under
-    repeated: bool  # each time it is given adds to a tuple
+    current_only: bool = False  # the classic layout has no rule for it
+    repeated: bool = False  # each time it is given adds to a tuple
+
+    @property
+    def long(self) -> str:
+        """The long name without dashes; empty where a variable alone sets the option."""
+        return self.names.partition("--")[2].partition(" ")[0]
+
+    @property
+    def short(self) -> str:
+        """The letter, where there is one."""
+        return self.names[1] if self.names[1:2] not in ("", "-") else ""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """More long names, without dashes."""
+        return tuple([name[2:] for name in self.names.split() if name[:2] == "--"][1:])
 
     @property
     def label(self) -> str:
         """How messages name the option."""
-        return f"--{self.long}" if self.long else self.variables[0]
+        return f"--{self.long}" if self.names else self.variables[0]
 
 
 def quote_value(text: str) -> str:
