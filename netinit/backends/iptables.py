@@ -107,6 +107,8 @@ class XtablesComparison(Comparison):
 class XtablesBackend(Backend):
     """A backend whose kernel side is listed by iptables-save and changed by iptables-restore's input."""
 
+    counts = True  # False: it lists rules without their counters
+
     def __init__(
         self,
         *,

@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel import netlink
     from netinit.rules.census import Census
+    from netinit.rules.nft.reading import Tables
 
 DIALECT = "nft"
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
@@ -160,6 +161,17 @@ class NftablesBackend(Backend):
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
         self._run(("-c", "-f", "-"), script)
 
+    def read(self) -> Tables:
+        """Our tables in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
+        from netinit.rules.nft.reading import read_tables  # for people's commands alone
+
+        seen = self.observe()
+        if seen.unread:
+            raise BackendUnavailableError(f"nft tables cannot be read safely: {seen.unread}")
+        texts = _list("--json", seen.tables)
+        _check_counts(texts, seen)
+        return read_tables(texts)
+
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
         """The rules of the transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
         if not isinstance(comparison, NftComparison):
@@ -181,7 +193,7 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
         return _miss_everything(written)
     if seen.unread:
         return _distrust(written, seen, seen.unread)
-    counted = {name: table.chains for name, table in seen.counts.items()}
+    counted = _counted(seen)
     planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
     if (
         planned == counted
@@ -194,12 +206,24 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
     try:
         texts = _list("--json", seen.tables)
         listing = {name: table for text in texts for name, table in parse_listing(text).items()}
+        _check_counts(texts, seen)
     except (ApplyError, ParseError) as error:
         return _distrust(written, seen, str(error))
-    listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
-    if listed != counted:
-        return _distrust(written, seen, "the kernel counts other rules than nft lists")
     return compare_listing(written, listing)
+
+
+def _counted(seen: NftState) -> dict[str, dict[str, int]]:
+    return {name: table.chains for name, table in seen.counts.items()}
+
+
+def _check_counts(texts: list[str], seen: NftState) -> None:
+    """ParseError where nft's JSON has other rules than the kernel counts."""
+    from netinit.rules.nft.listing import collect
+
+    tables = {name: chains for text in texts for name, chains in collect(text).items()}
+    listed = {name: {chain: len(rules) for chain, (_, rules) in chains.items()} for name, chains in tables.items()}
+    if listed != _counted(seen):
+        raise ParseError("the kernel counts other rules than nft lists")
 
 
 def _list(option: str, tables: tuple[str, ...]) -> list[str]:

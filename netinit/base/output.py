@@ -51,6 +51,13 @@ def tell(texts: Iterable[str]) -> None:
         sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
 
 
+def tell_painted(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
+    """The same in parts, each with its style of the terminal."""
+    if sys.stderr is not None:
+        for parts in rows:
+            sys.stderr.write("".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
+
+
 def tell_progress(text: str, *, last: bool) -> None:
     """Writes over the line of stderr that told of the progress before."""
     sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))

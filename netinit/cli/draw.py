@@ -33,7 +33,7 @@ FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 @ground_options
 def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
-    pod_ip: tuple[str, ...], live: bool, **asked: Any,
+    select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
     """Draw the path of packets through the chains that the options ask for, of --pod, or live (--pid, --netns, --live).
 
@@ -42,7 +42,7 @@ def command(  # noqa: PLR0917
 
       netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
     """
-    ground = find_ground(options, pod, pod_ip, live)
+    ground = find_ground(options, pod, select, pod_ip, live)
     question = Question(direction=direction or "", **asked)
     log = Log(options.log_level, as_json=options.log_as_json)
     warnings = ground.warnings

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
-from netinit.base.output import tell
+from netinit.base.output import tell, tells_a_terminal
 from netinit.base.shown import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
+
+NAME = "netinit"  # as errors begin, whatever name the command line had
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,16 +21,26 @@ if TYPE_CHECKING:
 def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
     """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
     texts = take_flags(words, FLAGS).texts
+    as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
-        as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
-        Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
+    if as_event and (as_json or not tells_a_terminal()):
+        Log(as_json=as_json).error(message)
     else:
-        tell([f"{program}: {line}" for line in split_message(message)])
+        _tell_person(message)
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
         tell([f"    {line}" for line in split_message(traceback.format_exc())])
+
+
+def _tell_person(message: str) -> None:
+    try:
+        from netinit.cli.face import fail
+    except ImportError:  # without click, which is for people's commands, there is no colour
+        tell([f"{NAME}: {line}" for line in split_message(message)])
+    else:
+        fail(NAME, message)
 
 
 def diagnose(error: NetinitError) -> str:

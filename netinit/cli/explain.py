@@ -36,6 +36,7 @@ def command(  # noqa: PLR0917
     options: Options,
     direction: str | None,
     pod: str,
+    select: str,
     pod_ip: tuple[str, ...],
     live: bool,
     as_json: bool,
@@ -54,16 +55,15 @@ def command(  # noqa: PLR0917
 
       kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
     """
-    ground = find_ground(options, pod, pod_ip, live)
+    ground = find_ground(options, pod, select, pod_ip, live)
     packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
     side, answer, doubts = answer_question(ground, packet)
-    log = Log(options.log_level, as_json=options.log_as_json)
-    warnings = ground.warnings + doubts
+    made = ground.options.get(side)
     if as_json:
-        show_artefact(render_json(answer, side, warnings, everything=everything))
+        show_artefact(render_json(answer, side, made, ground.warnings + doubts, everything=everything))
         return 0
-    for warning in warnings:
-        log.warn(warning)
+    note(ground.notes)
+    warn(ground.warnings + doubts)
     show(render_text(answer, everything=everything))
     return 0
 
@@ -79,14 +79,16 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
             packet,
             rulesets[packet.family],
             ground.surroundings[packet.family],
-            options=ground.options,
+            options=ground.options.get(side),
+            wanted=ground.wanted,
             origins=ground.origins,
         )
         for side, rulesets in ground.sides.items()
         if packet.family in rulesets
     }
     acting = {side: answer for side, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
-    side, answer = next(iter((acting or found).items()))
+    ours = {side: answer for side, answer in found.items() if side in ground.options}
+    side, answer = next(iter((acting or ours or found).items()))
     if len(acting) > 1:
         reason = f"{' and '.join(acting)} both have rules for this connection, and the kernel does not show which it runs first"
         doubt = f"{reason}: remove one of them (netinit remove)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
 from netinit.golang.tree import mapping, string, strings
-from netinit.inject.containers import named
+from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Workload, selected, workloads
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
@@ -52,6 +52,7 @@ class PodFacts:
     findings: tuple[PodFinding, ...] = ()
     host_network: bool = False
     programs: bool = True
+    intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
 
 
 def read_pod(text: str, label: str, select: str = "") -> PodFacts:
@@ -97,9 +98,7 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         notes += (f"options of its init container {string(container.get('name'))}",)
     else:
         options = _options_of_annotations(annotations)
-        notes += (
-            "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
-        )
+        notes += ("it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",)
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     return PodFacts(
@@ -111,6 +110,7 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         findings=pod_findings(pod),
         host_network=uses_host_network(pod),
         programs=container is not None,
+        intercepted=not uses_host_network(pod) and (container is not None or find_proxy(pod["spec"]) is not None),
     )
 
 

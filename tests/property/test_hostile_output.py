@@ -83,11 +83,11 @@ def listing(text, *, where="RETURN"):
 def outputs(text, where="RETURN"):
     """Every form in which verify, explain and draw speak of such a namespace; ParseError where the listing is refused."""
     tables = listing(text, where=where)
-    ruleset = load_listing(tables, IPV4, plan=PLAN)
+    ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     owned = owned_rules(tables, write_plan(PLAN, IPV4), gather([tables]))
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
-    report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
+    report = Report(backend="iptables-nft", plans=(PLAN,), differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
@@ -125,7 +125,7 @@ def test_rules_of_others_command_no_terminal_and_forge_no_line(text, where):
 def test_a_foreign_comment_is_quoted_and_never_our_reason(text):
     tables = listing("benign")
     tables["nat"].rules["OUTPUT"][:0] = [f"-p tcp -m comment --comment {word(text)} -j RETURN"]
-    ruleset = load_listing(tables, IPV4, plan=PLAN)
+    ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     first = ruleset.tables["nat"]["OUTPUT"].rules[0]
     assert (first.purpose, first.origin) == ("", "")
@@ -139,7 +139,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
         "OUTPUT": ["-j ISTIO_OUTPUT"],
         "ISTIO_OUTPUT": ['-d 127.0.0.1/32 -m comment --comment "the moon is full" -j RETURN'],
     })}  # fmt: skip
-    (rule,) = load_listing(tables, IPV4, plan=PLAN).tables["nat"]["ISTIO_OUTPUT"].rules
+    (rule,) = load_listing(tables, IPV4, plans=(PLAN,)).tables["nat"]["ISTIO_OUTPUT"].rules
     assert rule.purpose
     assert "moon" not in rule.purpose
     assert rule.comment == "the moon is full"
@@ -188,7 +188,7 @@ def test_graphviz_draws_the_nodes_that_are_there_and_no_others(text):
     if dot is None:
         pytest.skip("graphviz is not installed: apt-get install graphviz")
     tables = listing(text)
-    made = make_picture(load_listing(tables, IPV4, plan=PLAN), title=text, caption=text)
+    made = make_picture(load_listing(tables, IPV4, plans=(PLAN,)), title=text, caption=text)
     source = render_dot(made)
     outside = re.sub(DOT_STRING, "S", source)
     assert set(re.findall(r"[^\w\s]", outside)) <= set("[]{}=,;->.")
@@ -219,7 +219,7 @@ OURS = re.compile(r"</?b>|<br/>|#\d+;")
 @given(texts)
 def test_mermaid_finds_in_a_label_nothing_but_letters_and_codes(text):
     """Only our bold type and line breaks, entity codes, and letters that neither Mermaid, HTML nor Markdown reads."""
-    made = make_picture(load_listing(listing(text), IPV4, plan=PLAN), title=text, caption=text)
+    made = make_picture(load_listing(listing(text), IPV4, plans=(PLAN,)), title=text, caption=text)
     source = render_mermaid(made)
     labels = []
     for line in source.splitlines():

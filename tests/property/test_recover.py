@@ -21,7 +21,7 @@ from netinit.rules.render import render_commands
 from nft_json import as_json
 from strategies import made_options
 
-MANY = settings(max_examples=400, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
 
 

@@ -147,12 +147,20 @@ def _families_entering(tables: dict[str, _Chains]) -> dict[tuple[str, str], tupl
     entering: dict[tuple[str, str], set[Family]] = {
         (table, name): set(FAMILIES if name in BUILTIN_CHAINS else ()) for table, chains in tables.items() for name in chains
     }
-    for _ in entering:  # a path through all of them has fewer jumps than there are chains
-        for table, chains in tables.items():
-            for name, rules in chains.items():
-                for _, rule in rules:
-                    if isinstance(rule.target, Jump) and (table, rule.target.chain) in entering:
-                        entering[table, rule.target.chain] |= entering[table, name] & set(rule.families)
+    jumps = [
+        ((table, name), (table, rule.target.chain), set(rule.families))
+        for table, chains in tables.items()
+        for name, rules in chains.items()
+        for _, rule in rules
+        if isinstance(rule.target, Jump) and (table, rule.target.chain) in entering
+    ]
+    growing = True
+    while growing:  # twice as many times as there are chains, at the most
+        growing = False
+        for source, target, families in jumps:
+            more = (entering[source] & families) - entering[target]
+            entering[target] |= more
+            growing = growing or bool(more)
     anywhere = set().union(*[found for (_, name), found in entering.items() if name not in BUILTIN_CHAINS]) or set(FAMILIES)
     return {place: tuple([one for one in FAMILIES if one in (found or anywhere)]) for place, found in entering.items()}
 

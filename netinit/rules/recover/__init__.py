@@ -11,10 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
+from netinit.base.net import FAMILIES, Network, merge_networks
 from netinit.options import Interception
 from netinit.rules.iptables.ownership import gather, owned_rules
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import resolve
+from netinit.rules.iptables.write import ListedTable, write_plan
+from netinit.rules.layouts import plan
 from netinit.rules.matches import InInterface
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING
 from netinit.rules.recover.layouts import read_fields
@@ -23,8 +26,10 @@ from netinit.rules.targets import Return
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from netinit.base.net import Family
+    from netinit.options.kinds import Flag
     from netinit.rules.iptables.sets import Contents
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Rule
@@ -103,3 +108,44 @@ def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
         return Recovered(Interception(**fields), tuple(dict.fromkeys(unread)))
     except OptionError as error:  # of a rule that somebody else wrote into our chains
         return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
+
+
+def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
+    """The options in which those that were read back differ from others: each with the value wanted and the live one.
+
+    What makes no rule and the order of lists do not count.
+    """
+    seen = _through_rules(wanted)
+    return tuple(
+        [
+            (flag, getattr(seen, flag.field), getattr(live, flag.field))
+            for flag in Interception.flags
+            if _comparable(getattr(seen, flag.field)) != _comparable(getattr(live, flag.field))
+        ]
+    )
+
+
+def _through_rules(options: Interception) -> Interception:
+    """The options as their own rules tell them."""
+    made = plan(options)
+    listings = {
+        family: {
+            name: ListedTable(
+                policies=dict.fromkeys(chains, "-"), rules={chain: written.texts for chain, written in chains.items()}
+            )
+            for name, chains in write_plan(made, family).items()
+        }
+        for family in FAMILIES
+    }
+    found = from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules})
+    return found.options or options
+
+
+def _comparable(value: Any) -> Any:
+    """The value without what has no meaning: the order of a list, and networks that lie side by side."""
+    if not isinstance(value, tuple) or isinstance(value, Network):
+        return value
+    networks = [item for item in value if isinstance(item, Network)]
+    if networks:
+        return [merge_networks([one for one in networks if one.family is family], family) for family in FAMILIES]
+    return frozenset(value)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 64  # addresses that one rule may name as servers: a network of millions is none of ours
 _WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
+_STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule tells, since IPv6 is off
 _LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
@@ -266,7 +267,11 @@ class _Current(_Layout):
         if spared[IPV4]:
             found["loopback_cidr"] = spared[IPV4][0]
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in spared[family][1:]])
-        found["outbound_cidrs"] = _join(captured, self.on(), self._to_itself())
+        everything = all(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on())
+        if everything and self._to_itself() and all(captured[family] == [_WHOLE[family]] for family in self.on()):
+            found["outbound_cidrs"] = ALL
+        else:
+            found["outbound_cidrs"] = _join(captured, self.on(), self._to_itself())
         return found
 
     def _to_itself(self) -> bool:
@@ -295,7 +300,8 @@ class _Current(_Layout):
                 numbers = [number for network in networks for number in range(network.first, network.last + 1)]
                 servers.update(dict.fromkeys([text_of(number, family) for number in numbers]))
         if not servers:
-            self.unread.append("--dns-servers: those of a family that is not captured make no rule that names them")
+            self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")
+            servers[_STAND_IN] = None
         return {"redirect_dns": True, "dns_servers": tuple(servers)}
 
 
@@ -328,31 +334,31 @@ class _Classic(_Layout):
     def outbound(self) -> dict[str, Any]:
         captured = self.networks(Jump(chain=ISTIO_REDIRECT))
         spared = {family: networks[1:] for family, networks in self.networks(Return).items()}  # the loopback stands first
-        everything = not self._ends_with_return()
-        if not everything:
+        ends = self._ends_with_return()
+        if ends:
             spared = {family: networks[:-1] for family, networks in spared.items()}  # the rule at the end
         own = self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Destination, OutInterface)
         found: dict[str, Any] = {"keep_local_loopback": not own}
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in spared[family]])
         listed = tuple([network for family in FAMILIES for network in captured[family]])
-        found["outbound_cidrs"] = ALL if everything and listed else listed
+        found["outbound_cidrs"] = ALL if listed and not ends else listed
+        if ends and not listed:
+            self.unread.append("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them")
+            found["outbound_cidrs"] = (Network.parse(f"{_STAND_IN}/32"),)
         return found
 
     def _ends_with_return(self) -> bool:
         """Whether the last rule spares everything else, which is there only where networks are captured."""
-        captures = any(self.networks(Jump(chain=ISTIO_REDIRECT)).values())
         lasts = [rules[-1] for chains in self.rules.values() if (rules := chains.get((NAT, ISTIO_OUTPUT)))]
-        return captures and any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)
+        return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)
 
 
-def _join(networks: Mapping[Family, list[Network]], families: tuple[Family, ...], spares_itself: bool) -> tuple[Network, ...] | str:
-    """The networks of both families: `*` where each is captured whole.
+def _join(networks: Mapping[Family, list[Network]], families: tuple[Family, ...], spares_itself: bool) -> tuple[Network, ...]:
+    """The networks of both families.
 
     A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what tells of it is that
     the rule for the application's traffic to itself is missing.
     """
-    if all(networks[family] == [_WHOLE[family]] for family in families) and spares_itself:
-        return ALL
     listed = [network for family in FAMILIES for network in networks[family]]
     if not spares_itself and not any(_lies_in(network, own) for network in listed for own in _LOOPBACKS):
         joined = [own for own in _LOOPBACKS if any(_lies_in(own, network) for network in listed)]
