@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from netinit.base.logs import Log
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, quote
-from netinit.cli.flags import FlagCommand
+from netinit.cli.face import answer as show_answer
+from netinit.cli.face import color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import (
     DIRECTIONS,
     Ground,
@@ -18,19 +19,21 @@ from netinit.cli.question import (
     ground_options,
     make_packet,
     question_options,
+    spell_options,
 )
-from netinit.options import Options
+from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.trace import UNKNOWN, Step
 
 
-@click.command("explain", cls=FlagCommand)
+@click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @question_options
 @ground_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
+@color_option
 @click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
 def command(  # noqa: PLR0917
     options: Options,
@@ -45,8 +48,9 @@ def command(  # noqa: PLR0917
 ) -> int:
     """Show what happens to one connection, and why.
 
-    The rules are those that the options ask for; with --pid, --netns or --live the live rules; with --pod those of a
-    pod's init container. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
+    The rules are those that the options ask for; with --pid, --netns or --live the live rules, which tell by which
+    options they were made; with --pod those of a pod's init container, and with both the live rules compared with
+    these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
     Where the result cannot be known, the answer says so.
 
       netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'
@@ -64,7 +68,7 @@ def command(  # noqa: PLR0917
         return 0
     note(ground.notes)
     warn(ground.warnings + doubts)
-    show(render_text(answer, everything=everything))
+    show_answer(render_text(answer, everything=everything))
     return 0
 
 
@@ -145,7 +149,9 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[Step]:
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 
-def render_json(answer: Explanation, side: str, warnings: tuple[str, ...], *, everything: bool) -> str:
+def render_json(
+    answer: Explanation, side: str, made: Interception | None, warnings: tuple[str, ...], *, everything: bool
+) -> str:
     """An object as netinit/data/explain.schema.json describes it."""
     trace = answer.trace
     packet = trace.first
@@ -169,6 +175,7 @@ def render_json(answer: Explanation, side: str, warnings: tuple[str, ...], *, ev
         "reason": trace.reason,
         "zone": trace.zone,
         "source": side,
+        "options": spell_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": list(warnings),
