@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from netinit.rules.render import render
 
 __version__ = "0.1.0"
-__all__ = ["Interception", "NetinitError", "Options", "Plan", "__version__", "apply", "plan", "remove", "render", "verify"]
+__all__ = [
+    "Interception",
+    "NetinitError",
+    "Options",
+    "Plan",
+    "__version__",
+    "apply",
+    "plan",
+    "remove",
+    "render",
+    "verify",
+]
 
 _HOMES = {
     "Interception": "netinit.options",

@@ -30,7 +30,24 @@ from netinit.rules.layouts import plan
 ROOT = Path(__file__).parent.parent
 TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
-SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
+SIDECAR = (
+    "-p",
+    "15001",
+    "-z",
+    "15006",
+    "-u",
+    "1337",
+    "-m",
+    "REDIRECT",
+    "-i",
+    "*",
+    "-x",
+    "",
+    "-b",
+    "*",
+    "-d",
+    "15090,15021,15020",
+)
 REDIRECT = (*SIDECAR, "--ipv6", "on")
 TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 VARIANTS = ("iptables-nft", "iptables-legacy")
@@ -121,7 +138,9 @@ def differences_in(namespace: Namespace, options: Options) -> list[str]:
 
 def listing(namespace: Namespace, variant: str) -> str:
     """iptables-save of both families without counters."""
-    return "".join([list_rules(namespace, variant.replace("iptables", family.program) + "-save") for family in FAMILIES])
+    return "".join(
+        [list_rules(namespace, variant.replace("iptables", family.program) + "-save") for family in FAMILIES]
+    )
 
 
 def state(namespace: Namespace) -> str:
@@ -148,7 +167,11 @@ def check_same(now: str, wanted: str, what: str) -> None:
 
 
 def run_tool(
-    namespace: Namespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: object
+    namespace: Namespace,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    **more: object,
 ) -> subprocess.CompletedProcess[str]:
     """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
     environment = {"PATH": FOLDERS, **(env or {})}

@@ -70,7 +70,9 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     chains = detect.nft_chains()
     uses = sum([chain.uses for chain in chains or ()])
     if uses > MANY_RULES:
-        Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
+        Log(options.log_level, as_json=options.log_as_json).warn(
+            f"there are some {uses:,} rules: reading them takes seconds"
+        )
     found = []
     if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(NFT):
         found.append(NFT)

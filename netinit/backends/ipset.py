@@ -82,7 +82,9 @@ class SetsComparison(XtablesComparison):
     def resumable(self) -> bool:
         live = self.state.sets
         asked = [
-            made for made in self.wanted if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
+            made
+            for made in self.wanted
+            if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
         ]
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
@@ -182,7 +184,9 @@ class SetsBackend(RestoreBackend):
                     break
                 except SetInUseError as error:
                     if not again:
-                        raise ApplyError(f"{error}; a rule of somebody else asks the set {name}: remove it first") from None
+                        raise ApplyError(
+                            f"{error}; a rule of somebody else asks the set {name}: remove it first"
+                        ) from None
                 time.sleep(0.005)
 
 
@@ -203,7 +207,9 @@ def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
     path = run.find(PROGRAM)
     if not path:  # never another backend beside rules that ask these sets
-        raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
+        raise ApplyError(
+            "address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image"
+        )
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
         kind = SetInUseError if IN_USE in result.errors else ApplyError

@@ -14,8 +14,7 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import children, detect, run
-from netinit.kernel.files import read_text
+from netinit.kernel import children, detect, read_text, run
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
@@ -161,7 +160,9 @@ def _shorten_import() -> None:
     from os import environ
 
     for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
-        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+        del environ[
+            name
+        ]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
     if run.is_sealed():
         environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later

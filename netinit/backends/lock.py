@@ -12,7 +12,9 @@ from netinit.backends.base import Lock
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.locks import XTABLES_LOCK, describe_holders, take
+from netinit.kernel.holders import describe_holders
+from netinit.kernel.locks import XTABLES_LOCK
+from netinit.kernel.namespaces import take
 
 NO_LOCK = "/dev/null"  # as a lock file it means that none is wanted
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from netinit import backends
 from netinit.backends.base import Backend, Lock
 from netinit.base.net import Family
-from netinit.kernel import detect, locks, namespaces, netlink
+from netinit.kernel import detect, namespaces, netlink
 from netinit.options import Options
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ class NamespaceLock(Lock):
         self._nanoseconds = nanoseconds
 
     def __enter__(self) -> None:
-        self._descriptor = locks.lock(self._nanoseconds)
+        self._descriptor = namespaces.lock(self._nanoseconds)
 
     def __exit__(self, *_: object) -> None:
         posix.close(self._descriptor)

@@ -46,7 +46,9 @@ class MemoryLink:
 
     def list_addresses(self) -> tuple[InterfaceAddress, ...]:
         """The addresses of lo."""
-        return tuple([InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses])
+        return tuple(
+            [InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses]
+        )
 
     def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
         """Adds a rule, at its priority or before all others, or removes exactly that one."""

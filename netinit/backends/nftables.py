@@ -128,7 +128,9 @@ class NftablesBackend(Backend):
         text = ""
         try:
             text = "" if unread else _spell_priority("".join(_list("--stateless", tables)))
-        except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
+        except (
+            ApplyError
+        ) as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
             unread = str(error)
         return NftState(
             tables=tables,
@@ -259,7 +261,9 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
     try:
         return count_nft(INET, chains, frozenset(TABLE_NAMES))
     except OSError as error:
-        raise BackendUnavailableError(f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}") from None
+        raise BackendUnavailableError(
+            f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}"
+        ) from None
 
 
 def _find_large_sets(tables: tuple[str, ...]) -> str:

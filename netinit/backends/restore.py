@@ -116,7 +116,9 @@ class RestoreBackend(XtablesBackend):
         cause = f"{result.program}: {said}"
         if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
             return LockedError(f"{cause}; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
-        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(detect.CAP_NET_ADMIN):
+        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(
+            detect.CAP_NET_ADMIN
+        ):
             return BackendUnavailableError(
                 f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
             )

@@ -31,7 +31,7 @@ class RecordType(ABCMeta):
         base: Any = bases[-1] if bases else None  # records have one base, which is a record or nothing
         own = tuple([field for field in namespace.get("__annotations__", ()) if field[0] != "_"])
         fields = base._fields + own if base else own
-        required = (*base._required, *own) if base else own
+        required = (*base._required, *own) if base else own  # noqa: SLF001 - a record too
         namespace["_fields"] = fields
         namespace["_names"] = frozenset(fields)
         namespace["_required"] = frozenset([field for field in required if field not in namespace])

@@ -11,9 +11,9 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.logs import Log
 from netinit.base.output import show_artefact
-from netinit.cli import job
 from netinit.cli.flags import FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
+from netinit.cli.start import do
 from netinit.options import Options
 from netinit.rules.render import FORMATS
 
@@ -31,7 +31,7 @@ def command(options: Options, form: str | None, family: str | None) -> int:
     if (form or family) and not options.dry_run:
         raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
     if not options.dry_run:
-        return job.do(options)
+        return do(options)
     log = Log(options.log_level, as_json=options.log_as_json)
     show_artefact(preview(options, log, form or FORMATS[0], family or "both"))
     return 0

@@ -27,9 +27,13 @@ FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
-    "--family", type=click.Choice(tuple(FAMILIES)), help="The address family (default: that of --to or --from, else ipv4)."
+    "--family",
+    type=click.Choice(tuple(FAMILIES)),
+    help="The address family (default: that of --to or --from, else ipv4).",
 )
-@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
+@click.option(
+    "--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated."
+)
 @color_option
 @question_options
 @ground_options

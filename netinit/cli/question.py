@@ -15,8 +15,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
-from netinit.kernel import detect
-from netinit.kernel.files import read_text
+from netinit.kernel import detect, read_text
 from netinit.options import Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from netinit.cli import job
 from netinit.cli.flags import FlagCommand
+from netinit.cli.start import do
 from netinit.options import Options
 
 
@@ -15,4 +15,4 @@ def command(options: Options) -> int:
 
     The options that made them need not be given. Foreign rules stay as they are.
     """
-    return job.do(options.replace(cleanup_only=True))
+    return do(options.replace(cleanup_only=True))

@@ -12,13 +12,15 @@ import posix
 import sys
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.logs import flush
+from netinit.base.logs import Log, flush
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
+
+    from netinit.options import Options
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -105,14 +107,29 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             texts = parse_flags(call.words, Options.flags)
         except OptionError as error:
             return _ask_click(call, environ, error)
-        from netinit.cli import job
-
-        return job.do(Options.from_texts(texts, environ))
+        return do(Options.from_texts(texts, environ))
     if not call.words:
         raise OptionError("a command or flags are missing; netinit --help lists them")
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
+
+
+def do(options: Options) -> int:
+    """The init container's job, whoever read its command line: program the rules, or show what would be programmed.
+
+    Returns the exit code; NetinitError where it failed.
+    """
+    log = Log(options.log_level, as_json=options.log_as_json)
+    if options.dry_run:
+        from netinit.base.output import show_artefact
+        from netinit.cli.preview import preview
+
+        show_artefact(preview(options, log))
+        return 0
+    from netinit.pods.apply import main as apply_main
+
+    return apply_main(options, log)
 
 
 def _inject(call: Call, environ: Mapping[str, str]) -> int:

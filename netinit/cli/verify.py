@@ -87,7 +87,13 @@ def render_probes(probes: Probes) -> Lines:
 
 def conclude(report: Report | None, probes: Probes) -> Lines:
     """The verdict of `--live` in one line, the last: packets that go elsewhere outweigh rules that look right."""
-    rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
+    rules = (
+        "could not be compared"
+        if report is None
+        else "differ from the plan"
+        if report.differences
+        else "are as planned"
+    )
     judged = sum(row.right is not None for row in probes.rows)
     if probes.wrong:
         return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went elsewhere; the rules {rules}"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posix
 
+from netinit.kernel import read_text
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
-from netinit.kernel.files import read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -115,7 +115,9 @@ class Child:
             if len(data) >= _HEADER:
                 wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
                 if wanted > MOST_BYTES:
-                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
+                    raise ChildLostError(
+                        f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB"
+                    )
         return _open(data[_HEADER:wanted])
 
     def end(self) -> None:
@@ -146,9 +148,7 @@ class Child:
         posix.close(self._leash)
 
 
-def start(
-    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
-) -> Child:
+def start(action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Child:
     """A child that does `action`, whose result is its answer unless it has given one itself.
 
     The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps

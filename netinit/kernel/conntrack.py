@@ -81,7 +81,9 @@ def forget(event: Event) -> None:
     """Removes the entry of a connection; that it is gone already is fine."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
         asking.settimeout(1)
-        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle)
+        asking.send(
+            struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle
+        )
         asking.recv(RECEIVE_SIZE)
 
 

@@ -11,8 +11,7 @@ from _socket import AF_INET6
 
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.base.records import Record
-from netinit.kernel import netlink, run
-from netinit.kernel.files import read_text
+from netinit.kernel import netlink, read_text, run
 from netinit.options import AUTO, OFF, ON, Options
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21

@@ -81,23 +81,6 @@ def read_in_root(root: int, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def read_text(path: str) -> str:
-    """The text of a small file of /proc or /sys; empty when it cannot be read."""
-    try:
-        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    except OSError:
-        return ""
-    parts = []
-    try:
-        while part := posix.read(descriptor, 1 << 16):
-            parts.append(part)
-    except OSError:
-        return ""
-    finally:
-        posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
-
-
 def _refuse_others(mode: int) -> None:
     if mode & _FORMAT != _REGULAR:
         raise UnsuitableFileError(f"it is {_KINDS.get(mode & _FORMAT, 'something else')}, not a regular file")

@@ -1,4 +1,4 @@
-"""Network namespaces: whose this process's is, and the only way to enter another, to make one and to come back.
+"""Network namespaces: whose this process's is, its lock, and the only way to enter another, to make one and to come back.
 
 `enter` is for good, in a child that netinit.kernel.pods has prepared; `Visit` is for a block, in a namespace of our own making.
 
@@ -18,18 +18,22 @@ virtual machine (Kata Containers) runs in the first namespace of a kernel of its
 
 from __future__ import annotations
 
+import fcntl
 import posix
+import time
 
-from netinit.base.errors import NamespaceError
+from netinit.base.errors import LockedError, NamespaceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
 OWN = "/proc/self/ns/net"
 FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
+POLL = 0.01  # seconds between two attempts to lock
 NETWORK, USER = 0x40000000, 0x10000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h: kinds of namespaces
 _OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread; /proc/self speaks of the main one
 
@@ -56,10 +60,52 @@ def refuse_machine() -> None:
         )
 
 
+def lock(nanoseconds: int) -> int:
+    """Waits for this namespace's lock and returns its descriptor; it is held until every copy of that is closed.
+
+    The lock is on the namespace itself, so it needs no writable folder, is one for all containers of a pod, and is free
+    again when its holder dies. Programs started from here inherit it, so that a killed run's last change is done before
+    the next run looks. LockedError after `nanoseconds`.
+    """
+    descriptor = posix.open(OWN, posix.O_RDONLY)
+    if not take(descriptor, nanoseconds):
+        from netinit.kernel.holders import describe_holders  # for the one run that has to wait in vain
+
+        holders = describe_holders(descriptor)
+        posix.close(descriptor)
+        raise LockedError(
+            f"the network namespace is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
+        )
+    posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
+    return descriptor
+
+
+def take(descriptor: int, nanoseconds: int) -> bool:
+    """Waits for the flock(2) lock of an open file; whether it was had."""
+    for _ in attempts(nanoseconds):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        return True
+    return False
+
+
+def attempts(nanoseconds: int) -> Iterator[None]:
+    """Yields at once and then every 10 ms until the time is over, whatever becomes of the wall clock."""
+    deadline = time.monotonic_ns() + nanoseconds
+    yield
+    while time.monotonic_ns() < deadline:
+        time.sleep(POLL)
+        yield
+
+
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
     """The calling thread is in the namespace that the open descriptor stands for. NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
-        raise NamespaceError(f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)")
+        raise NamespaceError(
+            f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)"
+        )
 
 
 def unshare() -> None:

@@ -35,7 +35,14 @@ RTA_OIF, RTA_TABLE = 4, 15
 RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
 FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
-_PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
+_PLAIN = {
+    FRA_PRIORITY,
+    FRA_FWMARK,
+    FRA_SUPPRESS_PREFIXLEN,
+    FRA_TABLE,
+    FRA_FWMASK,
+    FRA_PROTOCOL,
+}  # prefix length: -1, unused
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
@@ -301,7 +308,11 @@ def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
     messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
     found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
     return [
-        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
+        (
+            read_name(one[NFTA_SET_TABLE]),
+            read_name(one[NFTA_SET_NAME]),
+            bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS),
+        )
         for one in found
     ]
 

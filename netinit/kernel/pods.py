@@ -16,8 +16,9 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
 from netinit.kernel import locks as locking
+from netinit.kernel.holders import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def inside(
     """
     if not (options.pid or options.netns):
         warning = _warn_of("this is the machine's own network namespace") if namespaces.is_machine() else ""
-        held = locking.lock(options.lock_timeout) if locks else -1
+        held = namespaces.lock(options.lock_timeout) if locks else -1
         try:
             return action(options, warning)
         finally:
@@ -69,9 +70,7 @@ def inside(
         if not locks:
             return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
         with pod.lock(options.lock_timeout, locks) as held_locks:
-            return pod.visit(
-                lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors
-            )
+            return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors)
 
 
 def _warn_of(machine: str) -> str:
@@ -155,7 +154,7 @@ class Pod:
         it is anything but a small regular file.
         """
         if self._folder < 0:
-            return files.read_text(detect.RESOLV_CONF)
+            return read_text(detect.RESOLV_CONF)
         name = f"{detect.RESOLV_CONF} of process {self._pid}"
         try:
             root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
@@ -229,9 +228,9 @@ class Locks:
         self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
         # A description of its own: one that is shared with the namespace's descriptor would never be let go.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
-        if not locking.take(self._inner, nanoseconds):
+        if not namespaces.take(self._inner, nanoseconds):
             warn(
-                f"the pod's own lock is held by {locking.describe_holders(self._inner)}: went on without it after --lock-timeout,"
+                f"the pod's own lock is held by {describe_holders(self._inner)}: went on without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
         for descriptor in self.descriptors:  # a killed run's last change is to be done before the next run looks

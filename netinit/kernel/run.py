@@ -151,10 +151,10 @@ def finish(running: Running) -> Finished:
     output = _read(running.output, "surrogateescape")
     errors = _read(running.errors, "replace").strip()
     if late:
-        errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
-    return Finished(
-        program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
-    )
+        errors = (
+            f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
+        )
+    return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 
 def start_all(

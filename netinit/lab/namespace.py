@@ -111,7 +111,11 @@ class Namespace(IsolatedNamespace):
             with children.start(act, seconds=timeout, what=what, kept=None) as child:
                 return child.receive()  # type: ignore[no-any-return]
         except ChildLostError as error:
-            end = f"did not end within {timeout} s and was killed" if error.late else "ended without a result; its stderr says why"
+            end = (
+                f"did not end within {timeout} s and was killed"
+                if error.late
+                else "ended without a result; its stderr says why"
+            )
             raise LabError(f"{what} {end}") from None
         except children.ChildError as error:
             raise LabError(f"{what} raised:\n{error.trace}") from None

@@ -64,14 +64,14 @@ class Options(Interception):
         kind=kinds.PATH,
         default="",
         also=("NETINIT_NETNS",),
-        help_text="The network namespace to program: a path, or a name under /run/netns.",
+        help_text="The network namespace that is meant: a path, or a name under /run/netns.",
     )
     # 0: this process
     pid: int = ours(
         "--pid",
         kind=kinds.PID,
         default=0,
-        help_text="Program the network namespace of this process.",
+        help_text="The network namespace of this process is meant.",
     )
     host_network: bool = ours(
         "--host-network",

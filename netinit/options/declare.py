@@ -25,7 +25,11 @@ else:
 
 
 DERIVED: Any = None  # the default of a field that follows from others
-OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
+OF_ISTIO, OF_OURS, WITHOUT_FLAG = (
+    "Options of istio-iptables",
+    "Options of netinit",
+    "Environment variables without a flag",
+)
 PLAIN = "Options"
 
 
@@ -35,7 +39,13 @@ def istio(
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
     variables = (_variable_of(names), *also)
     return _Declared(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
+        names=names,
+        variables=variables,
+        kind=kind,
+        default=default,
+        help=help_text,
+        group=OF_ISTIO,
+        current_only=current_only,
     )
 
 

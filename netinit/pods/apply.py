@@ -224,14 +224,22 @@ def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
     return _report(side, task, comparison, state.notices + warnings)
 
 
-def _refuse_to_replace(side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison) -> None:
+def _refuse_to_replace(
+    side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
+) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
     if leftovers or (side.state.ours and not comparison.resumable()):
         raise _refuse(found if side.state.ours else leftovers)
 
 
 def _bring_about(
-    run: Transaction, side: Side, others: tuple[Side, ...], task: Task, *, comparison: Comparison, steps: tuple[Step, ...]
+    run: Transaction,
+    side: Side,
+    others: tuple[Side, ...],
+    task: Task,
+    *,
+    comparison: Comparison,
+    steps: tuple[Step, ...],
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
     backend, plan, leftovers = side.backend, task.plan, bool(others)

@@ -91,4 +91,6 @@ class Survey:
 
 def describe_leftover(side: Side) -> Difference:
     """Rules of ours where the chosen backend does not look."""
-    return Difference(kind=LEFTOVER, where=side.backend.name, rule="rules of an earlier run are active beside the chosen backend's")
+    return Difference(
+        kind=LEFTOVER, where=side.backend.name, rule="rules of an earlier run are active beside the chosen backend's"
+    )

@@ -16,8 +16,7 @@ from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.shown import shorten
-from netinit.kernel import detect, netlink
-from netinit.kernel.files import read_text
+from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
 from netinit.options import Interception, Options
 from netinit.rules.iptables.sets import Contents, use_sets
@@ -239,5 +238,7 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if len(data) > MOST_BYTES:
-        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
+        raise ParseError(
+            f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs"
+        )
     return data.decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -137,7 +137,9 @@ def _prove(probe: Proof, deadline: float) -> str:
         return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
     with listener:
         left = max(0.01, deadline - time.monotonic())
-        with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
+        with children.start(
+            lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None
+        ) as child:
             arrived = _wait_for(listener, probe.family, token, deadline, child)
     if isinstance(arrived, tuple):
         if arrived == probe.destination:

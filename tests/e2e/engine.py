@@ -27,7 +27,9 @@ PROGRAMS = ("podman", "runc", "mmdebstrap")
 PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 EPOCH = "1700000000"  # SOURCE_DATE_EPOCH: any one time, so that the builds of a run are alike
 COMMIT = "c0ffee" * 6 + "c0de"  # copied sources have no history
-BUILDING = 280.0  # seconds for the base, and for the image: together less than conftest.py gives a test with its fixtures
+BUILDING = (
+    280.0  # seconds for the base, and for the image: together less than conftest.py gives a test with its fixtures
+)
 
 STORAGE = """\
 [storage]
@@ -118,7 +120,10 @@ class Engine:
 
     def build(self, name: str = LOCAL, *, more: Iterable[str] = ()) -> Image:
         """Builds the image of the copied sources with the project's own command, from the base alone."""
-        self.do(["make", "-C", str(self.sources), "image", f"COMMIT={COMMIT}", *self.variables(name, more)], timeout=BUILDING)
+        self.do(
+            ["make", "-C", str(self.sources), "image", f"COMMIT={COMMIT}", *self.variables(name, more)],
+            timeout=BUILDING,
+        )
         return Image(self, name)
 
     def variables(self, name: str, more: Iterable[str] = ()) -> list[str]:
@@ -162,7 +167,13 @@ class Engine:
     def do(self, command: Sequence[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
         """What a command said in this engine's environment; RuntimeError with its last lines where it failed."""
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, check=False, env=self.environment, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode:
             last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
@@ -178,6 +189,14 @@ class Engine:
         folder = self.folder / "sources"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "netinit", folder / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml", "requirements-image.txt"):
+        for name in (
+            ".dockerignore",
+            "Dockerfile",
+            "LICENSE",
+            "Makefile",
+            "README.md",
+            "pyproject.toml",
+            "requirements-image.txt",
+        ):
             shutil.copy2(ROOT / name, folder / name)
         return folder

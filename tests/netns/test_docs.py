@@ -105,7 +105,12 @@ def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, 
 def test_a_command_that_fails_in_the_middle_of_a_block_is_seen(pod, folder):
     assert run_block(pod, folder, "netinit version\n").returncode == 0
     assert run_block(pod, folder, "netinit lint --no-such-flag\nnetinit version\n").returncode == 2
-    assert run_block(pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n").returncode == 2
+    assert (
+        run_block(
+            pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n"
+        ).returncode
+        == 2
+    )
 
 
 def test_every_reason_not_to_run_a_block_is_needed():
@@ -116,7 +121,9 @@ def test_every_reason_not_to_run_a_block_is_needed():
 
 
 def test_commands_stand_in_shell_blocks_alone():
-    others = set(re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE))
+    others = set(
+        re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE)
+    )
     assert others == {"mermaid", "python", "sh", "text", "yaml"}
 
 
@@ -130,7 +137,12 @@ def test_the_python_examples_run(pod, block):
 def test_the_demos_lines_on_the_pages_are_lines_of_the_demo(require_netns):
     done = subprocess.run([sys.executable, "-m", "netinit", "demo"], capture_output=True, text=True, check=True)
     pattern = re.compile(r"^<!-- from the demo -->\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    quoted = [line for page in find_pages(ROOT) for block in pattern.findall(page.read_text("utf-8")) for line in block.splitlines()]
+    quoted = [
+        line
+        for page in find_pages(ROOT)
+        for block in pattern.findall(page.read_text("utf-8"))
+        for line in block.splitlines()
+    ]
     assert quoted
     missing = [line for line in quoted if line not in done.stdout.splitlines()]
     assert not missing, "\n".join(missing)

@@ -50,7 +50,9 @@ def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments
         if name == "libiptc" and (obstacle := find_libiptc_obstacle()):
             assert obstacle in json.dumps(trial)
             continue
-        lacks = {(family, name): why for family, found in trial["features"].items() for name, why in found.items() if why}
+        lacks = {
+            (family, name): why for family, found in trial["features"].items() for name, why in found.items() if why
+        }
         assert (lacks, trial["failure"], trial["works"]) == ({}, None, True)
         assert [len(trial["features"][family]) for family in ("IPv4", "IPv6")] == [15, 15]
 
@@ -60,7 +62,9 @@ def test_the_pod_of_another_process_can_be_examined(pod):
     with pod.client.entered():
         found = examine(Options.from_argv([*REDIRECT, "--pid", str(pod.pid)]))
     assert found.good
-    assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [one.message for one in found.findings]
+    assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [
+        one.message for one in found.findings
+    ]
 
 
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):
@@ -176,7 +180,9 @@ def test_an_application_with_the_proxys_user_is_found(pod):
     assert ask(pod, *REDIRECT, "--uid", str(APP_ID))[0] == 0
     code, answer = ask(pod, *REDIRECT, "--uid", str(APP_ID), "--uid", str(PROXY_ID))
     assert code == 1
-    assert messages(answer) == ["the application runs as user 1337, which is the proxy's: none of its traffic is captured"]
+    assert messages(answer) == [
+        "the application runs as user 1337, which is the proxy's: none of its traffic is captured"
+    ]
 
 
 @pytest.mark.parametrize(

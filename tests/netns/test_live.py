@@ -42,7 +42,10 @@ def tell(report):
 
 
 def wrong_in(report):
-    return {f"{row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}" for row in report.wrong}
+    return {
+        f"{row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}"
+        for row in report.wrong
+    }
 
 
 def tracked(pod):
@@ -193,7 +196,9 @@ def test_a_killed_run_takes_its_interface_along(pod):
     seen = 0
     for number in range(6):
         with pod.entered():
-            process = subprocess.Popen([*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number * 0.02)
         seen += Peer.NAME in interfaces(pod)
         process.kill()
@@ -297,14 +302,18 @@ def test_from_outside_the_pod_by_its_process(pod):
 
 def test_without_sys_admin_nobody_knocks_from_outside_and_that_is_said(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
+    done = run_tool(
+        pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"]
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing was probed from outside: a peer wants SYS_ADMIN" in done.stderr
     assert "a peer to" not in done.stdout
 
 
 def test_without_net_raw_the_missing_privilege_is_named(pod):
-    refused = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"])
+    refused = run_tool(
+        pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"]
+    )
     assert refused.returncode == 1
     assert "probing wants NET_RAW" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -337,7 +346,22 @@ def test_in_an_ipv4_pod_what_has_no_route_is_not_judged(pod_v4only):
 
 
 def test_the_proxy_and_the_app_are_who_the_options_say(pod):
-    arguments = ("-p", "16001", "-z", "16006", "-u", str(APP_ID), "-g", str(PROXY_ID), "-b", "80,81", "-i", "10.0.0.0/8", "--ipv6", "on")
+    arguments = (
+        "-p",
+        "16001",
+        "-z",
+        "16006",
+        "-u",
+        str(APP_ID),
+        "-g",
+        str(PROXY_ID),
+        "-b",
+        "80,81",
+        "-i",
+        "10.0.0.0/8",
+        "--ipv6",
+        "on",
+    )
     apply_in(pod, Options.from_argv(arguments))
     report = probe_in(pod, arguments)
     assert not report.wrong, tell(report)

@@ -93,7 +93,9 @@ def subprocess_modules(pod: Namespace) -> list[str]:
         "assert not s.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on'))).differences;"
         "print(*sys.modules)"
     )
-    return pod.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True).stdout.split()
+    return pod.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True
+    ).stdout.split()
 
 
 def test_removing_leaves_the_namespace_as_it_was_and_others_tables_alone(inside):
@@ -199,8 +201,14 @@ def test_networks_that_overlap_touch_repeat_or_have_host_bits_capture_exactly_wh
 
 def test_ten_thousand_mixed_networks_are_one_rule_a_family_and_compare_equal(inside):
     chance = random.Random(7)
-    networks = {f"{chance.randint(1, 223)}.{chance.randint(0, 255)}.{chance.randint(0, 255)}.0/{chance.randint(20, 28)}" for _ in range(6000)}
-    networks |= {f"2001:{chance.randint(1, 0xFFFF):x}:{chance.randint(0, 0xFFFF):x}::/{chance.randint(30, 48)}" for _ in range(4000)}
+    networks = {
+        f"{chance.randint(1, 223)}.{chance.randint(0, 255)}.{chance.randint(0, 255)}.0/{chance.randint(20, 28)}"
+        for _ in range(6000)
+    }
+    networks |= {
+        f"2001:{chance.randint(1, 0xFFFF):x}:{chance.randint(0, 0xFFFF):x}::/{chance.randint(30, 48)}"
+        for _ in range(4000)
+    }
     wanted = planned("-i", "*", "-x", ",".join(networks), ipv6="on")
     assert apply(wanted)
     assert differences(wanted) == []
@@ -283,11 +291,15 @@ def test_without_the_program_and_without_rules_another_backend_may_serve(inside,
 
 def test_a_program_that_is_too_old_is_named_with_the_version_it_takes(inside, tmp_path, monkeypatch):
     old = tmp_path / "nft"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "nftables v0.9.8 (E.D.S.)" && exit\necho "Error: syntax error, unexpected string" >&2; exit 1\n')
+    old.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "nftables v0.9.8 (E.D.S.)" && exit\necho "Error: syntax error, unexpected string" >&2; exit 1\n'
+    )
     old.chmod(0o755)
     monkeypatch.setattr(programs, "find", lambda _: str(old))
     backend = NftablesBackend()
-    with pytest.raises(BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"
+    ):
         backend.commit(backend.observe().compare(SIMPLE).change())
 
 

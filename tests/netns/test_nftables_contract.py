@@ -41,7 +41,9 @@ def check_planned(pod: Pod, options: Options) -> None:
         wanted = write_plan(plan(settle(options).options), comments=options.rule_comments)
     listed = pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout
     listed = listed.replace("hook output priority dstnat", "hook output priority -100")
-    check_same(listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned")
+    check_same(
+        listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned"
+    )
 
 
 def lines_of(pod: Pod) -> str:

@@ -19,7 +19,13 @@ from programming import SIDECAR
 
 DNS = (*SIDECAR, "--redirect-dns", "--ipv6", "off")
 SECRET = "6.6.6.6 HOST-FILE-CONTENT"
-COMMANDS = (["verify", *DNS], ["apply", *DNS], ["remove", "--redirect-dns"], ["explain", "--to", "10.0.0.1:80", *DNS], ["doctor", *DNS])
+COMMANDS = (
+    ["verify", *DNS],
+    ["apply", *DNS],
+    ["remove", "--redirect-dns"],
+    ["explain", "--to", "10.0.0.1:80", *DNS],
+    ["doctor", *DNS],
+)
 
 
 @pytest.fixture
@@ -61,7 +67,10 @@ def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(ro
         rules = tool("verify", "--pid", str(pod.pid), *SIDECAR, "--ipv6", "off").stdout
     assert refused.returncode == 1, refused.stdout + refused.stderr
     said = refused.stdout + refused.stderr
-    assert f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers" in said
+    assert (
+        f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers"
+        in said
+    )
     assert "missing: IPv4 nat OUTPUT" in rules, "something was programmed"
     assert not Path(LOCKS, f"{named.st_dev}-{named.st_ino}.lock").exists(), "a lock is left"
 

@@ -168,9 +168,7 @@ def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there
     before = state(pod)
     break_program(tmp_path, variant.replace("iptables", "ip6tables") + "-restore", complain("out of luck"))
 
-    failed = run_tool(
-        pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"}
-    )
+    failed = run_tool(pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
 
     assert failed.returncode == 1
     assert "IPv6: " in failed.stderr
@@ -187,12 +185,16 @@ def test_a_family_that_fails_between_its_tables_is_put_back_as_well(pod, tmp_pat
         apply_in(pod, Options.from_argv([*TPROXY, "--backend", variant, "-t", "99", "-r", "98", "-c", "eth9"]))
     before = state(pod)
     name = variant.replace("iptables", "ip6tables") + "-restore"
-    break_program(tmp_path, name, f"""\
+    break_program(
+        tmp_path,
+        name,
+        f"""\
 [ -e {tmp_path}/done ] && exec {shutil.which(name, path=FOLDERS)} "$@"
 touch {tmp_path}/done
 sed /^COMMIT/q | {shutil.which(name, path=FOLDERS)} "$@"
 echo 'out of luck' >&2
-exit 1""")
+exit 1""",
+    )
 
     failed = run_tool(pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
 
@@ -266,7 +268,9 @@ def test_without_privileges_one_line_says_so(pod, readable):
         for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
             failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
             assert failed.returncode == 1
-            assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, failed.stderr
+            assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, (
+                failed.stderr
+            )
             assert len(failed.stderr.splitlines()) == 1, failed.stderr
 
 

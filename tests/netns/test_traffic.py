@@ -43,13 +43,23 @@ def test_a_sidecar_captures_what_it_should_and_nothing_else(pod, family, variant
     furnish(pod, app=(80, 8080, 15020, 15090))
     program(pod, *SIDECAR, variant=variant)
 
-    inbound = pod.client.probe([Probe(POD[family], 80), Probe(POD[family], 9), Probe(POD[family], 15020), Probe(POD[family], 15090)])
+    inbound = pod.client.probe(
+        [Probe(POD[family], 80), Probe(POD[family], 9), Probe(POD[family], 15020), Probe(POD[family], 15090)]
+    )
     assert [(a.server, a.port) for a in inbound] == [INBOUND, INBOUND, ("app", 15020), ("app", 15090)]
     assert inbound[0].original_destination == address(POD[family], 80)
     assert inbound[1].original_destination == address(POD[family], 9)
 
     to = OUTSIDE[family][0]
-    outbound = pod.probe([Probe(to, 80, **APP), Probe(to, 80, **PROXY), Probe(to, 80, uid=PROXY_ID, gid=APP_ID), Probe(to, 80, uid=APP_ID, gid=PROXY_ID), Probe(to, 9, **APP)])
+    outbound = pod.probe(
+        [
+            Probe(to, 80, **APP),
+            Probe(to, 80, **PROXY),
+            Probe(to, 80, uid=PROXY_ID, gid=APP_ID),
+            Probe(to, 80, uid=APP_ID, gid=PROXY_ID),
+            Probe(to, 9, **APP),
+        ]
+    )
     assert [(a.server, a.port) for a in outbound] == [OUTBOUND, *[("outside", 80)] * 3, OUTBOUND]
     assert outbound[0].original_destination == address(to, 80)
     assert outbound[4].original_destination == address(to, 9)
@@ -116,7 +126,9 @@ def test_tproxy_keeps_both_addresses(pod, family, variant):
     program(pod, "-m", "TPROXY", "-b", "*", "-d", "8080", "-i", "*", variant=variant)
 
     source = OUTSIDE[family][1]
-    captured, excluded = pod.client.probe([Probe(POD[family], 80, source=source), Probe(POD[family], 8080, source=source)])
+    captured, excluded = pod.client.probe(
+        [Probe(POD[family], 80, source=source), Probe(POD[family], 8080, source=source)]
+    )
 
     assert (captured.server, captured.port) == INBOUND
     assert captured.local == address(POD[family], 80)
@@ -216,7 +228,10 @@ def test_all_dns_goes_to_the_resolver_where_that_is_wanted(pod, family, udp):
     program(pod, "-i", "", "--redirect-dns", "--capture-all-dns")
 
     for server in OUTSIDE[family]:
-        assert arrivals(pod, Probe(server, 53, udp=udp, **APP), Probe(server, 53, udp=udp, **PROXY)) == [RESOLVER, ("outside", 53)]
+        assert arrivals(pod, Probe(server, 53, udp=udp, **APP), Probe(server, 53, udp=udp, **PROXY)) == [
+            RESOLVER,
+            ("outside", 53),
+        ]
 
 
 def test_queries_of_app_and_resolver_from_one_port_stay_apart(pod):
@@ -288,14 +303,37 @@ def _checksum(data):
 def test_the_classic_layout_captures_and_refuses_ipv6(pod, variant):
     needs(variant)
     furnish(pod, app=(22, 80, 8080))
-    apply_in(pod, Options.from_argv(["--layout", "classic", "-i", "*", "-b", "*", "-d", "8080", "-u", "1337", "--ipv6", "off", "--backend", variant]))
+    apply_in(
+        pod,
+        Options.from_argv(
+            [
+                "--layout",
+                "classic",
+                "-i",
+                "*",
+                "-b",
+                "*",
+                "-d",
+                "8080",
+                "-u",
+                "1337",
+                "--ipv6",
+                "off",
+                "--backend",
+                variant,
+            ]
+        ),
+    )
 
     assert arrivals(pod.client, Probe(POD[4], 80), Probe(POD[4], 22), Probe(POD[4], 8080)) == [
         OUTBOUND,
         ("app", 22),
         ("app", 8080),
     ], "one port serves both directions"
-    assert arrivals(pod, Probe(OUTSIDE[4][0], 80, **APP), Probe(OUTSIDE[4][0], 80, **PROXY)) == [OUTBOUND, ("outside", 80)]
+    assert arrivals(pod, Probe(OUTSIDE[4][0], 80, **APP), Probe(OUTSIDE[4][0], 80, **PROXY)) == [
+        OUTBOUND,
+        ("outside", 80),
+    ]
     # Refused is neighbour discovery too, as in Istio 1.0, so that the client may learn of nothing at all.
     assert pod.client.connect(POD[6], 80, timeout=0.3).outcome in ("refused", "unreachable", "timeout")
     assert arrivals(pod, Probe(LOOP[6], 80, **APP)) == [("app", 80)]
@@ -307,7 +345,10 @@ def test_the_classic_layout_captures_a_family_that_is_on(pod, family):
     program(pod, "--layout", "classic", "-i", "*", "-b", "80", "-u", "1337", "-z", "15006")
 
     assert arrivals(pod.client, Probe(POD[family], 80), Probe(POD[family], 8080)) == [INBOUND, ("app", 8080)]
-    assert arrivals(pod, Probe(OUTSIDE[family][0], 80, **APP), Probe(OUTSIDE[family][0], 80, **PROXY)) == [OUTBOUND, ("outside", 80)]
+    assert arrivals(pod, Probe(OUTSIDE[family][0], 80, **APP), Probe(OUTSIDE[family][0], 80, **PROXY)) == [
+        OUTBOUND,
+        ("outside", 80),
+    ]
 
 
 def test_the_classic_layout_knows_tproxy(pod):

@@ -14,7 +14,9 @@ ALONE = (*ON, "--skip-rule-apply", "--run-validation")
 
 
 @pytest.mark.parametrize("backend", [*VARIANTS, "nftables"])
-@pytest.mark.parametrize("more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")])
+@pytest.mark.parametrize(
+    "more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")]
+)
 def test_good_rules_are_proven_in_both_families_and_directions(pod, backend, more):
     needs(backend) if backend in VARIANTS else None
     done = run_tool(pod, *ON, *more, "--backend", backend, "--run-validation")
@@ -47,7 +49,11 @@ def test_as_in_the_validation_container_the_proxys_user_needs_no_privilege(pod, 
     [
         (IPV4, "-F ISTIO_IN_REDIRECT", "IPv4: uid 1337 to 127.0.0.6 port 15002: the connection failed"),
         (IPV6, "-F ISTIO_REDIRECT", "IPv6: uid 65534 to 2001:db8::1 port 15002"),
-        (IPV4, "-I OUTPUT -p tcp --dport 15002 -j DNAT --to-destination 127.0.0.1:15006", "with the original destination"),
+        (
+            IPV4,
+            "-I OUTPUT -p tcp --dport 15002 -j DNAT --to-destination 127.0.0.1:15006",
+            "with the original destination",
+        ),
     ],
 )
 def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rules, said):

@@ -50,7 +50,8 @@ def test_a_written_rule_reads_as_itself(options: Options):
                     wanted = [read_as(one, family) for one in expand(rule)]
                     assert [parse_rule(text, family) for text in texts] == wanted
                     assert all(
-                        normalise_rule(parse_rule(text, family)) == normalise_rule(one) for text, one in zip(texts, wanted, strict=True)
+                        normalise_rule(parse_rule(text, family)) == normalise_rule(one)
+                        for text, one in zip(texts, wanted, strict=True)
                     )
 
 

@@ -65,7 +65,9 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
-        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+        raise ParseError(
+            f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
+        ) from error
 
 
 def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:

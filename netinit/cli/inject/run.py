@@ -32,9 +32,7 @@ def run(flags: InjectFlags) -> int:
     settings = inject_inputs.settings_of(flags)
     for name, text in inject_inputs.read_manifests(flags):
         try:
-            result = inject_stream(
-                text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
-            )
+            result = inject_stream(text, config, settings=settings, namespace=flags.namespace, progress=_progress(name))
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from netinit import backends
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import detect
+from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.files import read_text
 from netinit.kernel.pods import Pod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find

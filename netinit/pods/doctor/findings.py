@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit.base.net import parse_address
-from netinit.kernel import detect
-from netinit.kernel.files import UnsuitableFileError, open_lock_file, read_text
-from netinit.kernel.locks import XTABLES_LOCK, describe_holders
+from netinit.kernel import detect, read_text
+from netinit.kernel.files import UnsuitableFileError, open_lock_file
+from netinit.kernel.holders import describe_holders
+from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.inspect import Survey

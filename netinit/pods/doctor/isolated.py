@@ -30,7 +30,9 @@ def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dic
             raise outcome
         if isinstance(outcome, ChildLostError):
             found[name] = NetinitError(
-                "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
+                "it did not end in time and was stopped"
+                if outcome.late
+                else "it ended without a result; stderr says why"
             )
         else:
             found[name] = NetinitError(str(outcome)) if isinstance(outcome, (children.ChildError, OSError)) else outcome

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect
+from netinit.kernel import detect, read_text
 from netinit.kernel.conntrack import Event, Watch, forget
-from netinit.kernel.files import read_text
 from netinit.kernel.pods import inside
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings

@@ -60,7 +60,9 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
             if any(element.startswith(UNREAD) for element in elements):
                 continue  # what a packet meets there stays unknown
             if match.xt().alternatives == (_spell_question(name),):
-                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
+                matches[place] = SetDestination(
+                    name=name, networks=tuple([_read_element(text) for text in sorted(elements)])
+                )
     return rule.replace(matches=tuple(matches))
 
 
@@ -130,7 +132,10 @@ def parse_save(text: str, name: str, size: int) -> frozenset[str]:
     """
     first, *lines = text.split("\n")
     words = first.split(" ")
-    if words[:4] != ["create", name, "hash:net", "family"] or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS:
+    if (
+        words[:4] != ["create", name, "hash:net", "family"]
+        or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS
+    ):
         return unread("it was made with other options")
     beginning = f"add {name} "
     found = [line[len(beginning) :] for line in lines if line.startswith(beginning) and line.isprintable()]

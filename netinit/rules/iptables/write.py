@@ -101,7 +101,9 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         if len(texts) == 1:  # the common case, kept quick for lists of thousands
             texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
-            texts = [f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives]
+            texts = [
+                f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives
+            ]
     target = f"-j {rule.target.xt(family)}"
     return [text + target for text in texts]
 

@@ -67,7 +67,9 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     if options.inbound_ports == ALL:
         inbound.exclude_ports(builder, table, (SSH_PORT,), "always", families)
         if options.exclude_inbound_ports:
-            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families)
+            inbound.exclude_ports(
+                builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families
+            )
     else:
         chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
     if transparent:

@@ -183,4 +183,3 @@ def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[N
         for family in FAMILIES
     ]
     return [(family, found) for family, found in sorted_out if found]
-

@@ -21,7 +21,16 @@ from netinit.rules.layouts import plan
 from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
-MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
+MISSING = Difference(
+    kind="missing",
+    where="IPv4",
+    table="nat",
+    chain="OUTPUT",
+    number=1,
+    rule="-j ISTIO_OUTPUT",
+    purpose="why",
+    origin="always",
+)
 MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
@@ -58,13 +67,25 @@ def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differe
 
 
 def test_json_has_every_field_of_a_difference():
-    found = json.loads(render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
+    found = json.loads(
+        render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",)))
+    )
     assert found == {
         "ok": False,
         "backend": "memory",
         "hash": hash_plan(PLAN),
         "differences": [
-            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
+            {
+                "kind": "missing",
+                "where": "IPv4",
+                "table": "nat",
+                "chain": "OUTPUT",
+                "number": 1,
+                "rule": "-j ISTIO_OUTPUT",
+                "comment": "",
+                "purpose": "why",
+                "origin": "always",
+            }
         ],
         "warnings": ["mind"],
     }

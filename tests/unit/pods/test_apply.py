@@ -274,7 +274,10 @@ def test_one_that_cannot_work_makes_room_for_the_next(machine):
     machine.missing = {NFT, LEGACY, NFTABLES, LIBIPTC}
     with pytest.raises(BackendUnavailableError) as failure:
         apply(asked("auto"), machine=machine)
-    assert str(failure.value).splitlines()[:2] == ["no backend works here:", "  iptables-legacy: iptables-legacy is not installed"]
+    assert str(failure.value).splitlines()[:2] == [
+        "no backend works here:",
+        "  iptables-legacy: iptables-legacy is not installed",
+    ]
 
 
 def test_one_that_fails_in_the_middle_is_put_back_before_the_next_is_tried(machine):
@@ -305,12 +308,17 @@ def test_rules_that_nobody_can_look_at_are_no_reason_to_remove_half(machine):
 
 def test_what_cannot_be_put_back_is_named(machine):
     apply(asked(LEGACY, mode="TPROXY"), machine=machine)
-    machine.fail = lambda step: ApplyError("no memory") if step.startswith(LEGACY) else OSError(12, "") if step.startswith("delete") else None
+    machine.fail = lambda step: (
+        ApplyError("no memory") if step.startswith(LEGACY) else OSError(12, "") if step.startswith("delete") else None
+    )
     with pytest.raises(ApplyError) as failure:
         apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     text = str(failure.value)
     assert text.startswith("IPv4: no memory; IPv6: no memory; ")
-    assert "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory" in text
+    assert (
+        "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory"
+        in text
+    )
 
 
 def test_rules_of_others_that_stand_first_are_a_warning(machine):

@@ -89,7 +89,11 @@ def test_matches_on_connections_make_the_kernel_track_them(text, tracks):
 
 
 def test_addresses_of_ipv6_have_ipv6_s_words():
-    for text, nft in (("-s ::6/128", "ip6 saddr ::6"), ("! -d ::1/128", "ip6 daddr != ::1"), ("-d fd00::/8", "ip6 daddr fd00::/8")):
+    for text, nft in (
+        ("-s ::6/128", "ip6 saddr ::6"),
+        ("! -d ::1/128", "ip6 daddr != ::1"),
+        ("-d fd00::/8", "ip6 daddr fd00::/8"),
+    ):
         match = listed(text, IPV6)
         assert match.nft() == nft
         assert write_rule(parse_rule(f"{text} -j RETURN", IPV6), IPV6) == [f"{text} -j RETURN"]

@@ -93,7 +93,9 @@ def test_a_rule_without_a_target_counts():
         ("NFQUEUE --queue-num 0", True, False),  # it may
     ],
 )
-def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_anything(text, tracks, only_observes):
+def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_anything(
+    text, tracks, only_observes
+):
     target = parse_rule(f"-p tcp -j {text}", IPV4).target
     assert (target.tracks, target.only_observes) == (tracks, only_observes)
 

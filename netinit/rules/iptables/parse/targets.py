@@ -81,7 +81,12 @@ def _read_redirect(options: dict[str, str], _: str, __: Family) -> Target | None
 def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
+    if (
+        not port
+        or mark is None
+        or mark[1] != FULL_MASK
+        or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}
+    ):
         return None
     if options.get("--on-ip", family.any_address) != family.any_address:
         return None
@@ -116,7 +121,9 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     number = read_number(text)
     if number is None:
         return None
-    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(
+        option
+    )
 
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -156,7 +163,9 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
+            None
+            if number is None
+            else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None

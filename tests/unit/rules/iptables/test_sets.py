@@ -88,7 +88,10 @@ def test_a_set_that_is_not_there_is_filled_in_its_place_and_another_beside_it_an
 
 def test_the_way_back_swaps_what_is_still_there_and_fills_what_is_not():
     old, new, other = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"}), frozenset({"fd00::/8"})
-    assert render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new}) == "swap a a-new\n"
+    assert (
+        render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new})
+        == "swap a a-new\n"
+    )
 
     filled = render_return({"x-4": old, "y-6": other}, {"y-6": new, "y-6-new": new}).splitlines()
     assert filled == [
@@ -99,7 +102,9 @@ def test_the_way_back_swaps_what_is_still_there_and_fills_what_is_not():
         "add y-6-new fd00::/8",
         "swap y-6 y-6-new",
     ]
-    assert render_return({"a": unread("it was made with other options")}, {"a": new}) == "", "what is not known is not made"
+    assert render_return({"a": unread("it was made with other options")}, {"a": new}) == "", (
+        "what is not known is not made"
+    )
 
 
 CREATED = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\n"
@@ -131,7 +136,9 @@ def test_a_set_that_is_not_made_as_ours_or_not_as_long_as_the_kernel_says_is_as_
     (element,) = parse_save(text, "a", 2)
     assert element.startswith("unknown elements: ")
     asking = parse_rule("-m set --match-set a dst -j RETURN", IPV4)
-    assert resolve(asking, {"a": frozenset((element,))}) == asking, "what it holds is not known, so what a packet meets is not"
+    assert resolve(asking, {"a": frozenset((element,))}) == asking, (
+        "what it holds is not known, so what a packet meets is not"
+    )
 
 
 def test_every_element_that_is_wrong_is_a_difference_of_its_own():
