@@ -17,9 +17,14 @@ def as_json(plan: Plan, packets: int = 0) -> str:
     for table, chains in write_plan(plan).items():
         where = {"family": "inet", "table": table}
         items.append({"table": {"family": "inet", "name": table, "handle": 1}})
-        items += [{"chain": {**where, "name": name, "handle": 1, **_hook(chain.hook)}} for name, chain in chains.items()]
+        items += [
+            {"chain": {**where, "name": name, "handle": 1, **_hook(chain.hook)}} for name, chain in chains.items()
+        ]
         for name, chain in chains.items():
-            items += [{"rule": {**where, "chain": name, "handle": 2, "expr": _statements(rule.text, packets)}} for rule in chain.rules]
+            items += [
+                {"rule": {**where, "chain": name, "handle": 2, "expr": _statements(rule.text, packets)}}
+                for rule in chain.rules
+            ]
     return json.dumps({"nftables": items})
 
 
@@ -29,7 +34,10 @@ def _hook(text: str) -> dict:
 
 
 GRAMMAR = [
-    (r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (!= |<= )?(\{ .*? \}|\S+)(?= |$)", "match"),
+    (
+        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (!= |<= )?(\{ .*? \}|\S+)(?= |$)",
+        "match",
+    ),
     (r"counter", "counter"),
     (r"(jump|goto) (\S+)", "jump"),
     (r"(return|accept|drop)(?= |$)", "verdict"),

@@ -118,7 +118,9 @@ class Tables:
         code = ip4tc._get_errno_loc()[0]  # noqa: SLF001 - libiptc explains errno by what was called last
         said = f"{what}: {self._api.iptc_strerror(code).decode()}"
         if code in WITHOUT_PRIVILEGE:
-            remedy = "legacy tables want NET_ADMIN and NET_RAW: securityContext.capabilities.add"
+            from netinit.kernel.situation import advise
+
+            remedy = f"legacy tables want NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}"
             return BackendUnavailableError(f"{said}; {remedy}")
         if code in WITHOUT_SUPPORT and "opened" in what:
             modules = "ip_tables" if self._family is IPV4 else "ip6_tables"

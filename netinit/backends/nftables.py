@@ -295,9 +295,9 @@ def _explain(result: Finished, path: str) -> NetinitError:
             f"{cause}; this is nft {_dotted(version)}: install nftables {_dotted(OLDEST_NFT)} or newer",
         )
     if "Operation not permitted" in said or "Permission denied" in said:
-        return BackendUnavailableError(
-            f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]",
-        )
+        from netinit.kernel.situation import advise
+
+        return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if "Message too long" in said:
         return BackendUnavailableError(
             f"{cause}; the rules are too many for one transaction in a pod with a user namespace of its own:"

@@ -119,9 +119,9 @@ class RestoreBackend(XtablesBackend):
         if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(
             detect.CAP_NET_ADMIN
         ):
-            return BackendUnavailableError(
-                f"{cause}; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
-            )
+            from netinit.kernel.situation import advise
+
+            return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
         if any(words in said for words in WITHOUT_PRIVILEGE):
             return BackendUnavailableError(
                 f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too"

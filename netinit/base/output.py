@@ -55,7 +55,9 @@ def tell_painted(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
     """The same in parts, each with its style of the terminal."""
     if sys.stderr is not None:
         for parts in rows:
-            sys.stderr.write("".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
+            sys.stderr.write(
+                "".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n"
+            )
 
 
 def tell_progress(text: str, *, last: bool) -> None:

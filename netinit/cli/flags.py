@@ -22,7 +22,14 @@ from netinit.options.kinds import SWITCH, Flag, quote_value
 Kind = TypeVar("Kind")
 GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING = "Namespace", "Rules", "Programming", "Validation", "Output", "Logging"
+NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING = (
+    "Namespace",
+    "Rules",
+    "Programming",
+    "Validation",
+    "Output",
+    "Logging",
+)
 TOPICS = {  # what is no option of the rules, by what it is about; a test holds it against the options
     NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
     PROGRAMMING: (

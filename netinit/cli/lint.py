@@ -13,14 +13,17 @@ from netinit.cli.face import answer, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.question import complete_servers, read_file, with_servers
 from netinit.options import Options
-from netinit.simulate.lint import ERROR, NO_SERVERS, WARNING, Finding, lint
+from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
 
 
 @click.command("lint", cls=FlagCommand)
 @click.option(
-    "--pod", default="", metavar="FILE|-", help="Check these pods and the options of their init containers (YAML or JSON)."
+    "--pod",
+    default="",
+    metavar="FILE|-",
+    help="Check these pods and the options of their init containers (YAML or JSON).",
 )
 @click.option("--select", default="", metavar="NAME", help="Only this pod of --pod: [KIND/]NAME or NAMESPACE/NAME.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
@@ -63,8 +66,8 @@ def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Findi
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options) if facts.programs and not facts.host_network else ()
         if complete.notes != facts.notes:  # nobody named its servers
-            needed = tuple([finding for finding in needed if finding.kind != NO_SERVERS])
-            needed += (Finding(WARNING, NO_SERVERS, "--redirect-dns", complete.notes[-1]),)
+            needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
+            needed += (Finding(WARNING, NO_EFFECT, "--redirect-dns", complete.notes[-1]),)
         found[facts.name] = tuple(sorted((*own, *needed), key=lambda finding: finding.severity != ERROR))
     return found
 

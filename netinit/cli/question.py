@@ -139,8 +139,12 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
         notes += (f"{side}: rules of {spell_options(recovered.options)}",)
         others = find_other_values(found.given, recovered.options) if found.given else ()
         if others:
-            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
-            warnings += (f"{side}: the rules are not those that {'the manifest' if facts else 'the options given'} would make: {'; '.join(words)}",)
+            words = [
+                f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others
+            ]
+            warnings += (
+                f"{side}: the rules are not those that {'the manifest' if facts else 'the options given'} would make: {'; '.join(words)}",
+            )
     made = {side: recovered.options for side, recovered in found.options.items() if recovered.options}
     return Ground(found.sides, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
 
@@ -156,7 +160,9 @@ def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
 
     found = read_pods(read_file(pod), pod, select)
     if len(found) > 1:
-        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (" and more" if len(found) > MOST_NAMED else "")
+        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
+            " and more" if len(found) > MOST_NAMED else ""
+        )
         raise OptionError(f"--pod: {quote_value(pod)} holds {len(found)} pods: say which one with --select ({names})")
     return complete_servers(found[0], options)
 
@@ -207,7 +213,9 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     source = read_value(question.source, parse_address, "--from") if question.source else ""
     named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
     if port and named and port != named:
-        raise OptionError(f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port")
+        raise OptionError(
+            f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
+        )
     port = port or named
     if not port:
         raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")

@@ -98,7 +98,9 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         notes += (f"options of its init container {string(container.get('name'))}",)
     else:
         options = _options_of_annotations(annotations)
-        notes += ("it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",)
+        notes += (
+            "it has no init container of a mesh: these are the options that a CNI plugin makes of its annotations",
+        )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     return PodFacts(

@@ -98,9 +98,7 @@ class Pod:
                 self._namespace = posix.open(self.path, _OPENING)
         except OSError as error:
             self.close()
-            raise NamespaceError(
-                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid wants a running process, --netns a namespace's path or name"
-            ) from None
+            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
             raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
@@ -253,6 +251,17 @@ class Locks:
             posix.close(descriptor)
 
 
+def _what_helps(number: int | None) -> str:
+    """What helps where a namespace cannot be opened: the process runs where the kernel only refuses to show it."""
+    if number in _REFUSED:
+        from netinit.kernel.situation import PERSON, find_situation
+
+        rights = "run it as root (sudo)" if find_situation() == PERSON else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
+        return f"other users' namespaces are root's to enter: {rights}"
+    return "--pid wants a running process, --netns a namespace's path or name"
+
+
+_REFUSED = (1, 13)  # EPERM, EACCES
 _OTHERWISE = "name the servers with --dns-servers"
 
 

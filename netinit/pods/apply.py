@@ -332,15 +332,18 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain
+        from netinit.kernel.situation import advise
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
+            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
         )
     if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (LEGACY, LIBIPTC) for name in failures):
+        from netinit.kernel.situation import advise
+
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}): legacy iptables wants securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
-            "--backend iptables-nft and nftables do with NET_ADMIN"
+            f"NET_RAW is missing (uid {uid}), which legacy iptables wants: {advise('NET_ADMIN', 'NET_RAW')};"
+            " --backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
     return BackendUnavailableError("\n".join(["no backend works here:", *lines]))

@@ -18,6 +18,7 @@ from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
+from netinit.kernel.situation import advise
 from netinit.options import Interception, Options
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
@@ -60,10 +61,16 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
 
 
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
+    if not detect.has_capability(detect.CAP_NET_ADMIN):
+        raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
     settled = detect.settle(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
-    warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
+    warnings = [
+        *([warning] if warning else []),
+        *(settled.warnings if given else ()),
+        *(wanted.warnings if wanted else ()),
+    ]
     marks = {family: _local_marks(family) for family in families}
     sides: dict[str, dict[Family, Ruleset]] = {}
     found: dict[str, Recovered] = {}
@@ -102,11 +109,15 @@ def _with_sets(plans: list[Plan], name: str, contents: Contents) -> list[Plan]:
 
 
 def _load_listings(
-    listings: dict[Family, Listing], contents: Contents, plans: list[Plan], marks: dict[Family, tuple[frozenset[int], int]]
+    listings: dict[Family, Listing],
+    contents: Contents,
+    plans: list[Plan],
+    marks: dict[Family, tuple[frozenset[int], int]],
 ) -> dict[Family, Ruleset]:
     return {
         family: resolve_sets(
-            load_listing(listing, family, plans=plans, local_marks=marks[family][0], routing_table=marks[family][1]), contents
+            load_listing(listing, family, plans=plans, local_marks=marks[family][0], routing_table=marks[family][1]),
+            contents,
         )
         for family, listing in listings.items()
     }
@@ -170,7 +181,9 @@ def _foreign_tables() -> tuple[str, ...]:
     )
     if not others:
         return ()
-    named = ", ".join([shorten(one) for one in list(others)[:MOST_NAMED]]) + (" and more" if len(others) > MOST_NAMED else "")
+    named = ", ".join([shorten(one) for one in list(others)[:MOST_NAMED]]) + (
+        " and more" if len(others) > MOST_NAMED else ""
+    )
     return (f"nft tables of others are not looked at, and may decide otherwise: {named}",)
 
 

@@ -184,7 +184,9 @@ def find_changes(
     """
     meant = wanted or options
     candidates = [(REPAIR, meant)] if meant else []
-    candidates += [(label, changed) for label, changed in _candidates(options, packet) if changed != options] if options else []
+    candidates += (
+        [(label, changed) for label, changed in _candidates(options, packet) if changed != options] if options else []
+    )
     found: dict[str, str] = {}
     for label, changed in candidates:
         after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict

@@ -12,6 +12,7 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.kernel.pods import inside
+from netinit.kernel.situation import advise
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
 from netinit.pods.probe.knocking import Knock
@@ -120,9 +121,7 @@ def _check_privileges() -> None:
         if not detect.has_capability(number)
     ]
     if missing:
-        raise BackendUnavailableError(
-            f"probing wants {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
-        )
+        raise BackendUnavailableError(f"probing wants {' and '.join(missing)}: {advise(*missing)}")
     if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"

@@ -87,7 +87,9 @@ def read_tables(texts: Iterable[str]) -> Tables:
             table = name.removeprefix(PREFIX)
             try:
                 read[table] = _read_chains(table, chains)
-                policies[table] = {model_name(chain): str(item.get("policy", "")).upper() for chain, (item, _) in chains.items()}
+                policies[table] = {
+                    model_name(chain): str(item.get("policy", "")).upper() for chain, (item, _) in chains.items()
+                }
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 raise ParseError(f"nft's JSON listing of table {name} is not understood: {error!r}") from error
     entering = _families_entering(read)
@@ -145,7 +147,9 @@ def _check_hook(table: str, chain: Json) -> None:
 def _families_entering(tables: dict[str, _Chains]) -> dict[tuple[str, str], tuple[Family, ...]]:
     """The families whose packets come to each chain; to one that no rule leads to, those that come to any of ours."""
     entering: dict[tuple[str, str], set[Family]] = {
-        (table, name): set(FAMILIES if name in BUILTIN_CHAINS else ()) for table, chains in tables.items() for name in chains
+        (table, name): set(FAMILIES if name in BUILTIN_CHAINS else ())
+        for table, chains in tables.items()
+        for name in chains
     }
     jumps = [
         ((table, name), (table, rule.target.chain), set(rule.families))
@@ -161,12 +165,16 @@ def _families_entering(tables: dict[str, _Chains]) -> dict[tuple[str, str], tupl
             more = (entering[source] & families) - entering[target]
             entering[target] |= more
             growing = growing or bool(more)
-    anywhere = set().union(*[found for (_, name), found in entering.items() if name not in BUILTIN_CHAINS]) or set(FAMILIES)
+    anywhere = set().union(*[found for (_, name), found in entering.items() if name not in BUILTIN_CHAINS]) or set(
+        FAMILIES
+    )
     return {place: tuple([one for one in FAMILIES if one in (found or anywhere)]) for place, found in entering.items()}
 
 
 def _count(rule: Json) -> int | None:
-    counts = [statement["counter"]["packets"] for statement in rule["expr"] if isinstance(statement.get("counter"), dict)]
+    counts = [
+        statement["counter"]["packets"] for statement in rule["expr"] if isinstance(statement.get("counter"), dict)
+    ]
     return int(counts[0]) if counts else None
 
 
@@ -196,7 +204,9 @@ def _read_rule(listed: Json, sockets: dict[str, list[Json]]) -> Rule:
         matches.append(Socket())
         target = _read_target([halves[-1]["expr"][-1]])
     implied = {match.protocol for match in matches if isinstance(match, Port)}
-    kept = [match for match in matches if not (isinstance(match, Protocol) and match.name in implied and not match.negated)]
+    kept = [
+        match for match in matches if not (isinstance(match, Protocol) and match.name in implied and not match.negated)
+    ]
     return Rule(
         matches=tuple(kept), target=target, comment=str(listed.get("comment", "")), origin="",
         families=tuple([one for one in FAMILIES if one in families]),
@@ -226,7 +236,13 @@ def _read_match(content: Json) -> Match | None:
     negated = content["op"] == "!="
     ((kind, left),) = content["left"].items()
     right = content["right"]
-    values = right["set"] if isinstance(right, dict) and set(right) == {"set"} else right if isinstance(right, list) else [right]
+    values = (
+        right["set"]
+        if isinstance(right, dict) and set(right) == {"set"}
+        else right
+        if isinstance(right, list)
+        else [right]
+    )
     try:
         if kind == "payload" and set(left) == {"protocol", "field"}:
             return _read_payload(left["protocol"], left["field"], values, negated)
@@ -275,7 +291,9 @@ def _read_names(kind: type[InInterface | OutInterface]) -> Callable[[list[Any], 
     def read(values: list[Any], negated: bool) -> Match:
         if not all(isinstance(value, str) for value in values):
             raise TypeError
-        return kind(names=tuple([f"{value[:-1]}+" if value.endswith("*") else value for value in values]), negated=negated)
+        return kind(
+            names=tuple([f"{value[:-1]}+" if value.endswith("*") else value for value in values]), negated=negated
+        )
 
     return read
 
@@ -340,7 +358,12 @@ def _read_statement(statement: Json) -> Target | None:
         return _WORDS[kind]
     if kind in ("jump", "goto"):
         return Jump(chain=model_name(content["target"]), goto=kind == "goto")
-    if kind == "redirect" and isinstance(content, dict) and set(content) == {"port"} and isinstance(content["port"], int):
+    if (
+        kind == "redirect"
+        and isinstance(content, dict)
+        and set(content) == {"port"}
+        and isinstance(content["port"], int)
+    ):
         return Redirect(port=content["port"])
     if kind == "reject":
         return Reject() if isinstance(content, dict) and content.get("expr") == "port-unreachable" else None

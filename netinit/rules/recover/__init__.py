@@ -61,7 +61,9 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                 ours = owned.get((name, chain), []) if chain in BUILTIN_CHAINS else range(len(texts))
                 if chain not in OWNED_CHAINS and not ours:
                     continue
-                rules[family][name, chain] = [resolve(parse_rule(texts[index], family), contents or {}) for index in ours]
+                rules[family][name, chain] = [
+                    resolve(parse_rule(texts[index], family), contents or {}) for index in ours
+                ]
         spared += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
     found = _recover(rules, routing)
     if not spared or not found.options:
@@ -74,7 +76,9 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
     """The interfaces that rules before ours spare on the way in: of a VM, or somebody else's."""
     texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
-    before = [text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)]
+    before = [
+        text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)
+    ]
     found = [parse_rule(text, family) for text in before]
     names = [rule.matches[0].names for rule in found if isinstance(rule.target, Return) and _is_interface(rule)]  # type: ignore[attr-defined]
     return [name for group in names for name in group]
@@ -102,7 +106,9 @@ def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
     found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
     if not found:
         return Recovered(None)
-    refusing = {family: chains for family, chains in rules.items() if chains}  # the classic layout refuses without chains
+    refusing = {
+        family: chains for family, chains in rules.items() if chains
+    }  # the classic layout refuses without chains
     fields, unread = read_fields({**found, **refusing}, routing)
     try:
         return Recovered(Interception(**fields), tuple(dict.fromkeys(unread)))

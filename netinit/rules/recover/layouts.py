@@ -5,10 +5,20 @@ A field is read where the layout writes it, so each method here stands beside a 
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, text_of
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
 from netinit.options import CLASSIC, CURRENT, DNS_PORT, OFF, ON, REDIRECT, TPROXY
 from netinit.options.kinds import ALL
-from netinit.rules.matches import Destination, InInterface, Mark, Match, OutInterface, Owner, Port, Protocol, UnknownMatch
+from netinit.rules.matches import (
+    Destination,
+    InInterface,
+    Mark,
+    Match,
+    OutInterface,
+    Owner,
+    Port,
+    Protocol,
+    UnknownMatch,
+)
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -79,7 +89,9 @@ class _Layout:
             if found[field] is None:
                 del found[field]
                 self.unread.append(f"{flag}: the rule that redirects to it is missing")
-        return found | self.inbound() | self.outbound() | self.proxy() | {"virtual_interfaces": self.virtual_interfaces()}
+        return (
+            found | self.inbound() | self.outbound() | self.proxy() | {"virtual_interfaces": self.virtual_interfaces()}
+        )
 
     def ipv6(self) -> str:
         """Whether IPv6 is captured."""
@@ -253,7 +265,10 @@ class _Current(_Layout):
         spared = list(_ports(self.find(NAT, ISTIO_INBOUND, Return, Port), unique=False))
         if tunnel in spared:
             spared.remove(tunnel)
-        if not (self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol) or self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)):
+        if not (
+            self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol)
+            or self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)
+        ):
             ports = self.inbound_ports(NAT, ISTIO_IN_REDIRECT)
             return found | {"inbound_mode": REDIRECT, "inbound_ports": ports, "exclude_inbound_ports": tuple(spared)}
         found |= {"inbound_ports": self.inbound_ports(MANGLE, ISTIO_TPROXY)}
@@ -267,7 +282,9 @@ class _Current(_Layout):
         if spared[IPV4]:
             found["loopback_cidr"] = spared[IPV4][0]
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in spared[family][1:]])
-        everything = all(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on())
+        everything = all(
+            self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on()
+        )
         if everything and self._to_itself() and all(captured[family] == [_WHOLE[family]] for family in self.on()):
             found["outbound_cidrs"] = ALL
         else:
@@ -286,7 +303,9 @@ class _Current(_Layout):
 
     def dns(self) -> dict[str, Any]:
         """What of DNS is captured."""
-        if not any((RAW, ISTIO_OUTPUT_DNS) in chains or (NAT, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values()):
+        if not any(
+            (RAW, ISTIO_OUTPUT_DNS) in chains or (NAT, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values()
+        ):
             return {"redirect_dns": False}
         if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
             return {"redirect_dns": True, "capture_all_dns": True}
@@ -315,7 +334,9 @@ class _Classic(_Layout):
         owners = [_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)]
         found: dict[str, Any] = {}
         for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
-            numbers = tuple(dict.fromkeys([owner.number for owner in owners if owner.kind == kind and not owner.negated]))
+            numbers = tuple(
+                dict.fromkeys([owner.number for owner in owners if owner.kind == kind and not owner.negated])
+            )
             if numbers:
                 found[field] = numbers
             else:
@@ -333,7 +354,9 @@ class _Classic(_Layout):
 
     def outbound(self) -> dict[str, Any]:
         captured = self.networks(Jump(chain=ISTIO_REDIRECT))
-        spared = {family: networks[1:] for family, networks in self.networks(Return).items()}  # the loopback stands first
+        spared = {
+            family: networks[1:] for family, networks in self.networks(Return).items()
+        }  # the loopback stands first
         ends = self._ends_with_return()
         if ends:
             spared = {family: networks[:-1] for family, networks in spared.items()}  # the rule at the end
@@ -353,25 +376,25 @@ class _Classic(_Layout):
         return any(isinstance(rule.target, Return) and not rule.matches for rule in lasts)
 
 
-def _join(networks: Mapping[Family, list[Network]], families: tuple[Family, ...], spares_itself: bool) -> tuple[Network, ...]:
+def _join(
+    networks: Mapping[Family, list[Network]], families: tuple[Family, ...], spares_itself: bool
+) -> tuple[Network, ...]:
     """The networks of both families.
 
     A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what tells of it is that
     the rule for the application's traffic to itself is missing.
     """
     listed = [network for family in FAMILIES for network in networks[family]]
-    if not spares_itself and not any(_lies_in(network, own) for network in listed for own in _LOOPBACKS):
-        joined = [own for own in _LOOPBACKS if any(_lies_in(own, network) for network in listed)]
+    if not spares_itself and not any(covers(own, network) for network in listed for own in _LOOPBACKS):
+        joined = [own for own in _LOOPBACKS if any(covers(network, own) for network in listed)]
         listed += _LOOPBACKS[1:] if IPV6 not in families else joined
     return tuple(listed)
 
 
-def _lies_in(narrow: Network, wide: Network) -> bool:
-    return narrow.family is wide.family and wide.first <= narrow.first and narrow.last <= wide.last
-
-
 def _has(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:
-    return len(rule.matches) == len(kinds) and all(any(isinstance(match, kind) for match in rule.matches) for kind in kinds)
+    return len(rule.matches) == len(kinds) and all(
+        any(isinstance(match, kind) for match in rule.matches) for kind in kinds
+    )
 
 
 def _match(rule: Rule, kind: type[Kind]) -> Kind:
@@ -380,7 +403,9 @@ def _match(rule: Rule, kind: type[Kind]) -> Kind:
 
 def _asks_set(rule: Rule) -> bool:
     """Whether the only match asks an address set whose content is not known."""
-    return len(rule.matches) == 1 and isinstance(rule.matches[0], UnknownMatch) and "--match-set" in rule.matches[0].text
+    return (
+        len(rule.matches) == 1 and isinstance(rule.matches[0], UnknownMatch) and "--match-set" in rule.matches[0].text
+    )
 
 
 def _ports(rules: list[Rule], *, protocol: str = "", unique: bool = True) -> tuple[int, ...]:
