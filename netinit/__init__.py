@@ -6,7 +6,7 @@
     netinit.apply(options)  # this process's network namespace
     assert not netinit.verify(options).differences
 
-`netinit.simulate` tells what happens to a packet and why, `netinit.inject` adds the init container to pods. The names
+`netinit.simulate` says what happens to a packet and why, `netinit.inject` adds the init container to pods. The names
 below are imported when they are first asked for (PEP 562), so that starting the init container costs only what it uses.
 """
 
@@ -23,18 +23,7 @@ if TYPE_CHECKING:
     from netinit.rules.render import render
 
 __version__ = "0.1.0"
-__all__ = [
-    "Interception",
-    "NetinitError",
-    "Options",
-    "Plan",
-    "__version__",
-    "apply",
-    "plan",
-    "remove",
-    "render",
-    "verify",
-]
+__all__ = ["Interception", "NetinitError", "Options", "Plan", "__version__", "apply", "plan", "remove", "render", "verify"]
 
 _HOMES = {
     "Interception": "netinit.options",

@@ -75,7 +75,7 @@ def readable(require_netns: None) -> tuple[str, ...]:
 
 @pytest.fixture
 def pod(require_netns: None) -> Iterator[Pod]:
-    """A fresh pod with IPv4 and IPv6 and nobody in it; `furnish(pod)` brings the usual players."""
+    """A fresh pod with IPv4 and IPv6 and nobody in it; `start_servers(pod)` brings the usual players."""
     with Pod() as made:
         yield made
 

@@ -25,9 +25,7 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def stranger(
-    code: str, then: str = "", prefix: Sequence[str] = (), arguments: Sequence[str] = ()
-) -> Iterator[subprocess.Popen[str]]:
+def stranger(code: str, then: str = "", prefix: Sequence[str] = (), arguments: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
     """A process that has done `code` and does `then`; it is gone after the block."""
     script = _STRANGER.format(code=code, then=then)
     process = subprocess.Popen(
@@ -49,9 +47,7 @@ def chrooted(root: Path, then: str = "") -> contextlib.AbstractContextManager[su
     return stranger(code, then, arguments=[str(root)])
 
 
-def tool(
-    *arguments: str, env: dict[str, str] | None = None, timeout: float = 60, **more: object
-) -> subprocess.CompletedProcess[str]:
+def tool(*arguments: str, env: dict[str, str] | None = None, timeout: float = 60, **more: object) -> subprocess.CompletedProcess[str]:
     """netinit as an operator runs it, in the machine's own namespace; TimeoutExpired where it hangs."""
     return subprocess.run(
         [sys.executable, *TOOL[1:], *arguments], env={"PATH": FOLDERS, **(env or {})},

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from netinit.base.net import FAMILIES, IPV4
-from netinit.lab import Namespace, drop_empty_tables
+from netinit.lab import NetworkNamespace, drop_empty_tables
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from programming import FOREIGN, SIDECAR, load
@@ -78,7 +78,7 @@ COMMIT
 @contextlib.contextmanager
 def fresh():
     """The test is in a network namespace of its own."""
-    with Namespace("libiptc") as namespace, namespace.entered():
+    with NetworkNamespace("libiptc") as namespace, namespace.entered():
         yield namespace
 
 

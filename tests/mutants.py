@@ -16,9 +16,7 @@ def report(folder: Path) -> str:
     """A line for each file that was tried, and below the names of the changes that survived."""
     lines, survivors = [f"{'':36}{'tried':>7}{'killed':>8}{'%':>7}"], []
     for path in sorted(folder.rglob("*.meta")):
-        codes = {
-            name: code for name, code in json.loads(path.read_text())["exit_code_by_key"].items() if code is not None
-        }
+        codes = {name: code for name, code in json.loads(path.read_text())["exit_code_by_key"].items() if code is not None}
         if not codes:
             continue
         lost = [name for name, code in codes.items() if code == SURVIVED or code in UNTESTED]

@@ -19,7 +19,7 @@ import pytest
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.users import creating_as
-from netinit.lab import Namespace, drop_empty_tables, list_rules, take_snapshot
+from netinit.lab import NetworkNamespace, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying
@@ -30,30 +30,13 @@ from netinit.rules.layouts import plan
 ROOT = Path(__file__).parent.parent
 TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
-SIDECAR = (
-    "-p",
-    "15001",
-    "-z",
-    "15006",
-    "-u",
-    "1337",
-    "-m",
-    "REDIRECT",
-    "-i",
-    "*",
-    "-x",
-    "",
-    "-b",
-    "*",
-    "-d",
-    "15090,15021,15020",
-)
+SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 REDIRECT = (*SIDECAR, "--ipv6", "on")
 TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 VARIANTS = ("iptables-nft", "iptables-legacy")
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Rules of others: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
+# Foreign rules: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
 FOREIGN = """*mangle
 :THEIRS - [0:0]
 -A PREROUTING -j THEIRS
@@ -99,51 +82,49 @@ def needs(backend: str) -> None:
         pytest.skip(f"{variant}-restore is not installed: apt-get install iptables")
 
 
-def load(namespace: Namespace, variant: str, family: Family, text: str) -> None:
+def load(namespace: NetworkNamespace, variant: str, family: Family, text: str) -> None:
     """The rules of a restore input are in the kernel."""
     program = variant.replace("iptables", family.program)
     namespace.run([f"{program}-restore", "--noflush"], stdin=text, check=True)
 
 
-def add_foreign_rules(namespace: Namespace, variant: str) -> None:
-    """Both families hold rules of somebody else."""
+def add_foreign_rules(namespace: NetworkNamespace, variant: str) -> None:
+    """Both families hold foreign rules."""
     for family in FAMILIES:
         load(namespace, variant, family, FOREIGN)
 
 
-def apply_in(namespace: Namespace, options: Options) -> Outcome:
+def apply_in(namespace: NetworkNamespace, options: Options) -> Outcome:
     """What apply() does inside."""
     with namespace.entered():
         return applying.apply(options)
 
 
-def force_beside(namespace: Namespace, options: Options) -> None:
+def force_beside(namespace: NetworkNamespace, options: Options) -> None:
     """The rules of a second variant beside the first's: what an older tool did that could not see the other."""
     made = plan(options.replace(ipv6="on"))
     for family in made.families:
         load(namespace, options.backend, family, render_restore(write_plan(made, family)))
 
 
-def remove_in(namespace: Namespace, options: Options | None = None) -> Outcome:
+def remove_in(namespace: NetworkNamespace, options: Options | None = None) -> Outcome:
     """What remove() does inside."""
     with namespace.entered():
         return applying.remove(options or Options())
 
 
-def differences_in(namespace: Namespace, options: Options) -> list[str]:
+def differences_in(namespace: NetworkNamespace, options: Options) -> list[str]:
     """What verify() finds inside, a line each."""
     with namespace.entered():
         return [difference.describe() for difference in verifying.verify(options).differences]
 
 
-def listing(namespace: Namespace, variant: str) -> str:
+def listing(namespace: NetworkNamespace, variant: str) -> str:
     """iptables-save of both families without counters."""
-    return "".join(
-        [list_rules(namespace, variant.replace("iptables", family.program) + "-save") for family in FAMILIES]
-    )
+    return "".join([list_rules(namespace, variant.replace("iptables", family.program) + "-save") for family in FAMILIES])
 
 
-def state(namespace: Namespace) -> str:
+def state(namespace: NetworkNamespace) -> str:
     """Everything that rules, routes and addresses are, but for what the kernel does by itself.
 
     It keeps empty built-in tables, and in a pod's first second it settles link-local addresses and the routes of its own;
@@ -167,11 +148,7 @@ def check_same(now: str, wanted: str, what: str) -> None:
 
 
 def run_tool(
-    namespace: Namespace,
-    *arguments: str,
-    env: Mapping[str, str] | None = None,
-    prefix: Sequence[str] = (),
-    **more: object,
+    namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: object
 ) -> subprocess.CompletedProcess[str]:
     """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
     environment = {"PATH": FOLDERS, **(env or {})}
@@ -195,7 +172,7 @@ def call_on(namespace, host, user, stop, arrivals):
                     arrivals.append(f"{host}: {error!r}")
 
 
-def start_tool(pod: Namespace, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start_tool(pod: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """The tool, started inside as the leader of a process group of its own."""
     with pod.entered():
         return subprocess.Popen(

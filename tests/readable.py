@@ -55,10 +55,7 @@ def make_prefix(folders: Iterable[Path]) -> tuple[str, ...]:
         'umask 022; here="$PWD"',
         *(f"exec {number}<{folder}" for number, folder in numbered),
         *(f"mount -t tmpfs -o mode=755 none {shlex.quote(str(closed))}" for closed in sorted(set(hidden.values()))),
-        *(
-            f"mkdir -p {folder}; mount --no-canonicalize --bind /proc/self/fd/{number} {folder}"
-            for number, folder in numbered
-        ),
+        *(f"mkdir -p {folder}; mount --no-canonicalize --bind /proc/self/fd/{number} {folder}" for number, folder in numbered),
         *(f"exec {number}<&-" for number, _ in numbered),
         'cd "$here" 2>/dev/null || cd /; exec "$@"',
     ]
@@ -73,11 +70,7 @@ def find_reading_obstacle() -> str | None:
         return f"{find_closed(ROOT) or find_closed(Path(sys.base_prefix))} is closed to other users, and {obstacle}"
     command = [*prefix, *NOBODY, sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    return (
-        None
-        if done.returncode == 0
-        else f"other users cannot read the checkout: {(done.stderr.splitlines() or ['?'])[-1]}"
-    )
+    return None if done.returncode == 0 else f"other users cannot read the checkout: {(done.stderr.splitlines() or ['?'])[-1]}"
 
 
 if __name__ == "__main__":

@@ -11,16 +11,7 @@ import re
 
 TABLES = ("mangle", "nat", "raw", "filter")
 BUILTIN = ("PREROUTING", "INPUT", "OUTPUT")
-OWNED = (
-    "ISTIO_INBOUND",
-    "ISTIO_OUTPUT",
-    "ISTIO_REDIRECT",
-    "ISTIO_IN_REDIRECT",
-    "ISTIO_OUTPUT_DNS",
-    "ISTIO_DIVERT",
-    "ISTIO_TPROXY",
-    "ISTIO_DROP",
-)
+OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP")
 CHAIN = "|".join((*OWNED, *BUILTIN))
 NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 HEX = r"0x[1-9a-f][0-9a-f]{0,7}"
@@ -82,9 +73,7 @@ def check(text: str, interfaces: frozenset[str] = frozenset()) -> int:
             if network:
                 assert ipaddress.ip_network(network).prefixlen >= 0, line
         for name in (found["incoming"], found["outgoing"]):
-            assert name is None or name == "lo" or (name in interfaces and NAME.fullmatch(name)), (
-                f"unknown interface: {line!r}"
-            )
+            assert name is None or name == "lo" or (name in interfaces and NAME.fullmatch(name)), f"unknown interface: {line!r}"
         for number in re.findall(r"(?:port|ports|dports|zone) ([0-9,]+)", line):
             assert all(1 <= int(one) <= 65535 for one in number.split(",")), f"no port: {line!r}"
         rules += 1

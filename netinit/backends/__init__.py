@@ -1,39 +1,41 @@
-"""The ways to program the kernel. A new one is a module and a line in BACKENDS."""
+"""The ways to program the kernel. A new one is a module here and a line in the table, netinit.options.BACKENDS."""
 
 from __future__ import annotations
 
 from netinit.backends.base import Backend
 from netinit.base.logs import Log
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel import detect, run
-from netinit.options import Options
+from netinit.options import (
+    BACKENDS,
+    IPTABLES_LEGACY,
+    IPTABLES_NFT,
+    LEGACY_TABLES,
+    LIBIPTC,
+    MEMORY,
+    NF_TABLES,
+    NFTABLES,
+    TABLES_OF_OUR_OWN,
+    VARIANTS,
+    Options,
+)
 
-NFT, LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_LEGACY", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
 
-# name -> (module, class); imported when it is used: libiptc alone takes 90 ms.
-BACKENDS = {
-    NFT: ("netinit.backends.restore", "NftVariant"),
-    LEGACY: ("netinit.backends.restore", "LegacyVariant"),
-    NFTABLES: ("netinit.backends.nftables", "NftablesBackend"),
-    LIBIPTC: ("netinit.backends.libiptc", "LibiptcBackend"),
-    MEMORY: ("netinit.backends.memory", "MemoryBackend"),
-}
-SETS = {  # the same with address sets: for lists longer than the threshold, or where an earlier run made some
-    NFT: ("netinit.backends.ipset", "NftVariantWithSets"),
-    LEGACY: ("netinit.backends.ipset", "LegacyVariantWithSets"),
-}
-SET_PREFIXES = {NFT: "netinit-nft-", LEGACY: "netinit-legacy-"}
-AUTO_ORDER = (NFT, LEGACY, NFTABLES, LIBIPTC)
+AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
+SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = "istio-proxy-"
-MANY_RULES = 20_000  # the kernel tells 100,000 in 10 s
+MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     """The backend of this name for these options; `families` are those that the kernel has."""
-    with_sets = name in SETS and (_has_long_list(options) or _sets_of(name))
-    module, attribute = SETS[name] if with_sets else BACKENDS[name]
+    line = BACKENDS[name]
+    with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
+    module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
+    # Imported when it is used: libiptc alone takes 90 ms.
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
         comments=options.rule_comments,
         families=families,
@@ -50,19 +52,37 @@ def _has_long_list(options: Options) -> bool:
     return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 
 
-def _sets_of(name: str) -> bool:
-    return any(found.startswith(SET_PREFIXES[name]) for found in detect.owned_sets())
+def owner_of_sets(variant: str) -> str:
+    """How the names of the address sets begin that a variant of iptables asks."""
+    return f"netinit-{variant}"
+
+
+def _has_sets(variant: str) -> bool:
+    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in detect.owned_sets())
+
+
+def readers(name: str) -> tuple[str, ...]:
+    """The backends that see the same tables as this one, itself included."""
+    return tuple([line.name for line in BACKENDS.values() if line.tables == BACKENDS[name].tables])
+
+
+def is_installed(name: str) -> bool:
+    """Whether the programs that a backend starts are there, as far as IPv4 goes; true where it starts none."""
+    line = BACKENDS[name]
+    if line.variant:
+        return bool(detect.programs(line.variant, IPV4).restore)
+    return bool(run.find(line.program)) if line.program else True
 
 
 def named(options: Options) -> str:
     """The backend that the options ask for, or auto."""
     if options.native_nftables:
         return NFTABLES
-    return f"iptables-{options.force_iptables_binary}" if options.force_iptables_binary else options.backend
+    return VARIANTS.get(options.force_iptables_binary, options.backend)
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
-    """The sides of the kernel that may hold rules: those that are known to be empty need not be looked through.
+    """The backends whose tables may hold rules: those that are known to be empty need not be looked through.
 
     Where the kernel does not name its legacy tables, a look creates them: it is only taken when `thorough` is set.
     Where reading will take seconds, a warning says so before.
@@ -70,15 +90,15 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     chains = detect.nft_chains()
     uses = sum([chain.uses for chain in chains or ()])
     if uses > MANY_RULES:
-        Log(options.log_level, as_json=options.log_as_json).warn(
-            f"there are some {uses:,} rules: reading them takes seconds"
-        )
+        Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    if chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains) or _sets_of(NFT):
-        found.append(NFT)
+    of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
+    if of_nf_tables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
+        found.append(NF_TABLES)
     legacy = [detect.legacy_tables(family) for family in FAMILIES]
     if any(legacy) or (thorough and None in legacy):
-        found.append(LEGACY)
+        found.append(LEGACY_TABLES)
     if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
-        found.append(NFTABLES)
-    return tuple(found)
+        found.append(TABLES_OF_OUR_OWN)
+    first = {line.tables: line.name for line in reversed(BACKENDS.values())}
+    return tuple([first[tables] for tables in found])

@@ -20,7 +20,7 @@ class State(Record):
     """What a backend saw. A backend's own kind holds it in the backend's terms; here is what callers may ask."""
 
     ours: bool  # rules of this project (or of Istio) are there
-    others: bool  # rules of somebody else are there
+    foreign: bool  # foreign rules are there
     notices: tuple[str, ...] = ()  # what the operator should know of what was seen
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
-        """Rules of others that stand before ours and may decide first."""
+        """Foreign rules that stand before ours and may decide first."""
 
     @abstractmethod
     def resumable(self) -> bool:
@@ -56,7 +56,7 @@ class Comparison(ABC):
     def removal(self) -> Change:
         """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
 
-        ApplyError when rules of others lead into ours.
+        ApplyError when foreign rules lead into ours.
         """
 
 
@@ -69,7 +69,7 @@ class Change(Record):
 
 
 class Lock:
-    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions keep runs apart."""
+    """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions separate runs."""
 
     def __enter__(self) -> None: ...
 
@@ -77,10 +77,11 @@ class Lock:
 
 
 class Backend(ABC):
-    """One way to program the kernel."""
+    """A program or library that programs the kernel."""
 
     name: str
     in_kernel: bool = True  # False: routes and addresses are not to be touched either
+    reads_back: bool = True  # False: `list_rules` returns what was committed
 
     @abstractmethod
     def observe(self) -> State:
@@ -103,4 +104,4 @@ class Backend(ABC):
 
     @abstractmethod
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
-        """The rules after the comparison's change was committed, listed like a state's `describe`; quicker than to look."""
+        """The rules after the comparison's change was committed, spelled like a state's `describe`; quicker than to look."""

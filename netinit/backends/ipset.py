@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from netinit.backends import owner_of_sets
 from netinit.backends.base import Change
 from netinit.backends.iptables import XtablesComparison, XtablesState
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
@@ -28,7 +29,7 @@ from netinit.rules.iptables.sets import (
 from netinit.rules.model import OWNED_CHAINS, Plan
 
 PROGRAM = "ipset"
-PATIENCE = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
+TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
 IN_USE = "in use"  # how ipset words it
 
 
@@ -44,7 +45,7 @@ def read_contents() -> Contents:
 
 
 class SetInUseError(ApplyError):
-    """A rule asks the set, which therefore stays."""
+    """A rule references the set, which therefore stays."""
 
 
 class SetsState(XtablesState):
@@ -82,9 +83,7 @@ class SetsComparison(XtablesComparison):
     def resumable(self) -> bool:
         live = self.state.sets
         asked = [
-            made
-            for made in self.wanted
-            if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
+            made for made in self.wanted if any(f"--match-set {made.name} " in text for text in self.state.texts.values())
         ]
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
@@ -116,14 +115,14 @@ class SetsBackend(RestoreBackend):
         sets = self._read_sets()
         return SetsState(
             ours=state.ours or bool(sets),
-            others=state.others,
+            foreign=state.foreign,
             notices=state.notices,
             texts=state.texts,
             listings=state.listings,
             families=state.families,
             comments=state.comments,
             sets=sets,
-            owner=f"netinit-{self.variant}",
+            owner=owner_of_sets(self.variant),
             threshold=self._threshold,
         )
 
@@ -162,7 +161,7 @@ class SetsBackend(RestoreBackend):
             raise error from None
 
     def _names(self) -> tuple[str, ...]:
-        return tuple([name for name in detect.owned_sets() if name.startswith(f"netinit-{self.variant}-")])
+        return tuple([name for name in detect.owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
 
     def _read_sets(self) -> Contents:
         return {name: elements for name, elements in read_contents().items() if name in self._names()}
@@ -178,15 +177,13 @@ class SetsBackend(RestoreBackend):
     def _destroy(self, names: tuple[str, ...]) -> None:
         """Destroys sets that no rule of ours asks any more."""
         for name in names:
-            for again in range(PATIENCE, -1, -1):
+            for again in range(TRIES, -1, -1):
                 try:
                     _run(("destroy", name))
                     break
                 except SetInUseError as error:
                     if not again:
-                        raise ApplyError(
-                            f"{error}; a rule of somebody else asks the set {name}: remove it first"
-                        ) from None
+                        raise ApplyError(f"{error}; a foreign rule references the set {name}: remove it first") from None
                 time.sleep(0.005)
 
 
@@ -206,10 +203,8 @@ def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
     path = run.find(PROGRAM)
-    if not path:  # never another backend beside rules that ask these sets
-        raise ApplyError(
-            "address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image"
-        )
+    if not path:  # never another backend beside rules that reference these sets
+        raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
         kind = SetInUseError if IN_USE in result.errors else ApplyError
@@ -218,7 +213,7 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
 
 
 def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
-    """ApplyError where a rule of somebody else asks one of these sets, which could then not be destroyed."""
+    """ApplyError where a foreign rule references one of these sets, which could then not be destroyed."""
     for family, listing in state.listings.items():
         for table, listed in listing.items():
             for chain, texts in listed.rules.items():
@@ -228,7 +223,7 @@ def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> No
 
                         place = f"{family.name} {table} {escape(chain)}"
                         raise ApplyError(
-                            f"{place}: a rule of somebody else asks an address set of netinit ({quote_rule(text)}); remove it first"
+                            f"{place}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
                         )
 
 

@@ -12,7 +12,14 @@ from netinit.base.records import Record
 from netinit.base.shown import escape
 from netinit.rules.difference import Difference
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
-from netinit.rules.iptables.ownership import Owned, gather, holds_others, holds_ours, owned_rules, spare_others
+from netinit.rules.iptables.ownership import (
+    Owned,
+    gather,
+    holds_foreign_rules,
+    holds_ours,
+    keep_foreign_rules,
+    owned_rules,
+)
 from netinit.rules.iptables.transition import (
     is_interrupted,
     target_from_listing,
@@ -29,14 +36,14 @@ if TYPE_CHECKING:
 
     from netinit.rules.census import Census
 
-ATTEMPTS = 5  # to find listing and kernel the same while somebody else changes rules
-WAY_OUT = (
+ATTEMPTS = 5  # to find listing and kernel the same while others change rules
+REMEDY = (
     "look at the rules with `nft list ruleset` or `iptables-legacy -S`, delete what is not yours by its number"
     " (`nft -a list ruleset`, `nft delete rule ... handle N`), or start anew with an empty network namespace"
 )
 
 
-class Side(Record):
+class FamilyState(Record):
     """One family of a plan beside what is live."""
 
     family: Family
@@ -46,7 +53,7 @@ class Side(Record):
 
 
 class XtablesState(State):
-    """The listings by family: as printed, and taken apart."""
+    """The listings by family: as text, and parsed."""
 
     texts: dict[Family, str]
     listings: dict[Family, Listing]
@@ -66,46 +73,46 @@ class XtablesComparison(Comparison):
     def __init__(self, plan: Plan, state: XtablesState, written: Plan | None = None) -> None:
         self.plan = plan
         self.state = state
-        self.sides = _pair(written or plan, state.listings, state.families, comments=state.comments)
+        self.by_family = _pair(written or plan, state.listings, state.families, comments=state.comments)
         found: tuple[Difference, ...] = ()
-        for side in self.sides:
-            found += compare_listing(side.written, side.listing, side.owned, side.family)
+        for one in self.by_family:
+            found += compare_listing(one.written, one.listing, one.owned, one.family)
         self.differences = found
 
     def shadows(self) -> tuple[Difference, ...]:
         found: list[Difference] = []
-        for side in self.sides:
-            found += find_shadows(side.listing, side.owned, side.family)
+        for one in self.by_family:
+            found += find_shadows(one.listing, one.owned, one.family)
         return tuple(found)
 
     def resumable(self) -> bool:
-        return all(is_interrupted(side.written, side.listing, side.owned, side.family) for side in self.sides)
+        return all(is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
 
     def change(self, *, force: bool = False) -> Change:
         scripts = {}
-        for side in self.sides:
-            skip = () if force else unchanged_tables(side.written, side.listing, side.owned, side.family)
-            scripts[side.family.name] = write_transition(
-                target_from_plan(side.written), side.listing, side.owned, skip=skip
+        for one in self.by_family:
+            skip = () if force else unchanged_tables(one.written, one.listing, one.owned, one.family)
+            scripts[one.family.name] = write_transition(
+                target_from_plan(one.written), one.listing, one.owned, skip=skip
             )
         return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
 
     def removal(self) -> Change:
         scripts = {}
-        for side in self.sides:
-            for table, chain, rule in find_foreign_jumps(side.listing):
+        for one in self.by_family:
+            for table, chain, rule in find_foreign_jumps(one.listing):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
-                place = f"{side.family.name} {table} {escape(chain)}"
+                place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(
-                    f"{place}: a rule of somebody else jumps into netinit's chains ({quote_rule(rule)}); remove it first"
+                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
                 )
-            scripts[side.family.name] = write_transition({}, side.listing, side.owned)
+            scripts[one.family.name] = write_transition({}, one.listing, one.owned)
         return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
 
 
 class XtablesBackend(Backend):
-    """A backend whose kernel side is listed by iptables-save and changed by iptables-restore's input."""
+    """A backend whose kernel one is listed by iptables-save and changed by iptables-restore's input."""
 
     counts = True  # False: it lists rules without their counters
 
@@ -121,7 +128,7 @@ class XtablesBackend(Backend):
         self._families = families  # those the kernel has
         self._lock_timeout = lock_timeout  # nanoseconds
         self._own_files = own_files  # False: the host's file system, whose lock is not about this namespace
-        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit wants it
+        self._lock: Lock | None = None  # one for the backend's life, since it may be held when a commit needs it
 
     @abstractmethod
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
@@ -155,24 +162,24 @@ class XtablesBackend(Backend):
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
-    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel tells
+    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel is read
         return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
     def look(
         self, families: tuple[Family, ...], *, counted: bool = False
     ) -> tuple[dict[Family, str], dict[Family, Listing]]:
-        """The listings as text and taken apart, once the kernel's own count says the same. ParseError otherwise."""
+        """The listings as text and parsed, once the kernel's own count says the same. ParseError otherwise."""
         problem = ""
         for _ in range(ATTEMPTS):
             texts, censuses = self.read_and_count(families, counted=counted)
             try:
                 listings = {family: parse_listing(text, counted=counted) for family, text in texts.items()}
             except ParseError as error:
-                raise ParseError(f"{self.name}: {error}; {WAY_OUT}") from None
+                raise ParseError(f"{self.name}: {error}; {REMEDY}") from None
             problem = _contradiction(listings, censuses) if any(texts.values()) or any(censuses.values()) else ""
             if not problem:
                 return texts, listings
-        raise ParseError(f"{self.name}: {UNSAFE}{problem}; {WAY_OUT}")
+        raise ParseError(f"{self.name}: {UNSAFE}{problem}; {REMEDY}")
 
     def read_and_count(
         self, families: tuple[Family, ...], *, counted: bool
@@ -182,14 +189,14 @@ class XtablesBackend(Backend):
         return self.read(families, counted=counted), censuses
 
     def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> XtablesState:
-        sides = _pair(EMPTY_PLAN, listings, self._families, comments=False)
+        by_family = _pair(EMPTY_PLAN, listings, self._families, comments=False)
         return XtablesState(
             texts=texts,
             listings=listings,
             families=self._families,
             comments=self._comments,
-            ours=any(side.owned or any(holds_ours(table) for table in side.listing.values()) for side in sides),
-            others=any(holds_others(side.listing, side.owned) for side in sides),
+            ours=any(one.owned or any(holds_ours(table) for table in one.listing.values()) for one in by_family),
+            foreign=any(holds_foreign_rules(one.listing, one.owned) for one in by_family),
             notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
         )
 
@@ -203,18 +210,18 @@ class XtablesBackend(Backend):
         Returns the places of rules that could not be put back.
         """
         now = self._state(*self.look(families))
-        before = {side.family: side for side in _comparison(change.before, change.plan).sides}
+        before = {one.family: one for one in _comparison(change.before, change.plan).by_family}
         scripts = {}
         lost: list[str] = []
-        for side in _comparison(self._as_observed(now), change.plan).sides:
-            if side.family in families:
-                old = before[side.family]
-                owned = spare_others(side.owned, side.listing, old.listing, old.owned)
+        for one in _comparison(self._as_observed(now), change.plan).by_family:
+            if one.family in families:
+                old = before[one.family]
+                owned = keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
                 target, missed = target_from_listing(old.listing, old.owned)
-                lost += [f"{side.family.name} {place}" for place in missed]
-                script = write_transition(target, side.listing, owned)
+                lost += [f"{one.family.name} {place}" for place in missed]
+                script = write_transition(target, one.listing, owned)
                 if script:
-                    scripts[side.family] = script
+                    scripts[one.family] = script
         for error in self.feed(scripts).values():
             raise error
         return lost
@@ -232,7 +239,7 @@ def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Censu
 
     for family, listing in listings.items():
         if listing and family not in censuses:
-            return f"{family.name}: the kernel does not tell how many rules it has"
+            return f"{family.name}: the kernel does not say how many rules it has"
         problem = find_contradiction(listing, censuses.get(family, {}), family.name)
         if problem:
             return problem
@@ -253,16 +260,16 @@ def _show(text: str) -> str:
     return "".join([escape(line) + "\n" for line in logical_lines(text)])
 
 
-def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[Side]:
+def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[FamilyState]:
     evidence = gather(listings.values())
-    sides = []
+    by_family = []
     for family in families:
         listing = listings.get(family, {})
         written = write_plan(plan, family, comments=comments)
-        sides.append(
-            Side(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence))
+        by_family.append(
+            FamilyState(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence))
         )
-    return sides
+    return by_family
 
 
 def _filled(scripts: dict[str, str]) -> dict[str, str]:

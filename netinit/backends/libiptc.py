@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 OTHERWISE = "or choose another --backend"
-MISSING_PACKAGE = f"not installed: pip install python-iptables (it wants gcc and Python's headers), {OTHERWISE}"
+MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
 UNKNOWN_LAYOUT = (
@@ -59,7 +59,7 @@ class LibiptcBackend(XtablesBackend):
         return texts
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commits each family's input; LockedError where somebody else holds iptables-legacy's lock, which libiptc does not know."""
+        """Commits each family's input; LockedError where another process holds iptables-legacy's lock, which libiptc does not know."""
         with self.lock():
             answers = _ask({family: _feeding(script) for family, script in scripts.items()})
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
@@ -109,7 +109,7 @@ def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
 
 
 def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
-    """The libraries, ready for one family. BackendUnavailableError tells what is missing or does not fit."""
+    """The libraries, ready for one family. BackendUnavailableError says what is missing or does not fit."""
     try:
         _find_packages()
         _shorten_import()
@@ -133,7 +133,7 @@ def _checked(tables: Tables) -> Tables:
     """The same; BackendUnavailableError where python-iptables finds an extension's first option and not the second.
 
     Releases of libxtables with other sizes of an option's record have the same name, libxtables.so.12. Without both
-    capabilities the library cannot ask the kernel of extensions, and prints that; the first table tells what is missing.
+    capabilities the library cannot ask the kernel of extensions, and prints that; the first table says what is missing.
     """
     if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
         return tables
@@ -154,15 +154,13 @@ def _find_packages() -> None:
 
 
 def _shorten_import() -> None:
-    """Spares python-iptables' import two thirds of its time: setuptools, gcc and ld in search of its own library."""
+    """Saves python-iptables' import two thirds of its time: setuptools, gcc and ld in search of its own library."""
     import importlib.util
     import sys
     from os import environ
 
     for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
-        del environ[
-            name
-        ]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
     if run.is_sealed():
         environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
@@ -172,7 +170,7 @@ def _shorten_import() -> None:
 
 
 def _find_without_programs() -> str:
-    """Spares python-iptables asking ldconfig, which strangers could trace (netinit.kernel.run); the folder of extensions.
+    """Keeps python-iptables from asking ldconfig, which other processes could trace (netinit.kernel.run); the folder of extensions.
 
     The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from netinit.kernel.routes import Link
+    from netinit.kernel.routes import RouteNetlink
 
     Result = TypeVar("Result")
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Machine(ABC):
     """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
 
-    link: Link
+    link: RouteNetlink
 
     @abstractmethod
     def has_capability(self, number: int) -> bool:

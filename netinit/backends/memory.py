@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
-from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
 from netinit.base.records import Record
 from netinit.rules.census import Census, TableCount
 from netinit.rules.iptables.parse import Word, split_words
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
-HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
+TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
     FILTER: (INPUT, FORWARD, OUTPUT),
     MANGLE: (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING),
     RAW: (PREROUTING, OUTPUT),
@@ -29,10 +29,9 @@ HOOKS = {  # a table's built-in chains; tables and chains in the order of iptabl
 }
 MAX_CHAIN_NAME = 28
 MAX_INTERFACE_NAME = 15
-MAX_PORT = 65535
 MAX_PORTS = 15  # of one multiport match
 MAX_MARK = 2**32 - 1
-REFUSED = "RULE_APPEND failed (Invalid argument)"  # what the kernel answers, whatever the reason
+REFUSAL = "RULE_APPEND failed (Invalid argument)"  # what the kernel answers, whatever the reason
 ROUTED_OUT = frozenset((OUTPUT, POSTROUTING))
 WITHOUT_INPUT_DEVICE, WITHOUT_OUTPUT_DEVICE = ROUTED_OUT, frozenset((PREROUTING, INPUT))
 ANYWHERE = frozenset((PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING))
@@ -66,7 +65,7 @@ TARGETS = frozenset((
 ))  # fmt: skip
 
 
-class Table(Record):
+class MemoryTable(Record):
     """A table's chains with their rules, the built-in ones with their policies too."""
 
     policies: dict[str, str]
@@ -91,13 +90,13 @@ class MemoryKernel:
     """
 
     def __init__(self) -> None:
-        self.tables: dict[Family, dict[str, Table]] = {family: {} for family in FAMILIES}
+        self.tables: dict[Family, dict[str, MemoryTable]] = {family: {} for family in FAMILIES}
         self.fail_next: dict[Family, NetinitError] = {}
 
     def list_tables(self, family: Family) -> str:
         """What iptables-nft-save prints, without its comments."""
         lines = []
-        for name, hooks in HOOKS.items():
+        for name, hooks in TABLE_HOOKS.items():
             table = self.tables[family].get(name)
             if table is None:
                 continue
@@ -135,12 +134,12 @@ class MemoryKernel:
         if table is not None:
             raise ApplyError("memory: COMMIT expected at the end of the input")
 
-    def _find(self, name: str, family: Family) -> Table:
-        if name not in HOOKS:
+    def _find(self, name: str, family: Family) -> MemoryTable:
+        if name not in TABLE_HOOKS:
             raise ApplyError(f"table name {name!r} invalid")
         return self.tables[family].get(name) or _new_table(name)
 
-    def _keep(self, name: str, table: Table, family: Family) -> None:
+    def _keep(self, name: str, table: MemoryTable, family: Family) -> None:
         """A table that nobody has put anything into is not listed; one that was emptied is."""
         if name in self.tables[family] or table != _new_table(name):
             self.tables[family][name] = table
@@ -191,15 +190,15 @@ class MemoryBackend(XtablesBackend):
         return failed
 
 
-def _new_table(name: str) -> Table:
-    return Table(policies=dict.fromkeys(HOOKS[name], "ACCEPT"), rules={hook: [] for hook in HOOKS[name]})
+def _new_table(name: str) -> MemoryTable:
+    return MemoryTable(policies=dict.fromkeys(TABLE_HOOKS[name], "ACCEPT"), rules={hook: [] for hook in TABLE_HOOKS[name]})
 
 
-def _copy(table: Table) -> Table:
-    return Table(policies=dict(table.policies), rules={chain: list(rules) for chain, rules in table.rules.items()})
+def _copy(table: MemoryTable) -> MemoryTable:
+    return MemoryTable(policies=dict(table.policies), rules={chain: list(rules) for chain, rules in table.rules.items()})
 
 
-def _change(line: str, name: str, table: Table | None, family: Family) -> None:
+def _change(line: str, name: str, table: MemoryTable | None, family: Family) -> None:
     if table is None:
         raise ApplyError("the line belongs to no table")
     command, _, rest = line.partition(" ")
@@ -227,7 +226,7 @@ def _change(line: str, name: str, table: Table | None, family: Family) -> None:
         rules.insert(int(position) - 1, rest)
 
 
-def _declare(chain: str, rest: str, table: Table) -> None:
+def _declare(chain: str, rest: str, table: MemoryTable) -> None:
     """A chain of our own is made or flushed; a built-in one gets the policy, and keeps its rules."""
     policy = rest.partition(" ")[0]
     if len(chain) > MAX_CHAIN_NAME:
@@ -240,7 +239,7 @@ def _declare(chain: str, rest: str, table: Table) -> None:
         raise ApplyError(f"Bad policy name `{policy}'")
 
 
-def _delete_chain(chain: str, table: Table) -> None:
+def _delete_chain(chain: str, table: MemoryTable) -> None:
     if chain in table.policies:
         raise ApplyError("No chain/target/match by that name: a built-in chain stays")
     used = any(_split(text).target == chain for rules in table.rules.values() for text in rules)
@@ -261,7 +260,7 @@ def _delete_rule(rule: str, rules: list[str]) -> None:
         raise ApplyError("Bad rule (does a matching rule exist in that chain?)")
 
 
-def _check_rule(text: str, name: str, chain: str, table: Table, family: Family) -> None:
+def _check_rule(text: str, name: str, chain: str, table: MemoryTable, family: Family) -> None:
     """What iptables itself checks, and the extensions' checks of the table."""
     parts = _split(text)
     for option, interface in parts.interfaces:
@@ -311,7 +310,7 @@ def _is_mark(text: str) -> bool:
         return False
 
 
-def _check_target(parts: _Parts, name: str, table: Table) -> None:
+def _check_target(parts: _Parts, name: str, table: MemoryTable) -> None:
     target = parts.target
     if target in table.policies:
         raise ApplyError("No such file or directory: a built-in chain is nothing to jump to")
@@ -320,36 +319,36 @@ def _check_target(parts: _Parts, name: str, table: Table) -> None:
     if target == "DROP" and name == NAT:
         raise ApplyError('The "nat" table is not intended for filtering, the use of DROP is therefore inhibited')
     if TARGET_PLACES.get(target, (name,))[0] != name:
-        raise ApplyError(f"{REFUSED}: {target} belongs into table {TARGET_PLACES[target][0]}")
+        raise ApplyError(f"{REFUSAL}: {target} belongs into table {TARGET_PLACES[target][0]}")
     if target == "REDIRECT" and parts.options and parts.protocol not in WITH_PORTS:
         raise ApplyError("Need TCP, UDP, SCTP or DCCP with port specification")
     if target == "TPROXY" and parts.protocol not in ("tcp", "udp"):
-        raise ApplyError(f"{REFUSED}: TPROXY can be used only with -p tcp or -p udp")
+        raise ApplyError(f"{REFUSAL}: TPROXY can be used only with -p tcp or -p udp")
 
 
-def _check_hooks(name: str, table: Table) -> None:
+def _check_hooks(name: str, table: MemoryTable) -> None:
     """The kernel's check at the commit: every rule against each hook from which packets come to it."""
-    for hook in HOOKS[name]:
+    for hook in TABLE_HOOKS[name]:
         for chain, text in _reach(hook, table, (), set()):
             parts = _split(text)
             allowed = [MATCH_HOOKS.get(module, ANYWHERE) for module, _ in parts.matches]
             allowed.append(TARGET_PLACES.get(parts.target, (name, ANYWHERE))[1])
             if any(hook not in hooks for hooks in allowed):
-                raise ApplyError(f"{REFUSED}: rule in chain {chain}, reached from {hook}: {text}")
+                raise ApplyError(f"{REFUSAL}: rule in chain {chain}, reached from {hook}: {text}")
 
 
-def _reach(chain: str, table: Table, way: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
+def _reach(chain: str, table: MemoryTable, path: tuple[str, ...], done: set[str]) -> Iterator[tuple[str, str]]:
     """Every rule that a packet can come to from the chain, with its chain; those of chains in `done` are left out."""
-    way = (*way, chain)
+    path = (*path, chain)
     done.add(chain)
     for text in table.rules[chain]:
         yield chain, text
         target = _split(text).target
-        if target in way:
-            circle = " -> ".join([*way, target])
+        if target in path:
+            circle = " -> ".join([*path, target])
             raise ApplyError(f"RULE_APPEND failed (Too many links): chains lead in a circle: {circle}")
         if target in table.rules and target not in done:
-            yield from _reach(target, table, way, done)
+            yield from _reach(target, table, path, done)
 
 
 def _split(text: str) -> _Parts:

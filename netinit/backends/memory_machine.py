@@ -28,7 +28,7 @@ FIRST_PRIORITY = 32765  # of policy rules, downwards
 
 
 class MemoryLink:
-    """Policy rules, routes and the addresses of lo, with the refusals of the kernel; `step` is told of each change."""
+    """Policy rules, routes and the addresses of lo, with the refusals of the kernel; `step` is called with each change."""
 
     def __init__(self, step: Callable[[str], None]) -> None:
         self.rules: list[PolicyRule] = []
@@ -46,9 +46,7 @@ class MemoryLink:
 
     def list_addresses(self) -> tuple[InterfaceAddress, ...]:
         """The addresses of lo."""
-        return tuple(
-            [InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses]
-        )
+        return tuple([InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses])
 
     def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
         """Adds a rule, at its priority or before all others, or removes exactly that one."""
@@ -76,7 +74,7 @@ class MemoryLink:
 
 
 class MemoryLock(Lock):
-    """A lock of the machine, by name: LockedError where somebody else has it."""
+    """A lock of the machine, by name: LockedError where another run has it."""
 
     def __init__(self, machine: MemoryMachine, name: str) -> None:
         self._machine = machine
@@ -140,7 +138,7 @@ class MemoryMachine(Machine):
         self.fail: Callable[[str], BaseException | None] = lambda _: None
 
     def step(self, what: str) -> None:
-        """Notes a change that is about to be made; raises what `fail` wants."""
+        """Notes a change that is about to be made; raises what `fail` returns."""
         self.steps.append(what)
         error = self.fail(what)
         if error is not None:

@@ -2,18 +2,19 @@
 
 The kernel is asked over netlink which of our tables are there, so a first run starts one program, `nft -f -`. A second
 run starts one for each of our tables, and compares what nft prints with what the plan reads in the same words; only
-where the two texts differ is nft's JSON taken apart, since another version of nft may spell the same rules differently.
+where the two texts differ is nft's JSON parsed, since another version of nft may spell the same rules differently.
 
 nft prints names and comments as they are, quotes and newlines included. So the text is believed only where each chain
 has as many rules by netlink as the plan, and where no line could hold another list of names. Its JSON escapes what it
 prints, but nft ends by a failed assertion where a name is no UTF-8, and takes minutes to list a set of a million: what
-cannot be listed is told, never listed again, and replaced whole.
+cannot be listed is reported, never listed again, and replaced whole.
 """
 
 from __future__ import annotations
 
 import posix
 
+from netinit.backends import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.backends.base import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
@@ -21,7 +22,7 @@ from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import Plan
-from netinit.rules.nft.writer import TABLE_NAMES, Written, render_replacement, render_tables, write_plan
+from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
     from netinit.rules.nft.reading import Tables
 
-DIALECT = "nft"
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 _ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
@@ -76,7 +75,7 @@ class NftComparison(Comparison):
         self.differences = _find_differences(self.written, state)
 
     def shadows(self) -> tuple[Difference, ...]:
-        """Nothing: no rule of others can stand in tables of our own."""
+        """Nothing: no foreign rule can stand in tables of our own."""
         return ()
 
     def resumable(self) -> bool:
@@ -101,6 +100,7 @@ class NftablesBackend(Backend):
     """Rules in native nft tables, through the program nft."""
 
     name = "nftables"
+    reads_back = False
 
     def __init__(
         self,
@@ -128,9 +128,7 @@ class NftablesBackend(Backend):
         text = ""
         try:
             text = "" if unread else _spell_priority("".join(_list("--stateless", tables)))
-        except (
-            ApplyError
-        ) as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
+        except ApplyError as error:  # nft ended without telling, or not in time: remove and --reconcile must not need it
             unread = str(error)
         return NftState(
             tables=tables,
@@ -139,7 +137,7 @@ class NftablesBackend(Backend):
             comments=self._comments,
             unread=unread,
             ours=bool(tables),
-            others=len(inet) > len(tables) or bool(foreign),
+            foreign=len(inet) > len(tables) or bool(foreign),
         )
 
     def commit(self, change: Change) -> None:
@@ -229,7 +227,7 @@ def _check_counts(texts: list[str], seen: NftState) -> None:
 
 
 def _list(option: str, tables: tuple[str, ...]) -> list[str]:
-    """Our tables as nft lists them; it lists one in a run, and the sets of others may be as long as they like."""
+    """Our tables as nft lists them; it lists one in a run, and foreign sets may be as long as they like."""
     path = run.find("nft") if tables else ""
     running = [run.start(path, (option, "list", "table", "inet", name)) for name in tables]
     finished = [run.finish(started) for started in running]
@@ -250,7 +248,7 @@ def _has_one_meaning(text: str) -> bool:
 
 
 def _reads_files(text: str) -> bool:
-    """Whether nft would open files that a listing names: somebody else may have written the comments in it."""
+    """Whether nft would open files that a listing names: others may have written the comments in it."""
     parts = text.split('"')
     return len(parts) % 2 == 0 or any("include" in part for part in parts[::2])
 
@@ -261,9 +259,7 @@ def _count(chains: tuple[netlink.NftChain, ...]) -> Census:
     try:
         return count_nft(INET, chains, frozenset(TABLE_NAMES))
     except OSError as error:
-        raise BackendUnavailableError(
-            f"the kernel does not tell how many rules it has: {posix.strerror(error.errno or 0)}"
-        ) from None
+        raise BackendUnavailableError(f"the kernel does not say how many rules it has: {posix.strerror(error.errno or 0)}") from None
 
 
 def _find_large_sets(tables: tuple[str, ...]) -> str:
@@ -317,7 +313,7 @@ def _explain(result: Finished, path: str) -> NetinitError:
 
 
 def _read_version(path: str) -> tuple[int, ...]:
-    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not tell."""
+    """The version of nft, as in `nftables v1.0.6 (Lester Gooch #5)`; empty when it does not say."""
     words = run.finish(run.start(path, ("--version",))).output.split()
     return _read_numbers(words[1].lstrip("v")) if len(words) > 1 else ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
 from netinit.base.net import IPV6, Family
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
 
 LOCKED_STATUS = 4
-NFT_FAMILIES = {2: "ip", 10: "ip6"}
+NFT_FAMILIES = {IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
 CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
 WITHOUT_SUPPORT = (
@@ -45,7 +46,7 @@ class RestoreBackend(XtablesBackend):
     variant: str
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
-        """The arguments of each program that lists; no program is started where the kernel tells that nothing is there."""
+        """The arguments of each program that lists; no program is started where the kernel says that nothing is there."""
         raise NotImplementedError
 
     def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
@@ -116,15 +117,13 @@ class RestoreBackend(XtablesBackend):
         cause = f"{result.program}: {said}"
         if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
             return LockedError(f"{cause}; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
-        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(
-            detect.CAP_NET_ADMIN
-        ):
+        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(detect.CAP_NET_ADMIN):
             from netinit.kernel.situation import advise
 
             return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
         if any(words in said for words in WITHOUT_PRIVILEGE):
             return BackendUnavailableError(
-                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables want NET_RAW and an owning user namespace too"
+                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
             )
         if any(words in said for words in WITHOUT_SUPPORT):
             tables = "ip6_tables, ip6table_nat" if family is IPV6 else "ip_tables, iptable_nat"
@@ -141,7 +140,7 @@ class NftVariant(RestoreBackend):
     name = "iptables-nft"
     variant = detect.NFT
 
-    _chains: frozenset[str] | None = None  # the families that have chains, when the kernel tells
+    _chains: frozenset[str] | None = None  # the families that have chains, when the kernel says
 
     def _start(self, families: tuple[Family, ...], *, counted: bool) -> list[tuple[Family, Begun]]:
         self._find_chains()

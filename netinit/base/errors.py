@@ -53,7 +53,7 @@ class BackendUnavailableError(NetinitError):
 
 
 class LockedError(NetinitError):
-    """Somebody else holds the lock of the rules; the message names them."""
+    """Another process holds the lock of the rules; the message names it."""
 
 
 class ApplyError(NetinitError):

@@ -45,23 +45,21 @@ def show_painted(parts: Iterable[tuple[str, str]]) -> None:
     stream.flush()
 
 
-def tell(texts: Iterable[str]) -> None:
-    """Writes lines to stderr, cut where somebody's value is a page; nobody is told where the process has no stderr."""
+def show_lines(texts: Iterable[str]) -> None:
+    """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
     if sys.stderr is not None:
         sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
 
 
-def tell_painted(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
-    """The same in parts, each with its style of the terminal."""
+def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
+    """Writes lines to stderr in parts, each with its style of the terminal."""
     if sys.stderr is not None:
         for parts in rows:
-            sys.stderr.write(
-                "".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n"
-            )
+            sys.stderr.write("".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
 
 
-def tell_progress(text: str, *, last: bool) -> None:
-    """Writes over the line of stderr that told of the progress before."""
+def show_progress(text: str, *, last: bool) -> None:
+    """Writes over the line of stderr that showed the progress before."""
     sys.stderr.write(f"\r{shown.escape(text)}" + ("\n" if last else ""))
     sys.stderr.flush()
 
@@ -71,7 +69,7 @@ def answers_a_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def tells_a_terminal() -> bool:
+def shows_on_a_terminal() -> bool:
     """Whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 

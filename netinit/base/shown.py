@@ -1,4 +1,4 @@
-"""Text of others as people may see it: names, comments and errors of a pod command no terminal and forge no line. Pure.
+"""Foreign text as people may see it: names, comments and errors of a pod command no terminal and forge no line. Pure.
 
 What is not printable (Unicode's controls, those of direction and width, separators but the space, lone surrogates, tags)
 is spelled as in a Python string. Everything that a command prints for people is made of `lines`; texts in a grammar of

@@ -37,9 +37,9 @@ def command(backend: str) -> int:
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
     kinds = []
     for line in demo.play(backend):
-        tell(line, colour=colour, marks=marks)
+        show_line(line, colour=colour, marks=marks)
         kinds.append(line.kind)
-    tell(summarise(kinds), colour=colour, marks=marks)
+    show_line(summarise(kinds), colour=colour, marks=marks)
     return FAILED if demo.BAD in kinds else 0
 
 
@@ -51,7 +51,7 @@ def summarise(kinds: list[str]) -> demo.Line:
     return demo.Line(demo.TITLE, f"All {right} things are as they must be")
 
 
-def tell(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> None:
+def show_line(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> None:
     """Prints the line, a title with a blank line before it."""
     style = STYLES[line.kind] if colour else ""
     if line.kind == demo.TITLE:

@@ -23,7 +23,7 @@ SIGNS = {ERROR: "✘", WARNING: "!"}
 )
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, trials and findings."
+    "--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, feature_checks and findings."
 )
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
     """Find out whether pods with these options will work here, and what is missing.
@@ -46,38 +46,38 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
 
 def render_text(found: Examination) -> Lines:
     """The table of what was tried, what was found with its remedies, and the answer."""
-    told = _render_table(found) if found.trials else [f"not tried: {found.obstacle}"]
+    printed = _render_table(found) if found.feature_checks else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
         first, *more = split_message(finding.message)
-        told += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
+        printed += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
         if finding.remedy:
-            told.append(f"    remedy: {finding.remedy}")
+            printed.append(f"    remedy: {finding.remedy}")
     if found.good:
-        how = "will work" if found.trials else "should work, as far as can be seen without trying"
-        told.append(f"pods {how}: {found.backend} is taken")
+        how = "will work" if found.feature_checks else "should work, as far as can be seen without trying"
+        printed.append(f"pods {how}: {found.backend} is taken")
     else:
-        told.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
-    return lines(told)
+        printed.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
+    return lines(printed)
 
 
 def _render_table(found: Examination) -> list[str]:
     """A row for each feature, a column for each backend with a sign for each family; * marks what these options need."""
-    families = [family.name for family in FAMILIES if any(family.name in trial.outcomes for trial in found.trials)]
-    names = dict.fromkeys(name for trial in found.trials for outcomes in trial.outcomes.values() for name in outcomes)
+    families = [family.name for family in FAMILIES if any(family.name in checked.outcomes for checked in found.feature_checks)]
+    names = dict.fromkeys(name for checked in found.feature_checks for outcomes in checked.outcomes.values() for name in outcomes)
     needed = {name for wanted in found.needed.values() for name in wanted}
-    head = ["", *[trial.backend for trial in found.trials]]
+    head = ["", *[checked.backend for checked in found.feature_checks]]
     rows = [head]
     for name in names:
         signs = [
-            "/".join([_sign(trial.outcomes.get(family, {}).get(name)) for family in families])
-            if not trial.failure
+            "/".join([_sign(checked.outcomes.get(family, {}).get(name)) for family in families])
+            if not checked.failure
             else "✘"
-            for trial in found.trials
+            for checked in found.feature_checks
         ]
         rows.append([f"{name}{' *' if name in needed else ''}", *signs])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    told = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
-    return [*told, f"({'/'.join(families)}; * these options need it)"]
+    printed = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    return [*printed, f"({'/'.join(families)}; * these options need it)"]
 
 
 def _sign(outcome: str | None) -> str:
@@ -85,23 +85,23 @@ def _sign(outcome: str | None) -> str:
 
 
 def render_json(found: Examination) -> str:
-    """`ok`, `backend`, `obstacle`; `trials` by backend, family and feature (null: works, else why not); `findings`."""
+    """`ok`, `backend`, `obstacle`; `feature_checks` by backend, family and feature (null: works, else why not); `findings`."""
     return to_json(
         {
             "ok": found.good,
             "backend": found.backend or None,
             "obstacle": found.obstacle or None,
             "needed": {family: sorted(names) for family, names in found.needed.items()},
-            "trials": {
-                trial.backend: {
-                    "works": trial.works(found.needed),
-                    "failure": trial.failure or None,
+            "feature_checks": {
+                checked.backend: {
+                    "works": checked.works(found.needed),
+                    "failure": checked.failure or None,
                     "features": {
                         family: {name: cause or None for name, cause in outcomes.items()}
-                        for family, outcomes in trial.outcomes.items()
+                        for family, outcomes in checked.outcomes.items()
                     },
                 }
-                for trial in found.trials
+                for checked in found.feature_checks
             },
             "findings": [
                 {"severity": one.severity, "subject": one.subject, "message": one.message, "remedy": one.remedy}

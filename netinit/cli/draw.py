@@ -19,21 +19,17 @@ from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
 
-FORMATS = ("text", "mermaid", "dot", "svg")
-FAMILIES = {"ipv4": IPV4, "ipv6": IPV6}
+PICTURE_FORMATS = ("text", "mermaid", "dot", "svg")
+FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 @click.command("draw", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="The format.")
+@click.option("--format", "form", type=click.Choice(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
-    "--family",
-    type=click.Choice(tuple(FAMILIES)),
-    help="The address family (default: that of --to or --from, else ipv4).",
+    "--family", type=click.Choice(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
-@click.option(
-    "--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated."
-)
+@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @color_option
 @question_options
 @ground_options
@@ -51,23 +47,23 @@ def command(  # noqa: PLR0917
     ground = find_ground(options, pod, select, pod_ip, live)
     question = Question(direction=direction or "", **asked)
     warnings = ground.warnings
-    side, trace, caption = next(iter(ground.sides)), None, ""
-    chosen = FAMILIES[family or "ipv4"]
+    source, trace, caption = next(iter(ground.rulesets)), None, ""
+    chosen = FAMILY_NAMES[family or "ipv4"]
     if question.to or question.source:
         packet = make_packet(question, ground.surroundings)
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
-        side, answer, doubts = answer_question(ground, packet)
-        trace, caption, warnings = answer.trace, answer.sentence, warnings + doubts
+        source, answer, warned = answer_question(ground, packet)
+        trace, caption, warnings = answer.trace, answer.sentence, warnings + warned
     note(ground.notes)
     warn(warnings)
-    rulesets = ground.sides[side]
+    rulesets = ground.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     if not question.to and not question.source and direction:
         raise OptionError(f"{direction}: says which way a connection goes; name one with --to or --from")
-    title = f"{chosen.name} rules, {'as the options plan them' if side == 'plan' else f'live ({side})'}"
+    title = f"{chosen.name} rules, {'as the options plan them' if source == 'plan' else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":
         show_answer(render_text(picture))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
-from netinit.base.output import tell, tells_a_terminal
+from netinit.base.output import show_lines, shows_on_a_terminal
 from netinit.base.shown import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
-    """Tells the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
+def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
+    """Shows the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
     texts = take_flags(words, FLAGS).texts
     as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
         write_termination_log(message)
-    if as_event and (as_json or not tells_a_terminal()):
+    if as_event and (as_json or not shows_on_a_terminal()):
         Log(as_json=as_json).error(message)
     else:
-        _tell_person(message)
+        _show_person(message)
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
-        tell([f"    {line}" for line in split_message(traceback.format_exc())])
+        show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
 
 
-def _tell_person(message: str) -> None:
+def _show_person(message: str) -> None:
     try:
         from netinit.cli.face import fail
     except ImportError:  # without click, which is for people's commands, there is no colour
-        tell([f"{NAME}: {line}" for line in split_message(message)])
+        show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:
         fail(NAME, message)
 
@@ -51,6 +51,6 @@ def diagnose(error: NetinitError) -> str:
         from netinit.pods.doctor import summarise
 
         said = summarise(error)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is told
+    except Exception:  # noqa: BLE001 - whatever is wrong with the doctor, the error itself is shown
         return ""
     return f"\n{said}" if said else ""

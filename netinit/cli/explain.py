@@ -25,7 +25,7 @@ from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.trace import UNKNOWN, Step
+from netinit.simulate.trace import UNKNOWN, TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -61,72 +61,72 @@ def command(  # noqa: PLR0917
     """
     ground = find_ground(options, pod, select, pod_ip, live)
     packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
-    side, answer, doubts = answer_question(ground, packet)
-    made = ground.options.get(side)
+    source, answer, warned = answer_question(ground, packet)
+    made = ground.options.get(source)
     if as_json:
-        show_artefact(render_json(answer, side, made, ground.warnings + doubts, everything=everything))
+        show_artefact(render_json(answer, source, made, ground.warnings + warned, everything=everything))
         return 0
     note(ground.notes)
-    warn(ground.warnings + doubts)
+    warn(ground.warnings + warned)
     show_answer(render_text(answer, everything=everything))
     return 0
 
 
 def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
-    """Where the rules are that decide, the answer, and doubts.
+    """Where the rules are that decide, the answer, and warnings.
 
     Where two places hold rules (iptables-nft and iptables-legacy), the kernel runs both in an order that it does not
     show; the answer counts only when the other place's rules do nothing to the packet.
     """
     found = {
-        side: explain(
+        source: explain(
             packet,
             rulesets[packet.family],
             ground.surroundings[packet.family],
-            options=ground.options.get(side),
+            options=ground.options.get(source),
             wanted=ground.wanted,
             origins=ground.origins,
         )
-        for side, rulesets in ground.sides.items()
+        for source, rulesets in ground.rulesets.items()
         if packet.family in rulesets
     }
-    acting = {side: answer for side, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
-    ours = {side: answer for side, answer in found.items() if side in ground.options}
-    side, answer = next(iter((acting or ours or found).items()))
+    acting = {source: answer for source, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
+    ours = {source: answer for source, answer in found.items() if source in ground.options}
+    source, answer = next(iter((acting or ours or found).items()))
     if len(acting) > 1:
         reason = f"{' and '.join(acting)} both have rules for this connection, and the kernel does not show which it runs first"
-        doubt = f"{reason}: remove one of them (netinit remove)"
-        return side, answer.doubted(reason), (doubt,)
-    return side, answer, ()
+        caveat = f"{reason}: remove one of them (netinit remove)"
+        return source, answer.unknown_because(reason), (caveat,)
+    return source, answer, ()
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """The sentence, the packet, the path, and what would change it."""
-    told = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
+    printed = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
     for step in shown:
         if (step.hook, step.table) != place and step.table and step.rule:
             place = (step.hook, step.table)
-            told.append(f"  {step.hook}, table {step.table}")
-        told.append(_line(answer, step, width))
+            printed.append(f"  {step.hook}, table {step.table}")
+        printed.append(_line(answer, step, width))
     if answer.changes:
-        told += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
-    return lines([line.rstrip() for line in told])
+        printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
+    return lines([line.rstrip() for line in printed])
 
 
-def _head(step: Step) -> str:
+def _head(step: TraceStep) -> str:
     return escape(f"{step.chain} {step.rule.number if step.rule else '-'}")
 
 
-def _line(answer: Explanation, step: Step, width: int) -> str:
+def _line(answer: Explanation, step: TraceStep, width: int) -> str:
     if step.rule is None:
         return f"  * {step.outcome}" if not step.chain else f"    {step.chain}: {step.outcome}"
     mark = {True: "✔", False: "·", None: "?"}[step.holds]
     count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
-    origin = answer.origin_of(step)
-    why = step.rule.purpose + (f" ({origin})" if origin and origin != "always" else "")
+    origin = answer.option_of(step)
+    why = step.rule.purpose + (f" ({origin})" if origin else "")
     said = f"  with comment {quote(step.rule.comment)}" if step.rule.comment else ""
     return f"    {mark} {_head(step):<{width}}  {step.rule.bare_text}{said}{f'  # {why}' if why else ''}{count}"
 
@@ -141,7 +141,7 @@ def describe_packet(packet: Packet) -> str:
     return f"{packet.protocol.upper()} from {source} to {target}, sent by uid {packet.uid}, gid {packet.gid}{mark}"
 
 
-def shown_steps(answer: Explanation, *, everything: bool) -> list[Step]:
+def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     """The steps worth telling: rules that hold or may hold, what the kernel does; on demand all."""
     if everything:
         return list(answer.trace.steps)
@@ -150,7 +150,7 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[Step]:
 
 
 def render_json(
-    answer: Explanation, side: str, made: Interception | None, warnings: tuple[str, ...], *, everything: bool
+    answer: Explanation, source: str, made: Interception | None, warnings: tuple[str, ...], *, everything: bool
 ) -> str:
     """An object as netinit/data/explain.schema.json describes it."""
     trace = answer.trace
@@ -174,7 +174,7 @@ def render_json(
         },
         "reason": trace.reason,
         "zone": trace.zone,
-        "source": side,
+        "source": source,
         "options": spell_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
@@ -183,7 +183,7 @@ def render_json(
     return to_json(found)
 
 
-def _step_object(answer: Explanation, step: Step) -> dict[str, Any]:
+def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:
     return {
         "hook": step.hook,
         "table": step.table,

@@ -13,15 +13,24 @@ from typing import Any
 import click
 
 from netinit.base.logs import Log
-from netinit.base.output import answers_a_terminal, show, show_painted, tell, tell_painted, tells_a_terminal
+from netinit.base.output import (
+    answers_a_terminal,
+    show,
+    show_lines,
+    show_painted,
+    show_painted_lines,
+    shows_on_a_terminal,
+)
 from netinit.base.shown import Lines, split_message
 
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 RED, GREEN, YELLOW, MAGENTA, BOLD, DIM = "1;31", "32", "33", "35", "1", "2"
 STYLES = {  # of a line's first words
-    "captured": GREEN, "direct": YELLOW, "dropped": RED, "unknown": MAGENTA, "as planned": GREEN, "NOT as planned": RED, "not proven": MAGENTA,
+    "captured": GREEN, "direct": YELLOW, "dropped": RED, "unknown": MAGENTA,
+    "as planned": GREEN, "NOT as planned": RED, "not proven": MAGENTA,
     "no rules of netinit here": YELLOW,
-    "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW, "shadowing": YELLOW, "leftover": YELLOW,
+    "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW,
+    "shadowing": YELLOW, "leftover": YELLOW,
     "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "pods will work": GREEN, "pods should work": GREEN,
     "pods will not work": RED, "no problems found": GREEN, "netinit": BOLD,
 }  # fmt: skip
@@ -43,7 +52,7 @@ def _remember(context: click.Context, _: click.Parameter, choice: str) -> None:
     context.meta[_KEY] = choice
 
 
-def wants_colour(is_terminal: bool) -> bool:  # noqa: FBT001 - what the stream is
+def wants_colour(is_terminal: bool) -> bool:
     """Whether colours are welcome on a stream: as --color says, else on a terminal that nobody declared to have none."""
     context = click.get_current_context(silent=True)
     choice = context.meta.get(_KEY, AUTO) if context else AUTO
@@ -52,36 +61,36 @@ def wants_colour(is_terminal: bool) -> bool:  # noqa: FBT001 - what the stream i
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def answer(told: Lines) -> None:
+def answer(lines: Lines) -> None:
     """Writes the answer to stdout."""
     if not wants_colour(answers_a_terminal()):
-        show(told)
+        show(lines)
         return
-    for line in split_message(told):
+    for line in split_message(lines):
         show_painted(paint(line))
 
 
 def note(texts: Iterable[str]) -> None:
-    """Tells what the answer is about."""
-    _tell("note", texts)
+    """Says what the answer is about."""
+    _say("note", texts)
 
 
 def warn(texts: Iterable[str]) -> None:
-    """Tells what is doubtful."""
-    _tell("warning", texts)
+    """Says what is doubtful."""
+    _say("warning", texts)
 
 
 def fail(program: str, message: str) -> None:
-    """Tells why the command failed, a line for each problem."""
-    _tell(program, split_message(message))
+    """Says why the command failed, a line for each problem."""
+    _say(program, split_message(message))
 
 
-def _tell(label: str, texts: Iterable[str]) -> None:
-    told = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
-    if wants_colour(tells_a_terminal()):
-        tell_painted([paint(line) for line in told])
+def _say(label: str, texts: Iterable[str]) -> None:
+    lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
+    if wants_colour(shows_on_a_terminal()):
+        show_painted_lines([paint(line) for line in lines])
     else:
-        tell(told)
+        show_lines(lines)
 
 
 def _label(label: str, text: str) -> Iterator[str]:
@@ -116,6 +125,6 @@ class TerminalLog(Log):
             return
         labels = {"error": "netinit", "warn": "warning", "debug": "debug"}
         if level in labels:
-            _tell(labels[level], [message])
+            _say(labels[level], [message])
         else:
-            tell(split_message(message))
+            show_lines(split_message(message))

@@ -16,11 +16,11 @@ from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
-from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, Settings
+from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, DeclaredOptions
 from netinit.options.kinds import SWITCH, Flag, quote_value
 
 Kind = TypeVar("Kind")
-GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
+FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING = (
     "Namespace",
@@ -62,7 +62,7 @@ class FlagCommand(click.Command):
     def __init__(
         self,
         *args: Any,
-        settings: type[Settings] = Options,
+        settings: type[DeclaredOptions] = Options,
         shows: tuple[str, ...] = (),
         rules: bool | None = False,
         **kwargs: Any,
@@ -98,11 +98,11 @@ class FlagCommand(click.Command):
             if isinstance(param, click.Option) and not isinstance(param, _FlagOption)
         ]
         output = [param for param in own if param.name in _OUTPUT_PARAMETERS]
-        shown = {
+        shown: dict[str, list[tuple[str, str]]] = {
             topic: [describe(flag) for flag in self.settings.flags if flag.field in fields and flag.field in self.shows]
             for topic, fields in TOPICS.items()
         }
-        sections = {
+        sections: dict[str, Sequence[tuple[str, str] | None]] = {
             PLAIN: [param.get_help_record(ctx) for param in own if param not in output],
             NAMESPACE: shown.pop(NAMESPACE),
             RULES: [describe(flag) for flag in Interception.flags] if self.rules else [],
@@ -170,12 +170,12 @@ class _FlagOption(click.Option):
         return describe(self.flag)
 
 
-def group_flags(settings: type[Settings]) -> dict[str, list[Flag]]:
+def group_flags(settings: type[DeclaredOptions]) -> dict[str, list[Flag]]:
     """The flags by the heading that help and documentation list them under."""
     groups: dict[str, list[Flag]] = {}
     for flag in settings.flags:
         groups.setdefault(flag.group, []).append(flag)
-    return {title: groups[title] for title in sorted(groups, key=GROUPS.index)}
+    return {title: groups[title] for title in sorted(groups, key=FLAG_GROUPS.index)}
 
 
 def describe(flag: Flag) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.errors import NamespaceError, OptionError
 from netinit.base.logs import Log
 from netinit.kernel.detect import Settled, settle, wants_servers
-from netinit.kernel.pods import Pod, inside
+from netinit.kernel.pods import OpenPod, inside
 from netinit.options import AUTO, Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -45,7 +45,7 @@ def _look_into(options: Options) -> Settled:
     if options.ipv6 != AUTO:
         if not options.pid or not wants_servers(options):
             return settle(options)
-        with Pod(options) as pod:
+        with OpenPod(options) as pod:
             return settle(pod.complete(options))
     try:
         return inside(options, lambda meant, _: settle(meant))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Flag
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # stand for a pod's own where nobody said which
+POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
 APPLICATION = 1000
 MOST_NAMED = 5
 
@@ -37,11 +37,11 @@ MOST_NAMED = 5
 class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
-    `options` made a side's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
+    `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
     rules these are, `warnings` what is doubtful about that.
     """
 
-    sides: dict[str, dict[Family, Ruleset]]
+    rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     options: Mapping[str, Interception] = field(default_factory=dict)
     wanted: Interception | None = None
@@ -132,21 +132,21 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
     found = read_live(meant, given=named)
     notes, warnings = _introduce(facts) if facts else ((), ())
     warnings += found.warnings
-    for side, recovered in found.options.items():
-        warnings += tuple(f"{side}: not told by the rules: {text}" for text in recovered.unread)
+    for source, recovered in found.options.items():
+        warnings += tuple(f"{source}: not told by the rules: {text}" for text in recovered.unread)
         if recovered.options is None:
             continue
-        notes += (f"{side}: rules of {spell_options(recovered.options)}",)
+        notes += (f"{source}: rules of {spell_options(recovered.options)}",)
         others = find_other_values(found.given, recovered.options) if found.given else ()
         if others:
             words = [
                 f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others
             ]
             warnings += (
-                f"{side}: the rules are not those that {'the manifest' if facts else 'the options given'} would make: {'; '.join(words)}",
+                f"{source}: the rules are not those that {'the manifest' if facts else 'the options given'} would make: {'; '.join(words)}",
             )
-    made = {side: recovered.options for side, recovered in found.options.items() if recovered.options}
-    return Ground(found.sides, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
+    made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
+    return Ground(found.rulesets, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -43,9 +43,7 @@ def find_pages(root: Path) -> list[Path]:
 
 def renew(text: str) -> str:
     """The page with its generated parts as they must be now. ValueError where a command is missing or fails."""
-    return PART.sub(
-        lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text
-    )
+    return PART.sub(lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text)
 
 
 def remove_parts(text: str) -> str:
@@ -84,9 +82,7 @@ def print_output(line: str) -> str:
 def render_options() -> str:
     """A table for each group of options, with the name of the field that the library has for it."""
     groups = group_flags(Options)
-    return "\n".join(
-        [line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")]
-    )
+    return "\n".join([line for title, flags in groups.items() for line in (f"## {title}", "", *_render_flags(flags), "")])
 
 
 def _render_flags(flags: list[Flag]) -> Iterator[str]:

@@ -14,13 +14,11 @@ from netinit.rules.render import FORMATS
 
 
 @click.command("render", cls=FlagCommand)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format.")
 @click.option(
-    "--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="The address family."
+    "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
 )
-@click.option(
-    "--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN)."
-)
+@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="The address family.")
+@click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
 def command(options: Options, form: str, family: str, check: bool) -> int:
     """Print what apply would program; changes nothing and needs no privilege.
 

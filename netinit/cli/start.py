@@ -45,7 +45,7 @@ def main() -> NoReturn:
     code = run(sys.argv, _environment())
     try:
         flush()
-    except OSError:  # run has tried and told
+    except OSError:  # run has tried and said so
         posix._exit(code or FAILED)  # noqa: SLF001 - its name, not privacy
     if "click" in sys.modules:  # a command for people: milliseconds do not count, cleaning up may
         sys.exit(code)
@@ -53,7 +53,7 @@ def main() -> NoReturn:
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code of a command line, program name first; errors have been told on stderr."""
+    """The exit code of a command line, program name first; errors have been shown on stderr."""
     call = read_call(argv)
     try:
         code = _dispatch(call, environ)
@@ -63,12 +63,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _fail(call, environ, str(error), code, error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader went away (| head): nobody is left to be told
+    except BrokenPipeError:  # the reader went away (| head): nobody reads any more
         return FAILED
     except OSError as error:  # a full disk behind stdout, for example
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
-    except Exception as error:  # noqa: BLE001 - a fault of ours: told in one line, with --debug in full
+    except Exception as error:  # noqa: BLE001 - a fault of ours: shown in one line, with --debug in full
         return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
     return code
 
@@ -77,7 +77,7 @@ def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error
     from netinit.cli import errors  # only a run that fails pays for it
 
     hint = errors.diagnose(error) if error and call.apply else ""
-    errors.report(call.program, call.words, environ, message + hint, as_event=call.apply)
+    errors.report(call.words, environ, message + hint, as_event=call.apply)
     return code
 
 

@@ -75,25 +75,19 @@ def render_probes(probes: Probes) -> Lines:
             (MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome)
         )
     widths = [max(len(line[column]) for line in cells) for column in range(5)] if cells else []
-    told = [
+    printed = [
         "  ".join([*[cell.ljust(width) for cell, width in zip(line, widths, strict=False)], line[5]]) for line in cells
     ]
     right = sum(row.right is True for row in probes.rows)
     untold = sum(row.right is None for row in probes.rows)
     more = f", {untold} not judged" if untold else ""
-    told.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
-    return lines(told)
+    printed.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
+    return lines(printed)
 
 
 def conclude(report: Report | None, probes: Probes) -> Lines:
     """The verdict of `--live` in one line, the last: packets that go elsewhere outweigh rules that look right."""
-    rules = (
-        "could not be compared"
-        if report is None
-        else "differ from the plan"
-        if report.differences
-        else "are as planned"
-    )
+    rules = "could not be compared" if report is None else "differ from the plan" if report.differences else "are as planned"
     judged = sum(row.right is not None for row in probes.rows)
     if probes.wrong:
         return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went elsewhere; the rules {rules}"])
@@ -112,14 +106,14 @@ def render_text(report: Report) -> Lines:
         for chains in write_plan(report.plan, family).values()
         for chain in chains.values()
     )
-    told = [difference.describe() for difference in report.differences]
-    if told:
-        differences = f"{len(told)} difference{'s' if len(told) > 1 else ''}"
-        told.append(f"{differences} from the plan of {count} rules ({report.backend})")
+    printed = [difference.describe() for difference in report.differences]
+    if printed:
+        differences = f"{len(printed)} difference{'s' if len(printed) > 1 else ''}"
+        printed.append(f"{differences} from the plan of {count} rules ({report.backend})")
     else:
         families = " and ".join([family.name for family in report.plan.families])
-        told.append(f"as planned: {count} rules for {families} ({report.backend})")
-    return lines(told)
+        printed.append(f"as planned: {count} rules for {families} ({report.backend})")
+    return lines(printed)
 
 
 def render_json(report: Report | None, probes: Probes | None = None) -> str:

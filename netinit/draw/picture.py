@@ -23,16 +23,16 @@ from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import Trace
 
-MOST_ALIKE = 4  # rules of one purpose that are shown; the others are counted
+MOST_OF_A_KIND = 4  # rules of one purpose that are shown; the others are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule, or several alike of which only the number is told (`more`)."""
+    """One rule, or how many more there are of one kind (`more`)."""
 
     number: int
     condition: str  # in iptables' spelling; empty: always
-    purpose: str  # netinit's; empty for rules of others
+    purpose: str  # netinit's; empty for foreign rules
     target: str  # in a word or two
     to: str = ""  # the chain that a jump leads to
     port: int = 0  # the proxy's port that it sends packets to
@@ -110,26 +110,26 @@ def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
 
 def _box(table: str, chain: LoadedChain, hits: set[tuple[str, str, int]]) -> Box:
     rows: list[Row] = []
-    alike: list[Row] = []
+    group: list[Row] = []
     for loaded in chain.rules:
         row = _row(loaded, (table, chain.name, loaded.number) in hits)
-        if alike and not _is_alike(alike[-1], row):
-            rows += _shorten(alike)
-            alike = []
-        alike.append(row)
-    rows += _shorten(alike)
+        if group and not _same_kind(group[-1], row):
+            rows += _shorten(group)
+            group = []
+        group.append(row)
+    rows += _shorten(group)
     return Box(chain.name, chain.policy, tuple(rows), len(chain.rules), any(row.hit for row in rows))
 
 
-def _is_alike(one: Row, other: Row) -> bool:
+def _same_kind(one: Row, other: Row) -> bool:
     return bool(one.purpose) and (one.purpose, one.target) == (other.purpose, other.target)
 
 
 def _shorten(rows: list[Row]) -> list[Row]:
     """A few of many rules of one purpose, those that are hit among them, and how many there are more."""
-    if len(rows) <= MOST_ALIKE:
+    if len(rows) <= MOST_OF_A_KIND:
         return rows
-    shown = [row for row in rows if row.hit][:MOST_ALIKE] or rows[: MOST_ALIKE - 1]
+    shown = [row for row in rows if row.hit][:MOST_OF_A_KIND] or rows[: MOST_OF_A_KIND - 1]
     last = rows[-1]
     rest = len(rows) - len(shown)
     counted = [row.packets for row in rows if row not in shown and row.packets is not None]

@@ -15,18 +15,18 @@ def render_text(picture: Picture) -> Lines:
 
     A chain that several rules lead to is unfolded at the first of them. The path of a packet is marked with ▶.
     """
-    told = [picture.title, *([picture.caption] if picture.caption else [])]
+    printed = [picture.title, *([picture.caption] if picture.caption else [])]
     if not picture.panels:
-        told += ["", "(no rules)"]
+        printed += ["", "(no rules)"]
     for panel in picture.panels:
-        told += ["", f"table {panel.table}"]
+        printed += ["", f"table {panel.table}"]
         shown: set[str] = set()
         called = {row.to for box in panel.boxes for row in box.rows if row.to}
         roots = [box for box in panel.boxes if box.policy or box.name not in called]
         for box in roots:
             last = box is roots[-1]
-            told += list(_chain(panel, box, "└─ " if last else "├─ ", "   " if last else "│  ", shown))
-    return lines([line.rstrip() for line in told])
+            printed += list(_chain(panel, box, "└─ " if last else "├─ ", "   " if last else "│  ", shown))
+    return lines([line.rstrip() for line in printed])
 
 
 def _chain(panel: Panel, box: Box, head: str, below: str, shown: set[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ Parts:
 - `sprig`: the functions that charts call, by name.
 - `goyaml`: `load` types scalars as kubectl does; `dump` writes trees so that no reader errs; `values.to_yaml` writes Go
   values as sigs.k8s.io/yaml does. One layout (`writer`), one list of words (`scalars`) and one way of quoting (`text`).
-- `gojson`: JSON to the letter of encoding/json, from Go values and plain trees alike.
+- `gojson`: JSON to the letter of encoding/json, from Go values and from plain trees.
 - `tree`: what YAML and JSON documents become, and the few operations on that.
 
 Theory of operation: one data model serves them all. A template's data, a document that was read and a value to be written

@@ -34,12 +34,12 @@ def same(left: Any, right: Any) -> bool:
 
 
 def mapping(value: Any) -> Tree:
-    """The dict itself, or an empty one in the place of anything else (null and absent alike)."""
+    """The dict itself, or an empty one in the place of anything else (null or absent)."""
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any) -> list[Any]:
-    """The list itself, or an empty one in the place of anything else (null and absent alike)."""
+    """The list itself, or an empty one in the place of anything else (null or absent)."""
     return value if isinstance(value, list) else []
 
 

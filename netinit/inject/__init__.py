@@ -14,21 +14,21 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.decision import Decision, Step, decide, decide_manually
+from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
 from netinit.inject.initcontainer import init_container
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 from netinit.inject.patch import apply_patch, json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
 
 __all__ = [
     "Decision",
+    "DecisionStep",
     "InjectionConfig",
     "MeshConfig",
     "Namespace",
-    "Owner",
+    "PodOwner",
     "Settings",
-    "Step",
     "apply_patch",
     "decide",
     "decide_manually",
@@ -43,9 +43,9 @@ _HOMES = {
     "InjectionConfig": "config",
     "MeshConfig": "meshconfig",
     "Namespace": "pod",
-    "Owner": "owner",
+    "PodOwner": "owner",
     "Settings": "pod",
-    "Step": "decision",
+    "DecisionStep": "decision",
     "apply_patch": "patch",
     "decide": "decision",
     "decide_manually": "decision",

@@ -16,7 +16,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.rendering import Subject, render
-from netinit.inject.status import LEGACY, Status
+from netinit.inject.status import WITHOUT_STATUS, Status
 
 __all__ = ["inject_classic"]
 
@@ -32,7 +32,7 @@ def inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree
     """
     metadata, spec = pod["metadata"], pod["spec"]
     before = Status.of_pod(pod)
-    (before or LEGACY).strip(spec)
+    (before or WITHOUT_STATUS).strip(spec)
     annotations = strings(metadata.get("annotations"))
     annotations.pop(STATUS, None)
     metadata["annotations"] = annotations

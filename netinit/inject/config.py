@@ -66,7 +66,7 @@ def load_config(
     Values and mesh may be texts (JSON or YAML) or trees; values given here replace those of the ConfigMap. Raises
     ConfigError, which says what is wrong where; a running server then keeps the configuration it has.
 
-    `lazily`: a template that is no default is parsed when a pod asks for it, and what is wrong with it is told then,
+    `lazily`: a template that is no default is parsed when a pod asks for it, and what is wrong with it is said then,
     as ConfigError too. For a program that ends after a few pods: Istio's configuration has eight templates.
     """
     tree = _parsed(source, "injector configuration")

@@ -12,7 +12,7 @@ from typing import Any
 from netinit.golang.template.values import Enum, Int32, Int64, StringMap, Struct, TypedList, Uint32
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.meshconfig import ENUMS, PROXY_FIELDS, MeshConfig, ProxyConfig, seconds
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
 __all__ = ["TRUSTED", "ProxyStruct", "mesh_struct", "metadata_struct", "owner_structs", "proxy_struct", "spec_struct"]
 
@@ -185,7 +185,7 @@ def spec_struct(spec: Tree) -> Struct:
     return Struct("*v1.PodSpec", fields)
 
 
-def owner_structs(owner: Owner) -> tuple[Struct, Struct]:
+def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
     """The workload as DeploymentMeta and TypeMeta."""
     return (
         Struct("types.NamespacedName", {"Name": owner.name, "Namespace": owner.namespace}),

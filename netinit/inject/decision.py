@@ -18,14 +18,14 @@ from netinit.base.records import Record
 from netinit.golang.tree import SHOWN, Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
 
-__all__ = ["INJECT", "Decision", "Policy", "Step", "decide", "decide_manually", "ignored_namespaces"]
+__all__ = ["INJECT", "Decision", "DecisionStep", "Policy", "decide", "decide_manually", "ignored_namespaces"]
 
 INJECT = "sidecar.istio.io/inject"
 _CLASSIC_IGNORED = ("kube-system", "kube-public")
 _IGNORED = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 
 
-class Step(StrEnum):
+class DecisionStep(StrEnum):
     """The step that settled a decision, in the order in which they are taken."""
 
     HOST_NETWORK = "host-network"
@@ -43,7 +43,7 @@ class Decision(Record):
 
     inject: bool
     reason: str
-    step: Step
+    step: DecisionStep
     warnings: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
         return Decision(
             inject=False,
             reason=f"the injector's policy {config.policy!r} is neither enabled nor disabled",
-            step=Step.POLICY,
+            step=DecisionStep.POLICY,
             warnings=(f"policy {config.policy!r} is neither enabled nor disabled: nothing is injected",),
         )
     asked, warnings = _asked(pod, classic=config.classic)
@@ -92,8 +92,8 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
         return asked
     labels = strings(mapping(pod.get("metadata")).get("labels"))
     for step, selectors, inject in (
-        (Step.NEVER_SELECTOR, config.never_inject_selectors, False),
-        (Step.ALWAYS_SELECTOR, config.always_inject_selectors, True),
+        (DecisionStep.NEVER_SELECTOR, config.never_inject_selectors, False),
+        (DecisionStep.ALWAYS_SELECTOR, config.always_inject_selectors, True),
     ):
         for position, selector in enumerate(selectors):
             if not selector.empty and selector.matches(labels):
@@ -101,27 +101,27 @@ def decide(pod: Tree, namespace: str, config: Policy) -> Decision:
                 return Decision(inject=inject, reason=reason, step=step, warnings=warnings)
     inject = config.policy == "enabled"
     reason = f"the injector's policy is {config.policy}"
-    return Decision(inject=inject, reason=reason, step=Step.POLICY, warnings=warnings)
+    return Decision(inject=inject, reason=reason, step=DecisionStep.POLICY, warnings=warnings)
 
 
 def decide_manually(pod: Tree, namespace: str, config: Policy) -> Decision:
-    """The decision of manual injection (`kube-inject`): whoever asks for it wants it.
+    """The decision of manual injection (`kube-inject`): it was asked for.
 
     The classic one honours nothing but the host's network; the current one also leaves out the system namespaces and
     pods that ask not to be injected, and takes the policy as enabled, without selectors.
     """
     if config.classic:
-        return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=Step.MANUAL)
+        return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL)
     if early := _excluded(pod, namespace, classic=False):
         return early
     asked, warnings = _asked(pod, classic=False)
-    return asked or Decision(inject=True, reason="manual injection was asked for", step=Step.MANUAL, warnings=warnings)
+    return asked or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings)
 
 
 def _host_network(pod: Tree) -> Decision | None:
     if mapping(pod.get("spec")).get("hostNetwork") is True:
         reason = "the pod uses the host's network: rules made for it would intercept the whole node"
-        return Decision(inject=False, reason=reason, step=Step.HOST_NETWORK)
+        return Decision(inject=False, reason=reason, step=DecisionStep.HOST_NETWORK)
     return None
 
 
@@ -131,7 +131,7 @@ def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
         return host
     own = mapping(pod.get("metadata")).get("namespace") or namespace
     if own in ignored_namespaces(classic=classic):
-        return Decision(inject=False, reason=f"{own} is a system namespace", step=Step.NAMESPACE)
+        return Decision(inject=False, reason=f"{own} is a system namespace", step=DecisionStep.NAMESPACE)
     return None
 
 
@@ -144,8 +144,8 @@ def _asked(pod: Tree, *, classic: bool) -> tuple[Decision | None, tuple[str, ...
         if not value:
             return None, ()
         inject = value in {"y", "yes", "true", "on"}
-        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=Step.ANNOTATION), ()
-    step = Step.LABEL if INJECT in labels else Step.ANNOTATION
+        return Decision(inject=inject, reason=f'annotation {INJECT}: "{value[:SHOWN]}"', step=DecisionStep.ANNOTATION), ()
+    step = DecisionStep.LABEL if INJECT in labels else DecisionStep.ANNOTATION
     value = labels[INJECT] if INJECT in labels else annotations.get(INJECT, "")
     if value in {"true", "false"}:
         return Decision(inject=value == "true", reason=f'{step.value} {INJECT}: "{value}"', step=step), ()

@@ -15,7 +15,7 @@ from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
 __all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
 
@@ -88,13 +88,13 @@ def join(streams: list[str]) -> str:
 class Workload(Record):
     """An object that makes pods, or a pod.
 
-    `place` tells its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
+    `place` is its item in a List, empty elsewhere; `metadata` and `spec` are those that injection reads.
     """
 
     kind: str
     name: str
     namespace: str
-    owner: Owner
+    owner: PodOwner
     tree: Tree
     place: str = ""
 
@@ -166,9 +166,9 @@ def workload(tree: Any, place: str = "") -> Workload | None:
         where = ".".join((*spec_path, "spec"))
         raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
     if kind == "Pod":
-        owner = Owner.of_pod(tree)
+        owner = PodOwner.of_pod(tree)
     else:
-        owner = Owner(name=name, namespace=namespace, kind=kind, api_version=version)
+        owner = PodOwner(name=name, namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 

@@ -126,12 +126,12 @@ def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> 
         merged = _in_given_order(name, rest, items, order)
     else:
         merged = _interleaved(name, rest, items, positions)
-    twins = [
+    repeated = [
         item
         for place, item in enumerate(before)
         if _identity(item, name) in items and place != positions[_identity(item, name)]
     ]
-    return _with_twins(name, merged, twins) if twins else merged
+    return _with_repeated(name, merged, repeated) if repeated else merged
 
 
 def _identity(item: Tree, name: str) -> Any:
@@ -164,11 +164,11 @@ def _sorted_out(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any], boo
     return wanted, gone, replacing
 
 
-def _with_twins(name: str, merged: list[Any], twins: list[Any]) -> list[Any]:
+def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[Any]:
     """The list with the original's further items of one key (a port for TCP and UDP) behind the merged one."""
     result: list[Any] = []
     for item in merged:
-        result += [item, *(twin for twin in twins if _identity(twin, name) == _identity(item, name))]
+        result += [item, *(one for one in repeated if _identity(one, name) == _identity(item, name))]
     return result
 
 

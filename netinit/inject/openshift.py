@@ -11,7 +11,7 @@ from netinit.golang.tree import shown
 __all__ = ["proxy_ids"]
 
 UID_RANGE = "openshift.io/sa.scc.uid-range"
-GROUPS = "openshift.io/sa.scc.supplemental-groups"
+GROUPS_ANNOTATION = "openshift.io/sa.scc.supplemental-groups"
 _BLOCK = re.compile(r"([0-9]{1,10})([/-])([0-9]{1,10})\Z")
 
 
@@ -24,8 +24,8 @@ def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
     if UID_RANGE not in annotations:
         return None
     uid = _last(UID_RANGE, annotations[UID_RANGE])
-    groups = annotations.get(GROUPS)
-    return uid, _last(GROUPS, groups) if groups else uid
+    groups = annotations.get(GROUPS_ANNOTATION)
+    return uid, _last(GROUPS_ANNOTATION, groups) if groups else uid
 
 
 def _last(key: str, value: str) -> int:

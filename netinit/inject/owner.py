@@ -1,6 +1,6 @@
 """The workload that a pod belongs to: its name, namespace, kind and API version, as templates see them.
 
-A pod names its direct controller only, a ReplicaSet or a Job, whose name tells the Deployment or CronJob behind it.
+A pod names its direct controller only, a ReplicaSet or a Job, whose name leads to the Deployment or CronJob behind it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from netinit.base.records import Record
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 
-__all__ = ["Owner"]
+__all__ = ["PodOwner"]
 
 _CRON_JOB = re.compile(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
 
 
-class Owner(Record):
+class PodOwner(Record):
     """A workload; `api_version` is as in manifests, `apps/v1`."""
 
     name: str
@@ -24,7 +24,7 @@ class Owner(Record):
     api_version: str = "v1"
 
     @classmethod
-    def of_pod(cls, pod: Tree, namespace: str = "") -> Owner:
+    def of_pod(cls, pod: Tree, namespace: str = "") -> PodOwner:
         """The workload of a pod; the pod itself when nothing controls it or it was not generated."""
         metadata = mapping(pod.get("metadata"))
         namespace = string(metadata.get("namespace")) or namespace
@@ -37,7 +37,7 @@ class Owner(Record):
         return itself
 
     @classmethod
-    def _behind(cls, reference: Tree, labels: dict[str, str], namespace: str) -> Owner:
+    def _behind(cls, reference: Tree, labels: dict[str, str], namespace: str) -> PodOwner:
         name, kind = string(reference.get("name")), string(reference.get("kind"))
         version = string(reference.get("apiVersion"))
         if kind == "ReplicaSet":

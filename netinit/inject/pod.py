@@ -38,7 +38,7 @@ from netinit.inject.containers import (
 from netinit.inject.merge import merge
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics
 from netinit.inject.rendering import Subject, render
@@ -76,7 +76,7 @@ def inject_pod(
     *,
     namespace: Namespace | None = None,
     settings: Settings | None = None,
-    owner: Owner | None = None,
+    owner: PodOwner | None = None,
 ) -> Tree:
     """The pod with everything that the configuration adds; the decision to inject is the caller's (`decide`).
 
@@ -85,7 +85,7 @@ def inject_pod(
     """
     namespace = namespace or Namespace()
     settings = settings or Settings()
-    owner = owner or Owner.of_pod(pod, namespace.name)
+    owner = owner or PodOwner.of_pod(pod, namespace.name)
     pod = clone(pod)
     metadata, _ = _parts(pod)
     for key in ("labels", "annotations"):

@@ -13,24 +13,24 @@ from netinit.inject.manifests import Workload, selected, workloads
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
-# flag -> the annotation that the injector turns into it
+# option -> the annotation that the injector turns into it
 ANNOTATIONS = {
-    "--istio-inbound-interception-mode": "sidecar.istio.io/interceptionMode",
-    "--istio-inbound-ports": "traffic.sidecar.istio.io/includeInboundPorts",
-    "--istio-local-exclude-ports": "traffic.sidecar.istio.io/excludeInboundPorts",
-    "--istio-service-cidr": "traffic.sidecar.istio.io/includeOutboundIPRanges",
-    "--istio-service-exclude-cidr": "traffic.sidecar.istio.io/excludeOutboundIPRanges",
-    "--istio-outbound-ports": "traffic.sidecar.istio.io/includeOutboundPorts",
-    "--istio-local-outbound-ports-exclude": "traffic.sidecar.istio.io/excludeOutboundPorts",
-    "--istio-exclude-interfaces": "traffic.sidecar.istio.io/excludeInterfaces",
-    "--kube-virt-interfaces": "traffic.sidecar.istio.io/kubevirtInterfaces",
+    "inbound_mode": "sidecar.istio.io/interceptionMode",
+    "inbound_ports": "traffic.sidecar.istio.io/includeInboundPorts",
+    "exclude_inbound_ports": "traffic.sidecar.istio.io/excludeInboundPorts",
+    "outbound_cidrs": "traffic.sidecar.istio.io/includeOutboundIPRanges",
+    "exclude_outbound_cidrs": "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+    "outbound_ports": "traffic.sidecar.istio.io/includeOutboundPorts",
+    "exclude_outbound_ports": "traffic.sidecar.istio.io/excludeOutboundPorts",
+    "exclude_interfaces": "traffic.sidecar.istio.io/excludeInterfaces",
+    "virtual_interfaces": "traffic.sidecar.istio.io/kubevirtInterfaces",
 }
 # What the sidecar template gives the init container (and the CNI plugin uses) where no annotation says otherwise.
 SIDECAR = {
-    "--istio-inbound-interception-mode": "REDIRECT",
-    "--istio-inbound-ports": "*",
-    "--istio-local-exclude-ports": "",
-    "--istio-service-cidr": "*",
+    "inbound_mode": "REDIRECT",
+    "inbound_ports": "*",
+    "exclude_inbound_ports": "",
+    "outbound_cidrs": "*",
 }
 OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy itself, never captured
 
@@ -39,7 +39,7 @@ OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy it
 class PodFacts:
     """What a pod's manifest says; `name` is its kind, namespace and name as messages tell them.
 
-    `origins` says for a flag which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
+    `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin would make of its annotations.
     """
@@ -91,7 +91,7 @@ def _select(text: str, label: str, select: str) -> list[Workload]:
 def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
-    origins = {flag: f"annotation {name}" for flag, name in ANNOTATIONS.items() if name in annotations}
+    origins = {option: f"annotation {name}" for option, name in ANNOTATIONS.items() if name in annotations}
     container = find_init(pod["spec"])
     if container is not None:
         options = options_of(container)
@@ -118,10 +118,10 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
 
 def _options_of_annotations(annotations: dict[str, str]) -> Options:
     values = dict(SIDECAR)
-    values.update({flag: annotations[name] for flag, name in ANNOTATIONS.items() if name in annotations})
-    excluded = [port for port in (values["--istio-local-exclude-ports"], *OF_THE_PROXY) if port]
-    values["--istio-local-exclude-ports"] = ",".join(excluded)
+    values.update({option: annotations[name] for option, name in ANNOTATIONS.items() if name in annotations})
+    excluded = [port for port in (values["exclude_inbound_ports"], *OF_THE_PROXY) if port]
+    values["exclude_inbound_ports"] = ",".join(excluded)
     try:
-        return Options.from_argv([f"{flag}={value}" for flag, value in values.items()])
+        return Options.from_texts({option: (text, Options.flag(option).label) for option, text in values.items()}, {})
     except OptionError as error:
         raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None

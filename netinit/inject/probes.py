@@ -80,7 +80,7 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
-    """What the agent is told of one probe."""
+    """One probe, as the agent gets it."""
     if kind == "grpc":
         action = {"service": None, **action}
         entry: Tree = {"grpc": {"port": action.get("port"), "service": action["service"]}}

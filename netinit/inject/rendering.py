@@ -23,7 +23,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -36,7 +36,7 @@ class Subject(Record):
     `ids` are the uid and gid of the proxy where the platform chooses them.
     """
 
-    owner: Owner
+    owner: PodOwner
     proxy: ProxyConfig
     settings_revision: str = ""
     native_sidecars: bool = True
@@ -72,8 +72,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) 
     try:
         return config.templates[name].render_marked(_data(config, pod, subject))
     except TemplateError as error:
-        told = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
-        raise InjectionError(f"template {name!r}: {told}") from None
+        detail = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
+        raise InjectionError(f"template {name!r}: {detail}") from None
     except UnicodeError:
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
@@ -116,7 +116,7 @@ _HIDDEN = "(hidden)"
 _SECRETS = ("env", "args", "command")
 _HARMLESS = frozenset(("name", "value"))
 _SHORTEST = 4
-"""Characters of a text that can be told from others."""
+"""Characters of a text that can be distinguished from others."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
 _PARSED = 1 << 16
 _NAMED = 1 << 30
@@ -127,10 +127,10 @@ def _word_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     lines = []
     for culprit in problem.culprits:
         source, value = _source_of(culprit, pod)
-        told = f": {shown(value)}" if value else ""
+        detail = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
-            f"({problem}){told}; remove quotes, line breaks and other YAML syntax from it"
+            f"({problem}){detail}; remove quotes, line breaks and other YAML syntax from it"
         )
     return "\n".join(dict.fromkeys(lines))
 

@@ -14,7 +14,7 @@ from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without
 
-__all__ = ["LEGACY", "Status"]
+__all__ = ["WITHOUT_STATUS", "Status"]
 
 _LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 
@@ -70,7 +70,7 @@ class Status(Record):
         return {key: value or None for key, value in self.lists().items()}
 
     def current_text(self, revision: str) -> str:
-        """The annotation of a current injector; the revision `default` stands for none."""
+        """The annotation of a current injector; the revision `default` means none."""
         return field_order.encode({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:
@@ -86,7 +86,7 @@ class Status(Record):
                     del spec[key]
 
 
-LEGACY = Status(
+WITHOUT_STATUS = Status(
     init_containers=("istio-init", "enable-core-dump"),
     containers=("istio-proxy",),
     volumes=("istio-certs", "istio-envoy"),

@@ -13,7 +13,7 @@ from netinit.base.shown import split_message
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree
 from netinit.inject.config import InjectionConfig
-from netinit.inject.decision import Decision, Step, decide_manually
+from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Workload, replaced, split, workloads
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
@@ -108,9 +108,9 @@ def _injected(
 
 def _cause(decision: Decision) -> str:
     """Why a workload is skipped, in Istio's words where it has some."""
-    if decision.step is Step.HOST_NETWORK:
+    if decision.step is DecisionStep.HOST_NETWORK:
         return "has host networking enabled"
-    if decision.step is Step.NAMESPACE:
+    if decision.step is DecisionStep.NAMESPACE:
         return f"is in a system namespace: {decision.reason}"
     return "has sidecar injection disabled"
 

@@ -13,7 +13,7 @@ from netinit.base.errors import InjectionError, OptionError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
-from netinit.inject.decision import INJECT, Decision, Step, decide
+from netinit.inject.decision import INJECT, Decision, DecisionStep, decide
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod
@@ -21,13 +21,13 @@ from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 
-__all__ = ["Link", "Verdict", "judge"]
+__all__ = ["StepResult", "Verdict", "judge"]
 
 _NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class StepResult:
     """One link of the chain: the step, what came out of it (`passed`, `decided` or `not reached`), and why."""
 
     step: str
@@ -39,7 +39,7 @@ class Link:
 class Verdict:
     """What becomes of a workload.
 
-    `webhook` is the first one that fires, `remedies` tells how to get the other result, `interception` what the
+    `webhook` is the first one that fires, `remedies` say how to get the other result, `interception` what the
     injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
     """
 
@@ -50,7 +50,7 @@ class Verdict:
     webhook: str
     revision: str
     reason: str
-    chain: tuple[Link, ...]
+    chain: tuple[StepResult, ...]
     remedies: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     interception: tuple[str, ...] = ()
@@ -111,40 +111,40 @@ def judge(
     )
 
 
-def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> Link:
+def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
     doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
     if fired:
         names = ", ".join(webhook.short_name for webhook in fired)
-        return Link(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
+        return StepResult(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
     if not webhooks:
-        return Link(step="webhook", outcome="decided", reason="there is no webhook")
-    return Link(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
+        return StepResult(step="webhook", outcome="decided", reason="there is no webhook")
+    return StepResult(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
 
 
 _PASSED = {
-    Step.HOST_NETWORK: "the pod has a network of its own",
-    Step.NAMESPACE: "not a system namespace",
-    Step.LABEL: f"no label {INJECT} that decides",
-    Step.ANNOTATION: f"no annotation {INJECT} that decides",
-    Step.NEVER_SELECTOR: "no neverInjectSelector matches",
-    Step.ALWAYS_SELECTOR: "no alwaysInjectSelector matches",
+    DecisionStep.HOST_NETWORK: "the pod has a network of its own",
+    DecisionStep.NAMESPACE: "not a system namespace",
+    DecisionStep.LABEL: f"no label {INJECT} that decides",
+    DecisionStep.ANNOTATION: f"no annotation {INJECT} that decides",
+    DecisionStep.NEVER_SELECTOR: "no neverInjectSelector matches",
+    DecisionStep.ALWAYS_SELECTOR: "no alwaysInjectSelector matches",
 }
-_ORDER = (*_PASSED, Step.POLICY)
+_ORDER = (*_PASSED, DecisionStep.POLICY)
 
 
-def _steps(decision: Decision, *, reached: bool) -> tuple[Link, ...]:
-    """The injector's own steps; without a webhook none of them is reached, but each tells what it would say."""
+def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
+    """The injector's own steps; without a webhook none of them is reached, but each says what it would decide."""
     links = []
     outcome = "passed" if reached else "not reached"
     for step in _ORDER:
         if step is decision.step:
             decided = "decided" if reached else "not reached"
             word = "inject" if decision.inject else "do not inject"
-            links.append(Link(step=step.value, outcome=decided, reason=f"{decision.reason}: {word}"))
+            links.append(StepResult(step=step.value, outcome=decided, reason=f"{decision.reason}: {word}"))
             outcome = "not reached"
         else:
             reason = _PASSED.get(step, "") if outcome == "passed" else ""
-            links.append(Link(step=step.value, outcome=outcome, reason=reason))
+            links.append(StepResult(step=step.value, outcome=outcome, reason=reason))
     return tuple(links)
 
 
@@ -156,7 +156,7 @@ def _remedies(
     *,
     fired: bool,
 ) -> tuple[str, ...]:
-    """What would turn the result round; empty for an injected pod's obvious ways out."""
+    """What would turn the result round; empty for an injected pod's obvious remedies."""
     found = []
     if not fired and webhooks:
         obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
@@ -164,17 +164,17 @@ def _remedies(
         closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
         closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
         found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
-    ways = {
-        Step.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
-        Step.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
-        Step.LABEL: f'set the label {INJECT}: "true" on the pod template',
-        Step.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
-        Step.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
-        Step.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
+    changes = {
+        DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
+        DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
+        DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
+        DecisionStep.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
+        DecisionStep.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
+        DecisionStep.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
         "injector's key `policy`",
     }
     if not decision.inject:
-        found.append(ways[decision.step])
+        found.append(changes[decision.step])
     elif fired:
         found.append(f'to leave the pod out: {INJECT}: "false" on the pod template')
     return tuple(found)

@@ -20,9 +20,9 @@ _PR_SET_DUMPABLE = 4
 
 
 def read_sets() -> dict[str, int]:
-    """The capability sets of this process by the names of proc(5): CapInh CapPrm CapEff CapBnd CapAmb, as far as told.
+    """The capability sets of this process by the names of proc(5): CapInh CapPrm CapEff CapBnd CapAmb, as far as known.
 
-    Some kernels tell only some of them (gVisor has no CapAmb), and without /proc there are none.
+    Some kernels show only some of them (gVisor has no CapAmb), and without /proc there are none.
     """
     lines = [line.split() for line in read_text("/proc/self/status").splitlines() if line.startswith("Cap")]
     return {name.rstrip(":"): int(bits, 16) for name, bits in lines}

@@ -1,4 +1,4 @@
-"""Children: work that a fork of this process does and tells of. It can give up rights that this process keeps, be late or die.
+"""Children: work that a fork of this process does and reports. It can give up rights that this process keeps, be late or die.
 
 One protocol for all of them. A child answers once, through a pipe, with a value or an error, and may go on then (a server
 that has said that it listens). It has a deadline until it answers. It is on a leash: when this process ends, however it
@@ -48,13 +48,13 @@ class ChildError(Exception):
 
 
 class Answer:
-    """The child's end: how it tells what came of its work."""
+    """The child's end: how it reports what came of its work."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def give(self, value: object) -> None:
-        """The one answer, sent now; what the child's work returns later is not told any more."""
+        """The one answer, sent now; what the child's work returns later is not sent any more."""
         self._send(_NOTHING if value is None else _VALUE + _pack(value))
 
     def fail(self, error: NetinitError) -> NoReturn:
@@ -115,9 +115,7 @@ class Child:
             if len(data) >= _HEADER:
                 wanted = _HEADER + int.from_bytes(data[:_HEADER], "little")
                 if wanted > MOST_BYTES:
-                    raise ChildLostError(
-                        f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB"
-                    )
+                    raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
         return _open(data[_HEADER:wanted])
 
     def end(self) -> None:
@@ -148,7 +146,9 @@ class Child:
         posix.close(self._leash)
 
 
-def start(action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Child:
+def start(
+    action: Callable[[Answer], object], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()
+) -> Child:
     """A child that does `action`, whose result is its answer unless it has given one itself.
 
     The child has no supplementary group, and no descriptor but stdin, stdout, stderr and those `kept`; with None it keeps
@@ -237,7 +237,7 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
         found = action(answer)
         flush()
         answer.give(found)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent is told
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent hears of it
         flush()
         answer._send(_describe(error))  # noqa: SLF001 - its own module's
 
@@ -284,15 +284,15 @@ def _open(data: bytes) -> Any:
         return None
     if kind == _VALUE:
         return _unpack(rest)
-    told = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
+    value = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
     if kind == _ERROR:
-        name, words = told
+        name, words = value
         error = getattr(errors, name, NetinitError) if name in errors.__all__ else NetinitError
         raise error(*words)
     if kind == _SYSTEM:
-        number, text, name = told
+        number, text, name = value
         raise OSError(number, text, name or None)
-    raise ChildError(str(told))
+    raise ChildError(str(value))
 
 
 def _pack(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Connection tracking told live: what the kernel remembers of each connection, and where it has sent it.
+"""Connection tracking, live: what the kernel remembers of each connection, and where it has sent it.
 
 The kernel announces every connection that it begins to track (linux/netfilter/nfnetlink_conntrack.h), with its two
 tuples: as its first packet was, and as its answers will be. Where the second is not the mirror of the first, the
@@ -81,9 +81,7 @@ def forget(event: Event) -> None:
     """Removes the entry of a connection; that it is gone already is fine."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
         asking.settimeout(1)
-        asking.send(
-            struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle
-        )
+        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle)
         asking.recv(RECEIVE_SIZE)
 
 

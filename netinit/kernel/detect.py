@@ -100,7 +100,7 @@ def programs(variant: str, family: Family) -> Programs:
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
     """The legacy tables that exist in this namespace. Reading their names creates none.
 
-    None when the kernel does not tell: the names belong to the root of the user namespace, and to nobody in it when the
+    None when the kernel does not say: the names belong to the root of the user namespace, and to nobody in it when the
     network namespace was made before its users were mapped.
     """
     path = f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names"
@@ -111,7 +111,7 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
 
 
 def nft_chains() -> tuple[netlink.NftChain, ...] | None:
-    """The chains of nf_tables in this namespace, none without nf_tables; None when the kernel does not tell."""
+    """The chains of nf_tables in this namespace, none without nf_tables; None when the kernel does not say."""
     try:
         return netlink.list_nft_chains()
     except OSError as error:
@@ -121,7 +121,7 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
 def owned_sets() -> dict[str, int]:
     """The address sets of ours with the number of their elements; none where the kernel has none loaded: asking loads them.
 
-    A name with other letters than we use is somebody else's.
+    A name with other letters than we use is foreign.
     """
     if posix.access(MODULES, posix.F_OK) and not posix.access(f"{MODULES}/ip_set", posix.F_OK):
         return {}
@@ -176,7 +176,7 @@ def _program(variant: str, family: Family, action: str) -> str:
 
 
 def _leads_to(path: str, variant: str) -> bool:
-    """Whether a program without variant in its name is of this one: the multi-call binary tells it."""
+    """Whether a program without variant in its name is of this one: the multi-call binary says it."""
     for _ in range(MAX_LINKS):
         try:
             link = posix.readlink(path)

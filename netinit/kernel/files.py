@@ -1,4 +1,4 @@
-"""Files that somebody else may have put where they are: opened without following, waiting, or waking a device.
+"""Files that others may have put where they are: opened without following, waiting, or waking a device.
 
 Each is looked at before it is opened (O_PATH opens nothing: no FIFO waits, no device is armed, no terminal is taken),
 and the very file that was looked at is opened then, whatever its name leads to meanwhile.
@@ -42,7 +42,7 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
             raise
         try:
             return posix.open(path, reading | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
-        except FileExistsError:  # somebody else has made it meanwhile
+        except FileExistsError:  # another process has made it meanwhile
             return open_lock_file(path, make=False)
     try:
         status = posix.fstat(seen)
@@ -54,7 +54,7 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
 
 
 def read_in_root(root: int, path: str) -> str:
-    """The text of a small file below `root`, an O_PATH descriptor of somebody else's root folder; empty where there is none.
+    """The text of a small file below `root`, an O_PATH descriptor of a foreign root folder; empty where there is none.
 
     Nothing leads out of that root: neither absolute links nor `..` nor links of /proc. UnsuitableFileError where it is no
     regular file or is too long; NamespaceError where the kernel cannot do it; OSError.

@@ -29,9 +29,7 @@ def lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
         if not take(descriptor, nanoseconds):
             holders = describe_holders(descriptor)
             posix.close(descriptor)
-            raise LockedError(
-                f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout"
-            )
+            raise LockedError(f"the pod is being programmed by {holders}; try again when it is done, or raise --lock-timeout")
         try:
             if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
                 return descriptor, path

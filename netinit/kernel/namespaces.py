@@ -2,7 +2,7 @@
 
 `enter` is for good, in a child that netinit.kernel.pods has prepared; `Visit` is for a block, in a namespace of our own making.
 
-How the machine's own namespace is told from a pod's, without any privilege and where /proc is masked as in containers:
+How the machine's own namespace is distinguished from a pod's, without any privilege and where /proc is masked as in containers:
 
 - Since Linux 6.18 the first network namespace has a number of its own (NET_NS_INIT_INO of linux/nsfs.h), which no kernel
   gives to another.
@@ -11,8 +11,8 @@ How the machine's own namespace is told from a pod's, without any privilege and 
   the reading process has.
 
 The limits: a node that is itself a container (kind) has a namespace that the kernel did not begin with, so a hostNetwork
-pod on it looks like any pod; from outside it is told by being the caller's own, or that of process 1. A pod that is a
-virtual machine (Kata Containers) runs in the first namespace of a kernel of its own: it wants --host-network. Without
+pod on it looks like any pod; from outside it is known by being the caller's own, or that of process 1. A pod that is a
+virtual machine (Kata Containers) runs in the first namespace of a kernel of its own: it needs --host-network. Without
 /proc/sys before 6.18 nothing is recognised.
 """
 
@@ -119,9 +119,7 @@ def attempts(nanoseconds: int) -> Iterator[None]:
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
     """The calling thread is in the namespace that the open descriptor stands for. NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
-        raise NamespaceError(
-            f"{name} cannot be entered: {refusal}; entering wants root with SYS_ADMIN (nsenter wants the same)"
-        )
+        raise NamespaceError(f"{name} cannot be entered: {refusal}; entering needs root with SYS_ADMIN (nsenter needs the same)")
 
 
 def unshare() -> None:

@@ -35,14 +35,7 @@ RTA_OIF, RTA_TABLE = 4, 15
 RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
 FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
-_PLAIN = {
-    FRA_PRIORITY,
-    FRA_FWMARK,
-    FRA_SUPPRESS_PREFIXLEN,
-    FRA_TABLE,
-    FRA_FWMASK,
-    FRA_PROTOCOL,
-}  # prefix length: -1, unused
+_PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
@@ -52,7 +45,7 @@ NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
 IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
 IPSET_FLAG_LIST_HEADER = 4
-# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (alike), nfgenmsg
+# What messages of a kind begin with: struct ifaddrmsg, rtmsg and fib_rule_hdr (of equal form), nfgenmsg
 _ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
 _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 
@@ -95,7 +88,7 @@ class LocalRoute(Record):
 class NftChain(Record):
     """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
 
-    `uses` are its rules and the jumps to it, which the kernel tells without its rules.
+    `uses` are its rules and the jumps to it, which the kernel gives without its rules.
     """
 
     family: int
@@ -279,7 +272,7 @@ def list_address_sets() -> dict[str, int]:
 
 
 def list_nft_rules(family: int) -> list[bytes]:
-    """All rules of a family of nf_tables as the kernel tells them: attributes behind four bytes, see nf_tables.h. OSError."""
+    """All rules of a family of nf_tables as the kernel gives them: attributes behind four bytes, see nf_tables.h. OSError."""
     return [body for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
@@ -308,17 +301,13 @@ def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
     messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
     found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
     return [
-        (
-            read_name(one[NFTA_SET_TABLE]),
-            read_name(one[NFTA_SET_NAME]),
-            bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS),
-        )
+        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
         for one in found
     ]
 
 
 def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
-    """How many bytes the kernel tells of a set's elements. OSError: EFBIG where they are more than `most`."""
+    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
     body = pack(_NETFILTER, family, 0, 0)
     for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
         body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")

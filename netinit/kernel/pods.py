@@ -1,10 +1,10 @@
 """Pods seen from outside: a network namespace that --pid or --netns names, looked into and programmed by a child.
 
 Entering is for good, and a child's business: it leaves supplementary groups, descriptors and capabilities behind before it
-reads anything of the pod, so there would be no way back. One class opens, locks and enters; nobody else does.
+reads anything of the pod, so it could not come back. One class opens, locks and enters; nobody else does.
 
 Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
-another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) wants the
+another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
 other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
 is hidden from tracing, and so are its programs (netinit.kernel.run, `seal`).
 """
@@ -35,7 +35,7 @@ NAMED = "/run/netns"
 SECONDS = 300.0
 # However much the pod has of anything: this child and each program that it starts get no more. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-OUTPUT = 1 << 28  # bytes that a program may print
+MOST_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps of a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
@@ -49,10 +49,10 @@ def inside(
     keep: tuple[int, ...] = (),
     locks: Callable[[str], None] | None = None,
 ) -> Result:
-    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `Pod.visit`.
+    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `OpenPod.visit`.
 
     The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
-    an empty text). With `locks` the namespace is locked meanwhile; it is what warnings of that are told to.
+    an empty text). With `locks` the namespace is locked meanwhile; it takes the warnings.
     NamespaceError, LockedError.
     """
     if not (options.pid or options.netns):
@@ -63,21 +63,23 @@ def inside(
         finally:
             if held >= 0:
                 posix.close(held)
-    with Pod(options) as pod:
+    with OpenPod(options) as pod:
         machine = pod.find_machine()
         warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
         complete = pod.complete(options)
         if not locks:
             return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
         with pod.lock(options.lock_timeout, locks) as held_locks:
-            return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors)
+            return pod.visit(
+                lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors
+            )
 
 
 def _warn_of(machine: str) -> str:
     return f"{machine}, not a pod's: apply and remove change it only with --host-network"
 
 
-class Pod:
+class OpenPod:
     """The namespace that options name, held open, so that all that is done is done to one and the same.
 
     A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and
@@ -101,7 +103,7 @@ class Pod:
             raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is no network namespace; --netns wants a namespace's path or name")
+            raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
 
     def __enter__(self) -> Self:
@@ -130,7 +132,7 @@ class Pod:
         ):
             try:
                 other = posix.stat(path)
-            except OSError:  # of another user, or no /proc: then it is not told
+            except OSError:  # of another user, or no /proc: then it is not known
                 continue
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
@@ -177,7 +179,7 @@ class Pod:
         """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
 
         LockedError where another run from outside has the first. Any process of the pod can hold the second for ever, so
-        it is done without once the time is over, and `warn` is told who has it.
+        it is done without once the time is over, and `warn` is called with its holder.
         """
         return Locks(self._namespace, nanoseconds, warn)
 
@@ -205,7 +207,7 @@ class Pod:
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
-        children.limit(MEMORY, OUTPUT)
+        children.limit(MEMORY, MOST_OUTPUT)
         if self._owner >= 0 and joins:
             run.seal(_list_programs())
             capabilities.hide()
@@ -272,7 +274,7 @@ def _path_of(options: Options) -> str:
 
 
 def _kind(descriptor: int) -> int | None:
-    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not tell (before 4.11)."""
+    """The CLONE_ flag of a namespace's kind, 0 for what is no namespace; None where the kernel does not say (before 4.11)."""
     try:
         return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
     except OSError:
@@ -285,7 +287,7 @@ def _find_owner(namespace: int) -> int:
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
-        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it tells the rest
+        return -1  # not ours to see (EPERM), or a kernel before 4.9: entering it shows the rest
     theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
     if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
         posix.close(owner)

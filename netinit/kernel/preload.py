@@ -1,6 +1,6 @@
 """Loading all of netinit that a child may need, before it enters a pod where it cannot read netinit's own files any more.
 
-A child has no rights over files left (DAC_OVERRIDE) and may be root of another user namespace, a stranger to this machine's
+A child has no rights over files left (DAC_OVERRIDE) and may be root of another user namespace, unknown to this machine's
 files. Below a folder that is closed to others (mode 0700, as /root) an import would then fail in the middle of the work.
 Where everybody can read them, nothing is loaded before it is needed: all of it takes 0.2 s.
 """
@@ -12,21 +12,8 @@ import sys
 
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
 # What is imported inside of functions there; a test holds this list against them.
-LAZY = (
-    "ctypes",
-    "difflib",
-    "grp",
-    "hashlib",
-    "io",
-    "json",
-    "marshal",
-    "pickle",
-    "pwd",
-    "resource",
-    "traceback",
-    "warnings",
-)
-APART = ("netinit.backends.iptc_tables",)  # wants python-iptables, which only its own child can load
+LAZY = ("ctypes", "difflib", "grp", "hashlib", "io", "json", "marshal", "pickle", "pwd", "resource", "traceback", "warnings")
+NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others, for a folder on the path and for the last one
 
 
@@ -51,7 +38,7 @@ def find_modules(folder: str, name: str) -> list[str]:
     for entry in sorted(posix.listdir(folder)):
         path, inner = f"{folder}/{entry}", f"{name}.{entry.removesuffix('.py')}"
         if entry.endswith(".py"):
-            found += [inner] if entry != "__init__.py" and inner not in APART else []
+            found += [inner] if entry != "__init__.py" and inner not in NOT_PRELOADED else []
         elif posix.access(f"{path}/__init__.py", posix.F_OK):
             found += find_modules(path, inner)
     return found

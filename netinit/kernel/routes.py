@@ -1,4 +1,4 @@
-"""Policy rules, routes and the loopback address: what TPROXY and IPv6 want beside rules.
+"""Policy rules, routes and the loopback address: what TPROXY and IPv6 need beside rules.
 
 Everything made here carries a protocol number of our own (as routing daemons mark theirs, /etc/iproute2/rt_protos), so
 that it is recognised whatever options made it. What Istio made carries `boot`; it is recognised by its values.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import posix
 
 from netinit.base.errors import ApplyError, BackendUnavailableError
-from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
+from netinit.options import Interception
 from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.model import IPV6_ADDRESS, Plan
 
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Link(Protocol):
+    class RouteNetlink(Protocol):
         """What is read and changed here: the functions of netinit.kernel.netlink, or of something like a kernel."""
 
         def list_mark_rules(self, family: int, /) -> tuple[PolicyRule, ...]:
@@ -44,19 +45,18 @@ if TYPE_CHECKING:
 
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes
-FULL_MASK = 0xFFFFFFFF
 ISTIO_MARK, ISTIO_TABLE = 1337, 133
 NOT_PERMITTED, NO_ACCESS, EXISTS, NO_SUCH_ADDRESS = 1, 13, 17, 99
 
 
-class Step(Record):
+class RouteChange(Record):
     """One change: an object and whether it is added or removed."""
 
     thing: PolicyRule | LocalRoute | str  # a string is an address of the loopback device
     add: bool
 
     def describe(self) -> str:
-        """What ip(8) would be told."""
+        """The words of ip(8) for it."""
         return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
 
 
@@ -68,11 +68,11 @@ class Made(Record):
 
 
 def steps_towards(
-    plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: Link = netlink
-) -> tuple[Step, ...]:
+    plan: Plan, families: tuple[Family, ...], hints: Plan | None = None, link: RouteNetlink = netlink
+) -> tuple[RouteChange, ...]:
     """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
 
-    `hints` is the plan whose marks tell what Istio made, where it is not `plan` itself. The address comes last, since what
+    `hints` is the plan whose marks show what Istio made, where it is not `plan` itself. The address comes last, since what
     others gave it beside its value cannot be put back.
     """
     wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]
@@ -80,18 +80,18 @@ def steps_towards(
     wanted += [address.cidr for address in plan.addresses]
     marks = {ISTIO_MARK} | {rule.mark for rule in (hints or plan).ip_rules}
     live = _live(families, marks, link)
-    missing = [Step(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
-    extra = [Step(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
+    missing = [RouteChange(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
+    extra = [RouteChange(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
     return tuple(missing + extra)
 
 
-def make(steps: tuple[Step, ...]) -> tuple[str, ...]:
+def make(steps: tuple[RouteChange, ...]) -> tuple[str, ...]:
     """Makes changes in order up to the first that fails; returns warnings. Errors as of `make_one`."""
     made = [make_one(step) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 
 
-def make_one(step: Step, link: Link = netlink) -> Made:
+def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
     """Makes a change, with a warning where it could not be had and is not needed everywhere.
 
     ApplyError names the object that the kernel refused, BackendUnavailableError where the privilege is missing.
@@ -110,7 +110,7 @@ def make_one(step: Step, link: Link = netlink) -> Made:
     return Made(changed=True)
 
 
-def undo(step: Step, made: Made, link: Link = netlink) -> None:
+def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
     """Takes a change back. What is gone or there already is what was wanted. ApplyError."""
     if not made.changed:
         return
@@ -121,7 +121,7 @@ def undo(step: Step, made: Made, link: Link = netlink) -> None:
             raise ApplyError(posix.strerror(error.errno or 0)) from None
 
 
-def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
+def differences(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
     """The steps as differences between plan and kernel."""
     return tuple(
         [
@@ -133,14 +133,14 @@ def differences(steps: tuple[Step, ...]) -> tuple[Difference, ...]:
                 purpose="marked packets are delivered to this pod"
                 if not isinstance(step.thing, str)
                 else "the proxy passes inbound connections on from it",
-                origin="--istio-inbound-interception-mode" if not isinstance(step.thing, str) else "--ipv6",
+                origin=Interception.flag("ipv6" if isinstance(step.thing, str) else "inbound_mode").label,
             )
             for step in steps
         ],
     )
 
 
-def _live(families: tuple[Family, ...], marks: set[int], link: Link) -> list[PolicyRule | LocalRoute | str]:
+def _live(families: tuple[Family, ...], marks: set[int], link: RouteNetlink) -> list[PolicyRule | LocalRoute | str]:
     """Ours, in the order in which they are to be removed: rules, routes, address."""
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
@@ -184,7 +184,7 @@ def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | s
     return one == other
 
 
-def _make(step: Step, link: Link) -> None:
+def _make(step: RouteChange, link: RouteNetlink) -> None:
     if isinstance(step.thing, PolicyRule):
         link.change_mark_rule(step.thing, add=step.add)
     elif isinstance(step.thing, LocalRoute):

@@ -151,10 +151,10 @@ def finish(running: Running) -> Finished:
     output = _read(running.output, "surrogateescape")
     errors = _read(running.errors, "replace").strip()
     if late:
-        errors = (
-            f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
-        )
-    return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
+        errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
+    return Finished(
+        program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
+    )
 
 
 def start_all(
@@ -179,7 +179,7 @@ def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableErro
 
 
 def kill(running: Running) -> None:
-    """Ends a program whose answer nobody wants any more."""
+    """Ends a program whose answer is not needed any more."""
     end(running.pid)
     _at_work.discard(running.pid)
     for descriptor in (running.leash, running.output, running.errors):
@@ -220,10 +220,10 @@ def end(pid: int) -> int:
     try:
         try:  # noqa: SIM105 - contextlib takes a millisecond of every start
             posix.kill(pid, _SIGKILL)
-        except PermissionError:  # it has become somebody else, and this process has no KILL: its leash ends it
+        except PermissionError:  # it runs as another user, and this process has no KILL: its leash ends it
             pass
         status = wait(pid, time.monotonic_ns() + int(_DYING * 10**9))
-    except (ProcessLookupError, ChildProcessError):  # somebody else has reaped it
+    except (ProcessLookupError, ChildProcessError):  # it was reaped elsewhere
         status = None
     return _SIGKILL if status is None else status
 
@@ -256,7 +256,7 @@ def seal(paths: Sequence[str]) -> None:
 
 
 def is_sealed() -> bool:
-    """Whether `seal` was called: any other program that this process starts can be traced by strangers."""
+    """Whether `seal` was called: any other program that this process starts can be traced by other processes."""
     return bool(_sealed)
 
 

@@ -31,7 +31,7 @@ _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment a
 TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
 NAME, DATA = 1, 2
 NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_DATA_VALUE = 1, 2, 1, 3, 1
-NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate alike
+NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
@@ -39,17 +39,17 @@ _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 _IIF, _OIF, _IIFNAME, _OIFNAME = [b"\x08\0\2\0\0\0\0" + bytes((key,)) for key in (IIF, OIF, IIFNAME, OIFNAME)]
 _TO_NAME = 8  # the headers of the data and of the extension's name
 
-RAW = 255  # IPPROTO_RAW
+RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65
 INFO_SIZE, ENTRIES_HEADER = 84, 40
-HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target
 CHAIN_NAME = 30
-ERROR = "ERROR"  # the target that begins a chain of others than the kernel's, and that ends a table
+ERROR_TARGET = "ERROR"  # the target that begins a chain of others than the kernel's, and that ends a table
 
 
 def count_nft_families(families: tuple[Family, ...], chains: tuple[netlink.NftChain, ...]) -> dict[Family, Census]:
-    """The tables that iptables-nft may list; a family is left out where the kernel does not tell. ParseError."""
+    """The tables that iptables-nft may list; a family is left out where the kernel does not say. ParseError."""
 
     def count(family: Family) -> Census:
         return count_nft(NUMBERS[family.nft], chains)
@@ -58,7 +58,7 @@ def count_nft_families(families: tuple[Family, ...], chains: tuple[netlink.NftCh
 
 
 def count_legacy_families(families: tuple[Family, ...]) -> dict[Family, Census]:
-    """The tables of the older interface; a family is left out where the kernel does not tell. ParseError.
+    """The tables of the older interface; a family is left out where the kernel does not say. ParseError.
 
     Asking for a table creates it, so that those are asked for that exist, or that a listing asks for anyhow.
     """
@@ -130,7 +130,7 @@ def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
     except OSError as error:
         if error.errno == netlink.EFBIG:
             return "it has sets that are too long"
-        return f"the kernel does not tell what its sets hold: {posix.strerror(error.errno or 0)}"
+        return f"the kernel does not say what its sets hold: {posix.strerror(error.errno or 0)}"
     return ""
 
 
@@ -205,7 +205,7 @@ def count_legacy(family: Family, tables: tuple[str, ...]) -> Census:
 
 
 def _read_table(family: Family, name: str) -> tuple[bytes, bytes]:
-    """What the kernel tells of a table, and its entries."""
+    """What the kernel gives of a table, and its entries."""
     import ctypes  # the socket module hands no request over in getsockopt(2); only paid where there are legacy tables
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -218,7 +218,7 @@ def _read_table(family: Family, name: str) -> tuple[bytes, bytes]:
             raise OSError(code, posix.strerror(code))
         return buffer.raw
 
-    asking = socket(family.number, SOCK_RAW, RAW)
+    asking = socket(family.number, SOCK_RAW, RAW_PROTOCOL)
     try:
         info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", name.encode()))
         size = unpack_from("=I", info, INFO_SIZE - 4)[0]
@@ -241,10 +241,10 @@ def _count_entries(info: bytes, entries: bytes, family: Family) -> TableCount:
     while at < len(entries):
         target, following = unpack_from("=HH", entries, at + packet + 4)
         if at in hooks:
-            chain = HOOKS[hooks[at]]
+            chain = HOOK_NAMES[hooks[at]]
             counts[chain] = -1
         name = _name_at(entries, at + target)
-        if name == ERROR:
+        if name == ERROR_TARGET:
             raw = entries[at + target + EXTENSION_HEADER :][:CHAIN_NAME]
             chain = _decode(raw.partition(b"\0")[0])
             counts[chain] = counts.get(chain, 0) - 1
@@ -254,7 +254,7 @@ def _count_entries(info: bytes, entries: bytes, family: Family) -> TableCount:
             for place in (at + name_at, at + name_at + 16):
                 bare.add(_decode(entries[place : place + 16].replace(b"\0", b"")))
         at += following
-    del counts[ERROR]  # the entry that ends the table
+    del counts[ERROR_TARGET]  # the entry that ends the table
     return TableCount(chains=counts, extensions=frozenset(extensions), bare=frozenset(bare - {""}))
 
 

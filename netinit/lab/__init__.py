@@ -12,32 +12,32 @@ Laws kept by every part:
 - Only namespaces made here are ever entered, changed or connected to.
 - Sockets belong to the kernel's idea of a user: a probe or a server with a uid and gid has them from the socket's
   creation on, since that is what the owner match looks at.
-- Nothing waits by sleeping: readiness is told through a pipe.
+- Nothing waits by sleeping: readiness comes through a pipe.
 
 Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), pyroute2 and a POSIX shell; neither iproute2 nor iptables.
 """
 
 from __future__ import annotations
 
-from netinit.lab.cast import APP_ID, PROXY_ID, furnish
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.pod import Pod, find_obstacle
 from netinit.lab.probes import Arrival, Probe
 from netinit.lab.servers import Listener, Server
 from netinit.lab.snapshot import drop_empty_tables, list_rules, take_snapshot
+from netinit.lab.usual_servers import APP_ID, PROXY_ID, start_servers
 
 __all__ = [
     "APP_ID",
     "PROXY_ID",
     "Arrival",
     "Listener",
-    "Namespace",
+    "NetworkNamespace",
     "Pod",
     "Probe",
     "Server",
     "drop_empty_tables",
     "find_obstacle",
-    "furnish",
     "list_rules",
+    "start_servers",
     "take_snapshot",
 ]

@@ -15,10 +15,20 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.base.errors import LabError
-from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel import detect, run
-from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, drop_empty_tables, find_obstacle, furnish, take_snapshot
-from netinit.options import BACKEND_CHOICES, Options
+from netinit.base.net import FAMILIES
+from netinit.kernel import detect
+from netinit.lab import (
+    APP_ID,
+    PROXY_ID,
+    Arrival,
+    Pod,
+    Probe,
+    drop_empty_tables,
+    find_obstacle,
+    start_servers,
+    take_snapshot,
+)
+from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import write_rule
@@ -29,12 +39,12 @@ from netinit.rules.render import ip_commands
 TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "good", "bad"
 
 # What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
-SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
+SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
-CHOICES = tuple(name for name in BACKEND_CHOICES if name != "memory")  # which programs no kernel
+CHOICES = (AUTO, *[line.name for line in BACKENDS.values() if line.tables])  # memory programs no kernel
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
-LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
 
 
@@ -67,19 +77,19 @@ def play(backend: str) -> Iterator[Line]:
 
     LabError in one line, with the remedy, where no pod can be made; what applying raises where that fails.
     """
-    options = Options.from_argv([*shlex.split(SIDECAR), "--backend", backend])
+    options = Options.from_argv([*shlex.split(SIDECAR_FLAGS), "--backend", backend])
     obstacle = find_obstacle() or find_missing_program(options)
     if obstacle:
         raise LabError(obstacle)
     with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
-        furnish(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
+        start_servers(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
         before = take_snapshot(pod)
         yield from present(pod)
         with pod.entered():
             plan = plan_for(detect.settle(options).options)
         yield from draw(plan)
         yield from program(pod, options)
-        yield Line(TITLE, "Connections; who answers tells where they arrived")
+        yield Line(TITLE, "Connections; who answers shows where they arrived")
         for attempt, arrival in send(pod, attempts(pod)):
             yield judge(attempt, arrival)
         yield from inspect(pod, options)
@@ -88,16 +98,12 @@ def play(backend: str) -> Iterator[Line]:
 
 def find_missing_program(options: Options) -> str:
     """What to install so that the backend can work, in one line; empty when it is there."""
-    there = {
-        backends.NFT: bool(detect.programs(detect.NFT, IPV4).restore),
-        backends.LEGACY: bool(detect.programs(detect.LEGACY, IPV4).restore),
-        "nftables": bool(run.find("nft")),
-    }
     wanted = backends.named(options)
-    if wanted == "auto" and not any(there.values()):
+    with_programs = [line.name for line in BACKENDS.values() if line.variant or line.program]
+    if wanted == AUTO and not any(backends.is_installed(name) for name in with_programs):
         return "neither iptables nor nft is installed: apt-get install iptables"
-    if not there.get(wanted, True):
-        package = "nftables" if wanted == "nftables" else "iptables"
+    if wanted != AUTO and not backends.is_installed(wanted):
+        package = "iptables" if BACKENDS[wanted].variant else "nftables"
         return f"--backend {wanted} finds none of its programs: apt-get install {package}"
     return ""
 
@@ -115,11 +121,11 @@ def present(pod: Pod) -> Iterator[Line]:
 
 
 def attempts(pod: Pod) -> list[Attempt]:
-    """The connections of the demonstration, and where the sidecar's options want them, for both families."""
+    """The connections of the demonstration, and where the sidecar's options send them, for both families."""
     app, proxy = APP_ID, PROXY_ID
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
-        outside, loopback, source = OUTSIDE[version], LOOPBACK[version], PASSTHROUGH[version]
+        outside, loopback, source = OUTSIDE[version], LOCALHOST[version], PASSTHROUGH[version]
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
             Attempt(
@@ -157,7 +163,7 @@ def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
 
 
 def was_captured(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the proxy answered on the right port and the kernel told it the address that was dialled."""
+    """Whether the proxy answered on the right port and the kernel gave it the address that was dialled."""
     at_proxy = (arrival.server, arrival.port) == ("proxy", attempt.captured_at)
     return at_proxy and arrival.original_destination == attempt.dialled
 
@@ -181,7 +187,7 @@ def judge(attempt: Attempt, arrival: Arrival) -> Line:
 def draw(plan: Plan) -> Iterator[Line]:
     """The plan's chains in iptables' words, with the purpose of the rules and the option that caused them."""
     yield Line(TITLE, "The plan")
-    yield Line(TEXT, f"netinit {SIDECAR}")
+    yield Line(TEXT, f"netinit {SIDECAR_FLAGS}")
     for table in plan.tables:
         for chain in table.chains:
             yield Line(CHAIN, f"{table.name} {chain.name}")
@@ -189,7 +195,7 @@ def draw(plan: Plan) -> Iterator[Line]:
             for rule in (*chain.inserted, *chain.rules):
                 if rule.comment != said:
                     said = rule.comment
-                    yield Line(COMMENT, f"  # {said} ({rule.origin})")
+                    yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _spell(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)

@@ -14,13 +14,13 @@ from netinit.kernel.users import become
 from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 
-__all__ = ["Namespace"]
+__all__ = ["NetworkNamespace"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
-class Namespace(IsolatedNamespace):
+class NetworkNamespace(IsolatedNamespace):
     """A fresh network namespace with `lo` down, and programs, servers and connections inside.
 
     Servers started inside live until the block ends or they are closed themselves.
@@ -111,11 +111,7 @@ class Namespace(IsolatedNamespace):
             with children.start(act, seconds=timeout, what=what, kept=None) as child:
                 return child.receive()  # type: ignore[no-any-return]
         except ChildLostError as error:
-            end = (
-                f"did not end within {timeout} s and was killed"
-                if error.late
-                else "ended without a result; its stderr says why"
-            )
+            end = f"did not end within {timeout} s and was killed" if error.late else "ended without a result; its stderr says why"
             raise LabError(f"{what} {end}") from None
         except children.ChildError as error:
             raise LabError(f"{what} raised:\n{error.trace}") from None

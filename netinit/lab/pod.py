@@ -10,7 +10,7 @@ from pathlib import Path
 from netinit.base.errors import LabError, NamespaceError
 from netinit.kernel import run
 from netinit.lab import wiring
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["Pod", "find_obstacle"]
 
@@ -21,7 +21,7 @@ _MOST_INTERFACES = 20
 _PAUSE = "echo netinit-pause; exec >/dev/null; read -r _"
 
 
-class Pod(Namespace):
+class Pod(NetworkNamespace):
     """A network namespace like a pod's, for the time of a `with` block.
 
     `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24 and fd77::2/64 and the
@@ -36,7 +36,7 @@ class Pod(Namespace):
     IPv6 is not silent: in the first second a pod sends a few ICMPv6 packets (multicast listener reports, neighbour
     discovery), which rules without a protocol count.
 
-    Raises LabError when it cannot be made; `find_obstacle` tells beforehand.
+    Raises LabError when it cannot be made; `find_obstacle` says so beforehand.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Pod(Namespace):
             raise LabError(f"a pod here has at most {_MOST_INTERFACES} extra interfaces, not {len(interfaces)}")
         self.pid = 0
         self.first_uid = USER_BASE if user_namespace else 0
-        self.client = Namespace("client")
-        self.neighbours = {name: Namespace(name) for name in interfaces}
+        self.client = NetworkNamespace("client")
+        self.neighbours = {name: NetworkNamespace(name) for name in interfaces}
         self.versions = tuple(version for version, wanted in ((4, ipv4), (6, ipv6)) if wanted)
         self._outside = tuple(outside)
         self._user_namespace = user_namespace
@@ -87,15 +87,15 @@ class Pod(Namespace):
         """The shell runs, has said so, and waits for the end of the leash, which this process holds."""
         leash, held = os.pipe()
         self._stack.callback(os.close, held)
-        told, tell = os.pipe()
-        with open(told, encoding="ascii") as answer:  # noqa: PTH123 - a descriptor
-            actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, tell, 1)]
+        reading, writing = os.pipe()
+        with open(reading, encoding="ascii") as answer:  # noqa: PTH123 - a descriptor
+            actions = [(os.POSIX_SPAWN_DUP2, leash, 0), (os.POSIX_SPAWN_DUP2, writing, 1)]
             try:
                 self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setpgroup=0)
                 self._stack.callback(run.end, self.pid)
             finally:
                 os.close(leash)
-                os.close(tell)
+                os.close(writing)
             if not answer.readline():
                 raise LabError(f"the pause process {argv} did not start; its stderr says why")
 

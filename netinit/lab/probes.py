@@ -1,4 +1,4 @@
-"""Connections that tell where they arrived."""
+"""Connections, and where they arrived."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What became of a probe, told by the server that it reached.
+    """What became of a probe, said by the server that it reached.
 
     `outcome` is `answered`; `refused` (a reset, or an ICMP error from a closed port); `unreachable` (no route, or
     the kernel refused to send); `timeout`. `error` names the errno, or says what came instead of an answer.

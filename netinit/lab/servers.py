@@ -181,7 +181,7 @@ class _Desk:
             self._forget(connection)
 
     def answer_datagram(self, listening: socket.socket) -> None:
-        """A datagram is answered from the address that it came to: connection tracking wants the mirror image."""
+        """A datagram is answered from the address that it came to: connection tracking needs the mirror image."""
         _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_IP, IP_PKTINFO):

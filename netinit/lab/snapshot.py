@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
 
@@ -23,7 +23,7 @@ _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
 
 
-def take_snapshot(namespace: Namespace) -> str:
+def take_snapshot(namespace: NetworkNamespace) -> str:
     """The rules of both variants and families, other nft tables, addresses, routes and policy rules, a line each.
 
     Counters and comments are left out, the order of rules is kept, routes and addresses are sorted. A program that is
@@ -35,7 +35,7 @@ def take_snapshot(namespace: Namespace) -> str:
     return "".join(parts)
 
 
-def list_rules(namespace: Namespace, program: str) -> str:
+def list_rules(namespace: NetworkNamespace, program: str) -> str:
     """What `iptables-nft-save` or one of its sisters prints inside, without counters and comments.
 
     The legacy programs run only when the kernel has legacy tables registered, because reading them is else reading
@@ -59,14 +59,14 @@ def drop_empty_tables(text: str) -> str:
     return _EMPTY_TABLE.sub("", text)
 
 
-def _read_inside(namespace: Namespace, name: str) -> str:
+def _read_inside(namespace: NetworkNamespace, name: str) -> str:
     """The file of /proc/net as this namespace sees it; empty where the kernel does not have it."""
     with namespace.entered():
         path = Path("/proc/thread-self/net") / name
         return path.read_text() if path.exists() else ""
 
 
-def _list_nft(namespace: Namespace) -> str:
+def _list_nft(namespace: NetworkNamespace) -> str:
     """The tables that iptables-nft does not list."""
     path = shutil.which("nft", path=_PATH)
     if path is None:
@@ -81,7 +81,7 @@ def _list_nft(namespace: Namespace) -> str:
     return _COUNTERS.sub("", "".join(texts))
 
 
-def _list_network(namespace: Namespace) -> str:
+def _list_network(namespace: NetworkNamespace) -> str:
     from pyroute2 import IPRoute
 
     with namespace.entered():

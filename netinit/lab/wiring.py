@@ -14,7 +14,7 @@ from typing import Any
 
 from netinit.base.errors import LabError
 from netinit.kernel.isolated import write_sysctl
-from netinit.lab.namespace import Namespace
+from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["wire"]
 
@@ -38,9 +38,9 @@ _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
 
 def wire(
-    pod: Namespace,
-    client: Namespace,
-    neighbours: Mapping[str, Namespace],
+    pod: NetworkNamespace,
+    client: NetworkNamespace,
+    neighbours: Mapping[str, NetworkNamespace],
     versions: Sequence[int],
     outside: Sequence[str],
 ) -> None:
@@ -56,14 +56,14 @@ def wire(
             pod.set_sysctl(setting, value)
         with _netlink(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
             with _netlink(client, _SETTINGS) as beyond:
-                _join(_End(pod, inside, "eth0"), _End(client, beyond, "eth0"), 0, versions)
+                _join(_VethEnd(pod, inside, "eth0"), _VethEnd(client, beyond, "eth0"), 0, versions)
                 _add_routes(inside, 0, 1, versions)
                 _add_outside(beyond, versions, outside)
                 for number, _ in enumerate(neighbours, 1):
                     _add_routes(beyond, 0, 2, versions, number)
             for number, (name, neighbour) in enumerate(neighbours.items(), 1):
                 with _netlink(neighbour, _SETTINGS) as beyond:
-                    _join(_End(pod, inside, name), _End(neighbour, beyond, "eth0"), number, versions)
+                    _join(_VethEnd(pod, inside, name), _VethEnd(neighbour, beyond, "eth0"), number, versions)
                     _add_routes(beyond, number, 2, versions)
     except (NetlinkError, OSError) as error:
         raise LabError(
@@ -73,7 +73,7 @@ def wire(
 
 
 @contextlib.contextmanager
-def _netlink(namespace: Namespace, settings: Mapping[str, int]) -> Iterator[Any]:
+def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Any]:
     """A netlink socket that works in the namespace wherever this thread is; `lo` is up and the settings are made."""
     from pyroute2 import IPRoute
 
@@ -89,15 +89,15 @@ def _netlink(namespace: Namespace, settings: Mapping[str, int]) -> Iterator[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _VethEnd:
     """One end of a veth pair: the interface `name` of `namespace`, reached over `netlink`."""
 
-    namespace: Namespace
+    namespace: NetworkNamespace
     netlink: Any
     name: str
 
 
-def _join(ours: _End, theirs: _End, number: int, versions: Sequence[int]) -> None:
+def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
     """A veth pair that works: our end has the addresses of net `number` that end in 2, theirs those that end in 1."""
     peer = {"ifname": theirs.name, "net_ns_fd": theirs.namespace.descriptor}
     ours.netlink.link("add", ifname=ours.name, kind="veth", peer=peer)
@@ -112,7 +112,7 @@ def _join(ours: _End, theirs: _End, number: int, versions: Sequence[int]) -> Non
         _await_carrier(end.namespace, end.name)
 
 
-def _await_carrier(namespace: Namespace, name: str) -> None:
+def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
     """IPv6 works over the interface now.
 
     The kernel handles a new carrier up to a second later, and until then IPv6 neighbours stay silent. Asking for the

@@ -5,6 +5,7 @@ Precedence: flag, environment variable, default. An empty variable counts as uns
 
 from __future__ import annotations
 
+from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import istio, ours
 from netinit.options.interception import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "BACKENDS",
     "CLASSIC",
     "CURRENT",
     "DNS_LISTENER",
@@ -47,7 +49,46 @@ __all__ = [
 ]
 
 DEFAULT_PROXY_USER = "istio-proxy"
-BACKEND_CHOICES = (AUTO, "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory")
+NF_TABLES, LEGACY_TABLES, TABLES_OF_OUR_OWN = "nf_tables", "legacy", "tables of our own"
+
+
+class BackendLine(Record):
+    """One line of the table of backends: all that is known of a backend before it is loaded."""
+
+    name: str
+    module: str
+    made_by: str  # the class
+    tables: str = ""  # whose tables it reads and writes; two that see the same never stand beside each other; empty: none
+    automatic: bool = True  # --backend auto tries it, in the order of the table
+    variant: str = ""  # of iptables' programs, as --force-iptables-binary names it
+    with_sets: str = ""  # the class that has address sets too
+    program: str = ""  # what it starts beside those of iptables
+    wants_net_raw: bool = False
+
+
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
+BACKENDS = {
+    line.name: line
+    for line in (
+        BackendLine(
+            name=IPTABLES_NFT, module="netinit.backends.restore", made_by="NftVariant", with_sets="NftVariantWithSets",
+            tables=NF_TABLES, variant="nft",
+        ),
+        BackendLine(
+            name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
+            tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True,
+        ),
+        BackendLine(
+            name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend",
+            tables=TABLES_OF_OUR_OWN, program="nft",
+        ),
+        BackendLine(
+            name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
+        ),
+        BackendLine(name=MEMORY, module="netinit.backends.memory", made_by="MemoryBackend", automatic=False),
+    )
+}  # fmt: skip
+VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.variant}
 
 
 class Options(Interception):
@@ -136,7 +177,7 @@ class Options(Interception):
     )
     force_iptables_binary: str = istio(
         "--force-iptables-binary",
-        kind=kinds.choice("legacy", "nft", ""),
+        kind=kinds.choice(*sorted(VARIANTS), ""),
         default="",
         help_text="Use this variant of iptables, whatever is found.",
     )
@@ -154,7 +195,7 @@ class Options(Interception):
     )
     backend: str = ours(
         "--backend",
-        kind=kinds.choice(*BACKEND_CHOICES),
+        kind=kinds.choice(AUTO, *BACKENDS),
         default=AUTO,
         help_text="The backend that programs the kernel; auto chooses one that works here.",
     )
@@ -241,11 +282,11 @@ class Options(Interception):
                 "--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace"
             )
         variant = self.force_iptables_binary
-        if variant and self.backend not in (AUTO, f"iptables-{variant}"):
+        if variant and self.backend not in (AUTO, VARIANTS[variant]):
             problems.append(
                 f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two"
             )
-        if self.native_nftables and (variant or self.backend not in (AUTO, "nftables")):
+        if self.native_nftables and (variant or self.backend not in (AUTO, NFTABLES)):
             problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
         return problems
 

@@ -59,13 +59,7 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = (
-            _spell_long(word, spellings)
-            if word.startswith("--")
-            else _spell_short(word, spellings)
-            if is_flag(word)
-            else ()
-        )
+        spelled = _spell_long(word, spellings) if word.startswith("--") else _spell_short(word, spellings) if is_flag(word) else ()
         if not spelled:
             rest.append(word)
         for flag, name, given in spelled:
@@ -104,9 +98,7 @@ def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
         if is_flag(word):
             problems.append(f"{quote_value(word.partition('=')[0])} is not an option; --help lists them")
         elif word.isalpha() and word in TRUE_WORDS + FALSE_WORDS:
-            problems.append(
-                f"{quote_value(word)} is not an option; a switch and its value are one word, --switch={word}"
-            )
+            problems.append(f"{quote_value(word)} is not an option; a switch and its value are one word, --switch={word}")
         elif not is_flag(previous) or "=" in previous:
             problems.append(f"{quote_value(word)} is not an option; quote values that hold blanks or *")
         previous = word

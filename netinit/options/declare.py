@@ -25,11 +25,7 @@ else:
 
 
 DERIVED: Any = None  # the default of a field that follows from others
-OF_ISTIO, OF_OURS, WITHOUT_FLAG = (
-    "Options of istio-iptables",
-    "Options of netinit",
-    "Environment variables without a flag",
-)
+OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
 
 
@@ -39,13 +35,7 @@ def istio(
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
     variables = (_variable_of(names), *also)
     return _Declared(
-        names=names,
-        variables=variables,
-        kind=kind,
-        default=default,
-        help=help_text,
-        group=OF_ISTIO,
-        current_only=current_only,
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
     )
 
 
@@ -90,12 +80,12 @@ class _Declared(dict):  # type: ignore[type-arg] # its parameters would have to 
     """All of a flag but its field, which is the name that the declaration is assigned to."""
 
 
-class _SettingsType(RecordType):
+class _DeclaredOptionsType(RecordType):
     """Turns declarations into defaults and collects the flags."""
 
     flags: tuple[Flag, ...]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:  # noqa: PYI034 - a metaclass
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
         own = [(field, value) for field, value in namespace.items() if type(value) is _Declared]
         flags = tuple([Flag(field=field, **declared) for field, declared in own])
         namespace |= {flag.field: flag.default for flag in flags}
@@ -107,8 +97,8 @@ class _SettingsType(RecordType):
 @dataclass_transform(
     kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
 )
-class Settings(Record, metaclass=_SettingsType):
-    """A record of declared options. What was given is kept apart from what is derived, so that `replace` derives again.
+class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
+    """A record of declared options. What was given and what is derived are kept separately, so that `replace` derives again.
 
     Values may also be given as their flag spells them (`inbound_ports="80,443"`), lists as any sequence. OptionError
     lists every unknown field and every value that is wrong, of a wrong type included.
@@ -118,6 +108,14 @@ class Settings(Record, metaclass=_SettingsType):
 
     def __init__(self, **given: Any) -> None:
         self._settle(self._read(given))
+
+    @classmethod
+    def flag(cls, field: str) -> Flag:
+        """The declaration of a field. KeyError where there is no such field."""
+        for flag in cls.flags:
+            if flag.field == field:
+                return flag
+        raise KeyError(field)
 
     @classmethod
     def from_texts(

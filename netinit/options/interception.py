@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import Network
 from netinit.options import kinds
-from netinit.options.declare import DERIVED, Settings, istio, ours, variable, without_variable
+from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
 from netinit.options.kinds import ALL, Kind
 
 TYPE_CHECKING = False
@@ -22,10 +22,15 @@ DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
 DNS_PORT, DNS_LISTENER = 53, 15053  # of queries, and where the proxy answers captured ones
 LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
+# Values that no other option's gets in the way of, but as `may_contradict` says. A new option is not among them.
+HARMLESS = frozenset((
+    "outbound_port", "inbound_port", "tunnel_port", "proxy_uids", "proxy_gids", "inbound_mode", "exclude_inbound_ports",
+    "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "loopback_cidr",
+))  # fmt: skip
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 
 
-class Interception(Settings):
+class Interception(DeclaredOptions):
     """What is to be captured. Ports and ids are numbers, networks are `Network`s, lists are tuples.
 
     Two equal ones give equal plans. OptionError lists every bad value.
@@ -205,6 +210,23 @@ class Interception(Settings):
         current_only=False,
         help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.",
     )
+
+    def may_contradict(self) -> bool:
+        """Whether some options may work against others, so that netinit.simulate.lint, which takes 20 ms, is worth asking.
+
+        Those of a usual sidecar do not. A network that is excluded in vain is no contradiction: it harms nobody.
+        """
+        for flag in Interception.flags:
+            if flag.field not in HARMLESS and getattr(self, flag.field) not in (flag.default, ALL):
+                return True
+        return (
+            self.inbound_mode == NONE
+            or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
+            or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
+            or 0 in (*self.proxy_uids, *self.proxy_gids, *[network.length for network in self.exclude_outbound_cidrs])
+            or self.outbound_port in (self.inbound_port, self.tunnel_port)
+            or self.inbound_port == self.tunnel_port
+        )
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
         every = {**given}

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import LEGACY, LIBIPTC, MEMORY, named
+from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
-from netinit.kernel.routes import Made, Step
-from netinit.options import NONE, Options
-from netinit.options.kinds import ALL
-from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.kernel.routes import Made, RouteChange
+from netinit.options import Options
+from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
@@ -32,20 +31,20 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-_CONTRADICTING = (  # fields of which values beside the usual ones (* where that is possible) can work against others
-    "inbound_ports", "outbound_cidrs", "outbound_ports", "exclude_outbound_ports", "virtual_interfaces",
-    "exclude_interfaces", "redirect_dns", "owner_groups", "exclude_owner_groups", "layout",
-)  # fmt: skip
 STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
 class Outcome(Record):
-    """What was done: the backend, whether anything had to be changed, and the rules as they are now by family."""
+    """What was done: the backend, whether anything had to be changed, and the rules by family, as they were listed.
+
+    `committed`: nobody has listed them since; they are what the kernel took, whole.
+    """
 
     backend: str
     changed: bool
     rules: dict[str, str]
+    committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
@@ -75,9 +74,9 @@ def main(options: Options, log: Log) -> int:
 
 def _reach_out(options: Options, log: Log) -> int:
     """The same in a pod, from outside: see netinit.kernel.pods."""
-    from netinit.kernel.pods import Pod
+    from netinit.kernel.pods import OpenPod
 
-    with Pod(options) as pod:
+    with OpenPod(options) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
         meant = pod.complete(options)
@@ -92,7 +91,7 @@ def _reach_out(options: Options, log: Log) -> int:
 
 
 def _program(options: Options, log: Log, *, locked: bool) -> None:
-    """Programs or removes, and tells what was done; nobody to tell makes no failure of it."""
+    """Programs or removes, and reports what was done; a report that cannot be written is no failure."""
     if options.cleanup_only:
         outcome = remove(options, locked=locked)
     elif options.skip_rule_apply:
@@ -119,13 +118,14 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         else f"rules are as planned ({outcome.backend}): nothing to do"
     )
     for name, rules in outcome.rules.items():
-        log.info("Final nftables state:" if name == NFT_DIALECT else f"Final iptables state ({name}):", rules)
+        what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
+        log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
 def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
-    """Brings this process's network namespace to what the options want; what is right already stays untouched.
+    """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` tells that the namespace's lock is held already.
+    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already.
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
@@ -157,7 +157,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
             raise _nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-        removals = [(side.backend, side.state.compare(plan).removal()) for side in holders]
+        removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
         with Transaction() as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
@@ -165,7 +165,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
                 _commit(run, backend, change)
             _route(run, steps, machine)  # after the rules, whose marked packets would else go astray
         return Outcome(
-            backend=", ".join([side.backend.name for side in holders]),
+            backend=", ".join([holder.backend.name for holder in holders]),
             changed=bool(steps or holders),
             rules={},
         )
@@ -184,11 +184,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     Looking takes 20 ms, more than programming; the usual options have nothing that could contradict each other.
     """
     options = outcome.options
-    if options is None:
-        return ()
-    usual = {flag.field: flag.default for flag in Options.flags} | {"inbound_ports": ALL, "outbound_cidrs": ALL}
-    unusual = any(getattr(options, field) != usual[field] for field in _CONTRADICTING)
-    if not unusual and options.inbound_mode != NONE:
+    if options is None or not options.may_contradict():
         return ()
     from netinit.simulate.lint import lint
 
@@ -199,56 +195,51 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
 def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     """Tries the candidates in order; one that cannot work here makes room for the next."""
     failures = {}
-    for side in survey.candidates():
+    for chosen in survey.candidates():
         try:
-            return _apply_with(side, survey.others(side.backend), task)
+            return _apply_with(chosen, survey.others(chosen.backend), task)
         except BackendUnavailableError as error:
-            failures[side.backend.name] = str(error)
+            failures[chosen.backend.name] = str(error)
     raise _nothing_works({**survey.failures, **failures}, task.machine)
 
 
-def _apply_with(side: Side, others: tuple[Side, ...], task: Task) -> Outcome:
-    backend, state, plan = side.backend, side.state, task.plan
+def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+    backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     found = leftovers + comparison.differences
     steps = _routes_towards(plan, task) if backend.in_kernel else ()
     if not found and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
-        warnings = state.notices + (_describe_shadows(comparison) if state.others else ())
+        warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if found and not task.options.reconcile:
-        _refuse_to_replace(side, leftovers, found, comparison)
+        _refuse_to_replace(chosen, leftovers, found, comparison)
     with Transaction() as run:
-        warnings = _bring_about(run, side, others, task, comparison=comparison, steps=steps)
-    return _report(side, task, comparison, state.notices + warnings)
+        warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+    return _report(chosen, task, comparison, state.notices + warnings)
 
 
 def _refuse_to_replace(
-    side: Side, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
+    chosen: Observed, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
 ) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
-    if leftovers or (side.state.ours and not comparison.resumable()):
-        raise _refuse(found if side.state.ours else leftovers)
+    if leftovers or (chosen.state.ours and not comparison.resumable()):
+        raise _refuse(found if chosen.state.ours else leftovers)
 
 
 def _bring_about(
-    run: Transaction,
-    side: Side,
-    others: tuple[Side, ...],
-    task: Task,
-    *,
-    comparison: Comparison,
-    steps: tuple[Step, ...],
+    run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
+    *, comparison: Comparison, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
-    backend, plan, leftovers = side.backend, task.plan, bool(others)
+    backend, plan, leftovers = chosen.backend, task.plan, bool(others)
     differs = leftovers or comparison.differences or task.options.force_apply
-    for one in (side, *others) if differs else ():
+    for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = _route(run, [step for step in steps if step.add], task.machine)
     if others and plan.ip_rules:
-        comparison = _hand_over(run, side, others, task).compare(plan)
+        comparison = _hand_over(run, chosen, others, task).compare(plan)
         others = ()
     if differs:
         _commit(run, backend, comparison.change(force=task.options.force_apply))
@@ -260,31 +251,32 @@ def _bring_about(
     return warnings
 
 
-def _routes_towards(plan: Plan, task: Task) -> tuple[Step, ...]:
+def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
     return routes.steps_towards(plan, task.families, link=task.machine.link)
 
 
-def _report(side: Side, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
+def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:
     """The outcome of a run that has succeeded, whatever becomes of looking at it."""
-    backend = side.backend
+    backend = chosen.backend
     rules: dict[str, str] = {}
+    committed = False
     try:
-        if side.state.others:
+        if chosen.state.foreign:
             after = backend.observe()
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
         elif task.final:
-            rules = backend.list_rules(comparison)
+            rules, committed = backend.list_rules(comparison), not backend.reads_back
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
-    return Outcome(backend=backend.name, changed=True, rules=rules, warnings=warnings)
+    return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)
 
 
 def _describe_shadows(comparison: Comparison) -> tuple[str, ...]:
     return tuple([shadow.describe() for shadow in comparison.shadows()])
 
 
-def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Task) -> State:
+def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
     """Hands TPROXY over from other backends: for a moment both capture, each with a mark of its own.
 
     With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
@@ -292,22 +284,22 @@ def _hand_over(run: Transaction, side: Side, others: tuple[Side, ...], task: Tas
     """
     interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
     _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
-    _commit(run, side.backend, side.state.compare(interim).change())
+    _commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
         _commit(run, other.backend, other.state.compare(interim).removal())
-    return side.backend.observe()
+    return chosen.backend.observe()
 
 
 def _commit(run: Transaction, backend: Backend, change: Change) -> None:
     run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
 
 
-def _route(run: Transaction, steps: Sequence[Step], machine: Machine) -> tuple[str, ...]:
+def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
     made = [_make(run, step, machine) for step in steps]
     return tuple([one.warning for one in made if one.warning])
 
 
-def _make(run: Transaction, step: Step, machine: Machine) -> Made:
+def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
     return run.do(
         step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
     )
@@ -338,11 +330,11 @@ def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavail
         return BackendUnavailableError(
             f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
         )
-    if not machine.has_capability(detect.CAP_NET_RAW) and all(name in (LEGACY, LIBIPTC) for name in failures):
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         from netinit.kernel.situation import advise
 
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}), which legacy iptables wants: {advise('NET_ADMIN', 'NET_RAW')};"
+            f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             " --backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]

@@ -7,7 +7,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import AUTO_ORDER, LEGACY, LIBIPTC
+from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, readers
 from netinit.backends.base import Backend, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Side(Record):
-    """A backend and what it saw."""
+class Observed(Record):
+    """A backend and what it observed."""
 
     backend: Backend
     state: State
@@ -36,61 +36,69 @@ class Survey:
     ) -> None:
         self._options = options
         self._families = families
-        self._sides: dict[str, Side] = {}
+        self._observed: dict[str, Observed] = {}
         self._failures: dict[str, str] = {}
         self._machine = machine
+        self._excused: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
-            if not self._look(name) and name == LEGACY:
-                self._look(LIBIPTC)  # which sees the same without a program
+            for reader in readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
+                if self._look(reader):
+                    break
+                self._excused.add(reader)
+            else:
+                self._excused -= set(readers(name))
 
     @property
     def failures(self) -> dict[str, str]:
         """The backends that could not even look, and why."""
-        return {name: reason for name, reason in self._failures.items() if name != LEGACY or LIBIPTC not in self._sides}
+        return {name: reason for name, reason in self._failures.items() if name not in self._excused}
 
-    def holders(self) -> tuple[Side, ...]:
-        """The sides of the kernel that hold rules of ours."""
-        seen = [side for name, side in self._sides.items() if name != LIBIPTC or LEGACY not in self._sides]
-        return tuple([side for side in seen if side.state.ours])
+    def holders(self) -> tuple[Observed, ...]:
+        """The backends that hold rules of ours."""
+        first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
+        return tuple([observed for observed in first.values() if observed.state.ours])
 
-    def others(self, chosen: Backend) -> tuple[Side, ...]:
-        """The sides that hold rules of ours beside the chosen backend's."""
+    def _first_reader(self, name: str) -> str:
+        """The first of the backends that have looked at the same tables."""
+        return next(reader for reader in readers(name) if reader in self._observed)
+
+    def others(self, chosen: Backend) -> tuple[Observed, ...]:
+        """The others, beside the chosen backend, that hold rules of ours."""
         if not chosen.in_kernel:
             return ()
-        own = (LEGACY, LIBIPTC) if chosen.name in (LEGACY, LIBIPTC) else (chosen.name,)  # the two see the same tables
-        return tuple([side for side in self.holders() if side.backend.name not in own])
+        return tuple([observed for observed in self.holders() if observed.backend.name not in readers(chosen.name)])
 
-    def candidates(self) -> Iterator[Side]:
+    def candidates(self) -> Iterator[Observed]:
         """The backends to try, in order.
 
-        The one the options name; or the one that holds our rules, then legacy if rules of others are there (both
+        The one the options name; or the one that holds our rules, then legacy if foreign rules are there (both
         interfaces would be walked), then nft, then whatever is left.
         """
         wanted = backends.named(self._options)
         for name in (wanted,) if wanted != AUTO else self._preference():
-            side = self._sides.get(name) or self._look(name)
-            if side:
-                yield side
+            observed = self._observed.get(name) or self._look(name)
+            if observed:
+                yield observed
 
     def _preference(self) -> tuple[str, ...]:
-        holding = [side.backend.name for side in self.holders()]
-        crowded = [LEGACY] if LEGACY in self._sides and self._sides[LEGACY].state.others else []
-        return tuple(dict.fromkeys((*holding, *crowded, *AUTO_ORDER)))
+        holding = [observed.backend.name for observed in self.holders()]
+        legacy = self._observed.get(IPTABLES_LEGACY)
+        foreign = (IPTABLES_LEGACY,) if legacy and legacy.state.foreign else ()
+        return tuple(dict.fromkeys((*holding, *foreign, *AUTO_ORDER)))
 
-    def _look(self, name: str) -> Side | None:
+    def _look(self, name: str) -> Observed | None:
         if name in self._failures:
             return None
         try:
             backend = self._machine.load(name, self._options, self._families)
-            self._sides[name] = Side(backend=backend, state=backend.observe())
+            self._observed[name] = Observed(backend=backend, state=backend.observe())
         except BackendUnavailableError as error:
             self._failures[name] = str(error)
             return None
-        return self._sides[name]
+        return self._observed[name]
 
 
-def describe_leftover(side: Side) -> Difference:
+def describe_leftover(observed: Observed) -> Difference:
     """Rules of ours where the chosen backend does not look."""
-    return Difference(
-        kind=LEFTOVER, where=side.backend.name, rule="rules of an earlier run are active beside the chosen backend's"
-    )
+    rule = "rules of an earlier run are active beside the chosen backend's"
+    return Difference(kind=LEFTOVER, where=observed.backend.name, rule=rule)

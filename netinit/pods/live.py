@@ -29,7 +29,6 @@ from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
 
-_VARIANTS = {backends.NFT: detect.NFT, backends.LEGACY: detect.LEGACY}
 _NET = Path("/proc/thread-self/net")
 MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
@@ -38,13 +37,13 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """What was read, side by side: each place that can hold rules (iptables-nft and so on) with its rules by family.
+    """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
 
-    `options` are those that each side's rules were made by, as far as they tell; `given` those that the caller named,
+    `options` are those that each backend's rules were made by, as far as they tell; `given` those that the caller named,
     settled for this namespace.
     """
 
-    sides: dict[str, dict[Family, Ruleset]]
+    rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     options: dict[str, Recovered] = field(default_factory=dict)
     given: Interception | None = None
@@ -72,28 +71,28 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         *(wanted.warnings if wanted else ()),
     ]
     marks = {family: _local_marks(family) for family in families}
-    sides: dict[str, dict[Family, Ruleset]] = {}
+    rulesets: dict[str, dict[Family, Ruleset]] = {}
     found: dict[str, Recovered] = {}
     for name in backends.populated(settled.options):
-        if name in _VARIANTS:
+        if variant := backends.BACKENDS[name].variant:
             listings, contents = _read_listings(name, settled), ipset.read_contents()
             warnings += [notice for family in families for notice in notice_size(listings[family], family)]
             found[name] = from_listings(_uncounted(listings), _routing(families), contents)
-            plans = _with_sets(_plans(wanted, found[name]), name, contents)
-            sides[name] = _load_listings(listings, contents, plans, marks)
+            plans = _with_sets(_plans(wanted, found[name]), variant, contents)
+            rulesets[name] = _load_listings(listings, contents, plans, marks)
         else:
             tables = _read_tables()
             found[name] = from_tables(tables, _routing(families), families)
-            sides[name] = _load_tables(tables, _plans(wanted, found[name]), marks)
+            rulesets[name] = _load_tables(tables, _plans(wanted, found[name]), marks)
     for family in families:
-        if any(side[family].tracks for side in sides.values() if family in side):
-            for side in sides.values():
-                side[family] = replace(side[family], tracked=True)
-    if not sides:
-        sides[backends.NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
+        if any(one[family].tracks for one in rulesets.values() if family in one):
+            for one in rulesets.values():
+                one[family] = replace(one[family], tracked=True)
+    if not rulesets:
+        rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
         warnings.append("there are no rules at all in this namespace")
     around = {family: read_surroundings(family) for family in families}
-    return LiveRules(sides, around, found, settled.options if given else None, (*warnings, *_foreign_tables()))
+    return LiveRules(rulesets, around, found, settled.options if given else None, (*warnings, *_foreign_tables()))
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
@@ -101,9 +100,9 @@ def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
-def _with_sets(plans: list[Plan], name: str, contents: Contents) -> list[Plan]:
+def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
     """The same as this backend programs them: what is a set here is one in the plan."""
-    owner = f"netinit-{_VARIANTS[name]}"
+    owner = backends.owner_of_sets(variant)
     sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
 
@@ -137,7 +136,7 @@ def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     try:
         return _look(name, settled)
     except BackendUnavailableError as error:
-        if name != backends.LEGACY:
+        if name != backends.IPTABLES_LEGACY:
             raise
         try:
             return _look(backends.LIBIPTC, settled)  # which sees the same without a program
@@ -251,7 +250,5 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if len(data) > MOST_BYTES:
-        raise ParseError(
-            f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs"
-        )
+        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
     return data.decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -31,7 +31,7 @@ UNREACHABLE = "no route"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One connection: by whom (a user id), whither, and the port at which it must arrive."""
+    """One connection: by whom (a user id), where to, and the port at which it must arrive."""
 
     family: Family
     uid: int
@@ -137,9 +137,7 @@ def _prove(probe: Proof, deadline: float) -> str:
         return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
     with listener:
         left = max(0.01, deadline - time.monotonic())
-        with children.start(
-            lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None
-        ) as child:
+        with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
             arrived = _wait_for(listener, probe.family, token, deadline, child)
     if isinstance(arrived, tuple):
         if arrived == probe.destination:
@@ -178,7 +176,7 @@ def _wait_for(
                     found = _destination_or_reason(connection, family)
                     connection.sendall(token)
                     return found
-        elif child in readable:  # somebody else's connection proves nothing
+        elif child in readable:  # another process's connection proves nothing
             status = child.receive()
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
@@ -211,7 +209,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if (
                 probe.destination[0] == IPV6.passthrough_address
-            ):  # else the kernel takes ::6 as the source too, which is spared
+            ):  # else the kernel takes ::6 as the source too, which is excluded
                 connection.bind(("::1", 0))
             connection.connect(probe.destination)
             connection.sendall(token)

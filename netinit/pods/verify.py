@@ -1,4 +1,4 @@
-"""Verifying: reads a namespace back and says in which way it is not as planned. Changes nothing."""
+"""Verifying: reads a namespace back and says what is not as planned. Changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netinit.kernel import routes
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.situation import advise
 from netinit.options import AUTO, Options
-from netinit.pods.inspect import Side, Survey, describe_leftover
+from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
@@ -28,7 +28,7 @@ class Report(Record):
 def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at rules of others that stand before ours, at policy routes and
+    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and
     at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
@@ -40,28 +40,28 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
     if survey.failures and not survey.holders():  # rules may be where nobody could look
         raise _unreadable(survey, machine)
-    side = _side_to_compare(survey, options, machine)
-    differences = tuple([describe_leftover(other) for other in survey.others(side.backend)])
-    comparison = side.state.compare(plan)
+    chosen = _choose(survey, options, machine)
+    differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
+    comparison = chosen.state.compare(plan)
     differences += comparison.differences
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
-    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + side.state.notices
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
-    return Report(backend=side.backend.name, plan=plan, differences=differences, warnings=warnings)
+    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings)
 
 
-def _side_to_compare(survey: Survey, options: Options, machine: Machine) -> Side:
+def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
     """The backend that holds our rules, unless the options name another; with none, the preferred one."""
     if backends.named(options) == AUTO and survey.holders():
         return survey.holders()[0]
-    for side in survey.candidates():
-        return side
+    for chosen in survey.candidates():
+        return chosen
     raise _unreadable(survey, machine)
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    """The one cause where there is one, else each side's own."""
+    """The one cause where there is one, else each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
         return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]

@@ -14,7 +14,7 @@ from netinit.rules.iptables.write import UNSAFE, Listing, cut
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 
 MOST_RULES = 200_000  # of one table in one family: some 20 s and 250 MB to compare
-MOST_BYTES = 1 << 28  # as the kernel tells them: the listing is about as long
+MOST_BYTES = 1 << 28  # as the kernel counts them: the listing is about as long
 
 # Extensions whose options are numbers, words of their own or quoted strings (iptables 1.8.9, their `save`).
 SPELLED_SAFELY = frozenset(

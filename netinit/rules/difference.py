@@ -11,7 +11,7 @@ MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadow
 class Difference(Record):
     """One place where the live rules are not as planned.
 
-    `kind`: missing, extra, moved, shadowed (a rule of others stands before ours and may decide first) or leftover (of
+    `kind`: missing, extra, moved, shadowed (a foreign rule stands before ours and may decide first) or leftover (of
     ours, in another dialect). `number` counts from 1 in the chain (live for what is there, planned for what is missing).
     """
 

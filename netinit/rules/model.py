@@ -46,6 +46,16 @@ OWNED_CHAINS = frozenset(
 )
 
 
+class Origin(Record):
+    """What made a rule: an option, by its field; empty where every plan of the layout has the rule. `label` is for people."""
+
+    option: str = ""
+    label: str = "always"
+
+
+ALWAYS = Origin()
+
+
 class Rule(Record):
     """When all matches say yes, the target decides.
 
@@ -57,13 +67,18 @@ class Rule(Record):
     matches: tuple[Match, ...] = ()
     target: Target
     comment: str  # why the rule exists, in a few words
-    origin: str  # the option that caused it, by its long flag or variable
+    origin: Origin | None  # None: no plan made it
     families: tuple[Family, ...] = FAMILIES
     paired: bool = False
 
+    @property
+    def origin_label(self) -> str:
+        """The origin in words; empty where there is none."""
+        return self.origin.label if self.origin else ""
+
 
 class Chain(Record):
-    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind those of others."""
+    """A chain of one table. In a built-in chain `inserted` rules stand before, `rules` behind foreign ones."""
 
     name: str
     rules: tuple[Rule, ...] = ()

@@ -12,10 +12,10 @@ LOOPBACK_DEVICE = "lo"
 
 
 class Packet(Record):
-    """A packet at one point of its way. Addresses and ports are numbers; None where nobody can know them.
+    """A packet at one point of its path. Addresses and ports are numbers; None where nobody can know them.
 
-    `has_socket` tells whether a socket of this namespace sends it; `uid` and `gid` are that socket's. `state` is what
-    connection tracking says of it; empty before it was asked. `socket` tells whether a socket is connected or bound to
+    `has_socket` says whether a socket of this namespace sends it; `uid` and `gid` are that socket's. `state` is what
+    connection tracking says of it; empty before it was asked. `socket` says whether a socket is connected or bound to
     the very address that the packet goes to.
     """
 

@@ -134,7 +134,7 @@ def _describe_rules(plan: Plan, family: Family) -> list[dict[str, Any]]:
             "inserted": number <= chain.inserted,
             "text": written.text,
             "comment": written.rule.comment,
-            "origin": written.rule.origin,
+            "origin": written.rule.origin_label,
         }
         for table, chains in write_plan(plan, family).items()
         for name, chain in chains.items()

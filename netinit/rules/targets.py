@@ -23,9 +23,11 @@ ENDED: Verdict = "ended"  # nowhere
 class Target(Record):
     """What happens to a packet that matched."""
 
+    option = "-j"  # what stands before it in iptables' dialect
+
     @abstractmethod
     def xt(self, family: Family) -> str:
-        """The target as iptables-save lists it, without `-j`."""
+        """The target as iptables-save lists it, without its option; empty for a rule that has none."""
 
     @abstractmethod
     def nft(self, family: Family) -> tuple[str, ...]:
@@ -127,8 +129,13 @@ class Jump(Target):
     chain: str
     goto: bool = False
 
+    @property
+    def option(self) -> str:  # type: ignore[override] # computed here
+        """`-g` for a goto."""
+        return "-g" if self.goto else "-j"
+
     def xt(self, family: Family) -> str:
-        return f"-g {self.chain}" if self.goto else self.chain
+        return self.chain
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (f"{'goto' if self.goto else 'jump'} {self.chain.lower().replace('_', '-')}",)

@@ -1,4 +1,4 @@
-"""What a target can do to a packet under way: the face that the simulator shows to it. Types alone, never loaded at a start."""
+"""What a target can do to a packet on its path: the face that the simulator shows to it. Types alone, never loaded at a start."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ Verdict = Literal["go on", "back", "accepted", "ended"]
 
 
 class Traversal(Protocol):
-    """What a target can do to a packet under way; the simulator is one. Each answers with how it goes on."""
+    """What a target can do to a packet on its path; the simulator is one. Each answers with how it goes on."""
 
     def drop(self) -> Verdict:
         """It vanishes."""
 
     def refuse(self) -> Verdict:
-        """Its sender is told that it was refused."""
+        """Its sender learns that it was refused."""
 
     def call(self, chain: str) -> Verdict:
         """It goes through another chain."""

@@ -7,7 +7,7 @@ from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
 from netinit.options.kinds import quote_value, read_port
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
-EPHEMERAL_PORT = 40000  # stands for the port that the kernel would choose
+EPHEMERAL_PORT = 40000  # for the port that the kernel would choose
 SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
 
 

@@ -1,4 +1,4 @@
-"""The way of a packet through the kernel.
+"""The path of a packet through the kernel.
 
 Laws kept: tables are asked in the order of `hooks.STAGES`; NAT is asked once for a connection's destination and once
 for its source; a packet to this host itself leaves through lo and comes in again with the connection it has; a rule
@@ -18,7 +18,7 @@ from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection, ConnectionTable, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Step, Trace
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep
 
 if TYPE_CHECKING:
     from netinit.rules.traversal import Verdict
@@ -28,7 +28,7 @@ _DESTINATION, _SOURCE = "destination", "source"
 
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
-    """The way of one packet: made here when it has no incoming interface, else coming in through that one."""
+    """The path of one packet: made here when it has no incoming interface, else coming in through that one."""
     return Host(ruleset, surroundings).process(packet)
 
 
@@ -54,7 +54,7 @@ class Host:
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:
-        """The way of one packet."""
+        """The path of one packet."""
         journey = _Journey(self, packet)
         if packet.in_interface:
             journey.come_in()
@@ -64,7 +64,7 @@ class Host:
 
 
 class _Journey:
-    """One packet under way."""
+    """One packet on its path."""
 
     def __init__(self, host: Host, packet: Packet) -> None:
         self._host = host
@@ -73,12 +73,12 @@ class _Journey:
         self._packet = packet
         self._connection: Connection | None = None
         self._is_answer = False
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._hook = ""
         self._zone = 0
         self._fate = ""
         self._reason = ""
-        self._decider: Step | None = None
+        self._decider: TraceStep | None = None
         self._port = 0  # of REDIRECT or TPROXY
         self._transparent = False
         self._translated = False
@@ -226,7 +226,7 @@ class _Journey:
         if chain is None or (not chain.rules and chain.policy == "ACCEPT"):
             return
         if self._walk(table, chain, ()) == GO_ON:
-            self._steps.append(Step(self._hook, f"the policy is {chain.policy}", table, chain.name))
+            self._steps.append(TraceStep(self._hook, f"the policy is {chain.policy}", table, chain.name))
             if chain.policy == "DROP":
                 self._end(DROPPED, f"the policy of {table} {chain.name} is DROP")
             elif chain.policy != "ACCEPT":
@@ -251,7 +251,7 @@ class _Journey:
             if verdict != GO_ON:
                 return verdict
         if chain.name not in BUILTIN_CHAINS:
-            self._steps.append(Step(self._hook, "the chain ends: back to its caller", table, chain.name))
+            self._steps.append(TraceStep(self._hook, "the chain ends: back to its caller", table, chain.name))
         return GO_ON
 
     # What targets do (rules.targets.Traversal). `_at` is the rule whose target acts.
@@ -261,7 +261,7 @@ class _Journey:
         return self._end_by_rule(DROPPED, str(self._at))
 
     def refuse(self) -> Verdict:
-        """Its sender is told that it was refused."""
+        """Its sender learns that it was refused."""
         return self._end_by_rule(REFUSED, str(self._at))
 
     def give_up(self) -> Verdict:
@@ -387,10 +387,10 @@ class _Journey:
         return ENDED
 
     def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
-        self._steps.append(Step(self._hook, outcome, at.table, at.chain.name, at.loaded, holds))
+        self._steps.append(TraceStep(self._hook, outcome, at.table, at.chain.name, at.loaded, holds))
 
     def _note(self, outcome: str, table: str = "") -> None:
-        self._steps.append(Step(self._hook, outcome, table))
+        self._steps.append(TraceStep(self._hook, outcome, table))
 
 
 def _begins(flags: tuple[str, ...], *, picks_up: bool) -> bool:

@@ -10,13 +10,13 @@ from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Owner, Port
-from netinit.rules.model import MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, with_plan
-from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Step, Trace
+from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Trace, TraceStep
 
 REPAIR = "netinit apply --reconcile"
 
@@ -30,11 +30,11 @@ class Explanation:
 
     trace: Trace
     sentence: str
-    because: Step | None
+    because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)  # flag -> where it was given, for what is not a flag
+    origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was given, for what is not a flag
 
-    def doubted(self, reason: str) -> Explanation:
+    def unknown_because(self, reason: str) -> Explanation:
         """The same path with the verdict unknown, for what the path alone does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
         return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
@@ -50,11 +50,14 @@ class Explanation:
         first = self.trace.first
         return spell_endpoint(first.family, first.destination, first.destination_port)
 
-    def origin_of(self, step: Step) -> str:
-        """The option, variable or annotation that made a step's rule; empty for rules of others."""
-        if step.rule is None or not step.rule.origin:
-            return ""
-        return self.origins.get(step.rule.origin, step.rule.origin)
+    def origin_of(self, step: TraceStep) -> str:
+        """The option, variable or annotation that made a step's rule; empty for foreign rules."""
+        made = step.rule.origin if step.rule else None
+        return self.origins.get(made.option, made.label) if made else ""
+
+    def option_of(self, step: TraceStep) -> str:
+        """The same; empty as well for rules that every plan has."""
+        return "" if step.rule is None or step.rule.origin == ALWAYS else self.origin_of(step)
 
 
 def explain(
@@ -78,8 +81,8 @@ def explain(
     return Explanation(trace, _tell(made), because, changes, origins or {})
 
 
-def find_cause(trace: Trace) -> Step | None:
-    """The rule that decided: the one that led to the redirection, spared the packet, or ended its way.
+def find_cause(trace: Trace) -> TraceStep | None:
+    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path.
 
     A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
     """
@@ -92,16 +95,16 @@ def find_cause(trace: Trace) -> Step | None:
         return _leading_to(hits, places[-1]) if places else None
     if trace.translated:
         return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, DestinationNat))
-    sparing = [
+    excluding = [
         step
         for step in hits
         if step.rule and step.hook in (OUTPUT, PREROUTING) and step.table in (NAT, MANGLE)
         and isinstance(step.rule.rule.target, Return | Accept)
     ]  # fmt: skip
-    return sparing[-1] if sparing else None
+    return excluding[-1] if excluding else None
 
 
-def _leading_to(hits: tuple[Step, ...], place: int) -> Step:
+def _leading_to(hits: tuple[TraceStep, ...], place: int) -> TraceStep:
     """The jump that led to the chain of a hit, where the hit itself takes whatever comes."""
     step = hits[place]
     if step.rule is None or any(isinstance(match, Port | Owner) for match in step.rule.rule.matches):
@@ -154,8 +157,8 @@ def _told_cause(made: Explanation) -> str:
             return f", because there is no {made.trace.first.family.name} rule that looks at it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
-        origin = made.origin_of(step)
-        return f", because {step.rule.purpose}" + (f" ({origin})" if origin and origin != "always" else "")
+        origin = made.option_of(step)
+        return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
     if step.chain in OWNED_CHAINS:
         return (
             f", because of a rule in netinit's chain that no option makes: {step.rule.quotation}"

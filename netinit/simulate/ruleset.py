@@ -12,7 +12,7 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.nft.reading import Tables, model_name
 from netinit.rules.nft.writer import PREFIX
 from netinit.rules.nft.writer import write_plan as write_nft
@@ -21,12 +21,13 @@ from netinit.rules.targets import Jump
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 ACCEPT = "ACCEPT"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRule:
-    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's, empty for others' rules.
+    """One rule as the kernel has it: `number` counts from 1; purpose and origin are the plan's; foreign rules have none.
 
     `comment` is what the live rule's own comment says, where that is not its purpose: whoever made the rule wrote it.
     """
@@ -35,7 +36,7 @@ class LoadedRule:
     text: str
     rule: Rule
     purpose: str = ""
-    origin: str = ""
+    origin: Origin | None = None
     packets: int | None = None  # the live counter
     comment: str = ""
 
@@ -119,7 +120,7 @@ def load_listing(
     Rules that one of `plans` would make have its purpose and origin, the first one's, whatever their comments say.
     ParseError for a rule that is none.
     """
-    known: dict[tuple[str, str, tuple[object, ...]], tuple[str, str]] = {}
+    known: dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]] = {}
     for plan in reversed(plans):
         known |= _purposes(plan, family)
     tables: dict[str, dict[str, LoadedChain]] = {}
@@ -130,7 +131,7 @@ def load_listing(
             for number, spec in enumerate(specs, 1):
                 packets, text = split_counter(spec)
                 rule = parse_rule(text, family)
-                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", ""))
+                purpose, origin = known.get((table, name, normalise_rule(rule)), ("", None))
                 comment = rule.comment if rule.comment != purpose else ""
                 rules.append(LoadedRule(number, text, rule, purpose, origin, packets, comment))
             policy = listed.policies.get(name, "-")
@@ -150,7 +151,7 @@ def load_tables(
 
     A rule keeps its number in the table, which both families share.
     """
-    known: dict[tuple[str, str, str], tuple[str, str]] = {}
+    known: dict[tuple[str, str, str], tuple[str, Origin | None]] = {}
     for plan in reversed(plans):
         known |= {
             (table.removeprefix(PREFIX), model_name(name), written.text): (written.rule.comment, written.rule.origin)
@@ -165,7 +166,7 @@ def load_tables(
             rules = []
             for read in chain.rules:
                 if family in read.rule.families:
-                    purpose, origin = known.get((table, name, read.text), ("", ""))
+                    purpose, origin = known.get((table, name, read.text), ("", None))
                     comment = read.rule.comment if read.rule.comment != purpose else ""
                     rules.append(LoadedRule(read.number, read.text, read.rule, purpose, origin, read.packets, comment))
             loaded[table][name] = LoadedChain(name, tuple(rules), chain.policy)
@@ -212,7 +213,7 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
     return replace(ruleset, tables=tables) if contents else ruleset
 
 
-def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, str]]:
+def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]:
     return {
         (table, name, normalise_rule(loaded.rule)): (loaded.purpose, loaded.origin)
         for table, chains in load_plan(plan, family).tables.items()

@@ -1,4 +1,4 @@
-"""What a simulated packet met on its way, and what became of it."""
+"""The path of a simulated packet: what it met, and what became of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELIVERED = "delivered"  # to this host's sockets
 SENT = "sent"  # made here, left through an interface
 FORWARDED = "forwarded"  # from one interface to another
 DROPPED = "dropped"
-REFUSED = "refused"  # dropped, and the sender is told
+REFUSED = "refused"  # dropped, and the sender is informed
 UNKNOWN = "unknown"
 
 # How an answer is called in one word.
@@ -21,10 +21,10 @@ DIRECT = "direct"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that happened, or was looked at, in the kernel's order.
 
-    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` tells
+    `rule` is None for what the kernel does without a rule: a policy, tracking, translating, routing. `holds` says
     whether the rule's matches hold: None where that cannot be known, and for steps without a rule.
     """
 
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The way of one packet. `reason` says why, where it was dropped, refused or cannot be known.
+    """The path of one packet. `reason` says why, where it was dropped, refused or cannot be known.
 
     `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone.
     """
@@ -46,14 +46,14 @@ class Trace:
     first: Packet  # as it was sent or came in
     last: Packet  # as it ended
     fate: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     reason: str = ""
     redirect_port: int = 0
     transparent: bool = False
-    translated: bool = False  # by a DNAT of others
+    translated: bool = False  # by a foreign DNAT
     policy_routed: bool = False
     zone: int = 0
-    decider: Step | None = None  # the rule that dropped or refused it, or because of which its end is not known
+    decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known
 
     @property
     def verdict(self) -> str:
@@ -65,6 +65,6 @@ class Trace:
         return CAPTURED if self.redirect_port else DIRECT
 
     @property
-    def hits(self) -> tuple[Step, ...]:
+    def hits(self) -> tuple[TraceStep, ...]:
         """The steps at rules that hold: those whose counters rise."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)

@@ -44,9 +44,7 @@ BUDGETS = {  # (figure, excluded networks) -> greatest ratio to the floor
     ("iptables-nft", "second", 1000): 8.0,
     ("nftables", "first", 0): 2.5,
 }
-BARE_BUDGETS = {
-    ("nftables", 10000): 1.8
-}  # (figure, excluded networks) -> greatest ratio of the first run to the bare program
+BARE_BUDGETS = {("nftables", 10000): 1.8}  # (figure, excluded networks) -> greatest ratio of the first run to the bare program
 RSS_BUDGET = 16.0  # MiB
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -117,18 +115,14 @@ class Contender:
         """The programs that do the kernel's part of the job, with their arguments, and the files they read."""
         wanted = plan(options)
         if self.backend == "nftables":
-            return [
-                (["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_plan(wanted))))
-            ]
+            return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_plan(wanted))))]
         inputs = []
         variant = options.backend.removeprefix("iptables-")
         made: tuple[sets.AddressSet, ...] = ()
         if options.ipset_threshold:
             wanted, made = sets.use_sets(wanted, f"netinit-{variant}", options.ipset_threshold)
         if made:
-            inputs.append(
-                (["/usr/sbin/ipset", "restore"], self._keep(folder, "ipset", sets.render_preparation(made, {})))
-            )
+            inputs.append((["/usr/sbin/ipset", "restore"], self._keep(folder, "ipset", sets.render_preparation(made, {}))))
         for family in FAMILIES:
             path = self._keep(folder, family.program, render_restore(write_plan(wanted, family)))
             inputs.append(([f"/usr/sbin/{family.program}-{variant}-restore", "--noflush"], path))
@@ -161,10 +155,7 @@ class Contender:
 
     def medians(self) -> dict[str, float]:
         """The median of every figure; of memory the greatest."""
-        return {
-            name: max(values) if name == "memory" else statistics.median(values)
-            for name, values in self.figures.items()
-        }
+        return {name: max(values) if name == "memory" else statistics.median(values) for name, values in self.figures.items()}
 
 
 def main() -> None:
@@ -179,9 +170,7 @@ def main() -> None:
     folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")
     folder.mkdir()
     counts = [int(count) for count in given.counts.split(",")]
-    contenders = [
-        Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")
-    ]
+    contenders = [Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")]
     for _ in range(given.runs):
         for contender in contenders:
             contender.run()
@@ -202,9 +191,7 @@ def write_results(path: pathlib.Path, rows: list[dict[str, float | str]]) -> Non
 
 def print_table(rows: list[dict[str, float | str]]) -> None:
     """The figures for people, with the budgets."""
-    print(
-        f"{'backend':22} {'excluded':>8} {'floor':>7} {'bare':>8} {'first':>8} {'second':>8} {'remove':>8} {'first/fl':>9} {'second/fl':>9} {'first/bare':>11} {'MiB':>6}"
-    )
+    print(f"{'backend':22} {'excluded':>8} {'floor':>7} {'bare':>8} {'first':>8} {'second':>8} {'remove':>8} {'first/fl':>9} {'second/fl':>9} {'first/bare':>11} {'MiB':>6}")
     for row in rows:
         cells = [f"{row['backend']:22} {row['excluded']:>8} {row['floor']:7.1f} {row['bare']:8.1f}"]
         cells += [f"{row[name]:8.1f}" for name in ("first", "second", "remove")]
@@ -217,15 +204,8 @@ def print_table(rows: list[dict[str, float | str]]) -> None:
         cells.append(f"{ratio:10.2f}{' ' if budget is None else '✔' if ratio <= budget else '✘'}")
         cells.append(f"{row['memory']:6.1f}{' ' if row['memory'] <= RSS_BUDGET or row['excluded'] else '✘'}")
         print(" ".join(cells))
-    print(
-        "times in ms, medians; floor: python3 -I -S -c pass; bare: nft, or ipset and the restore programs, alone and one after the other"
-    )
-    print(
-        ", ".join(
-            [f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()]
-            + [f"{b} first at {c}: ≤ {v} × bare" for (b, c), v in BARE_BUDGETS.items()]
-        )
-    )
+    print("times in ms, medians; floor: python3 -I -S -c pass; bare: nft, or ipset and the restore programs, alone and one after the other")
+    print(", ".join([f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()] + [f"{b} first at {c}: ≤ {v} × bare" for (b, c), v in BARE_BUDGETS.items()]))
 
 
 if __name__ == "__main__":

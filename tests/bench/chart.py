@@ -43,19 +43,13 @@ def draw_panel(left: float, title: str, series: Series) -> list[str]:
                 parts.append(f'<path d="M{left} {y:.1f}h{PANEL_WIDTH}" stroke="#ddd"/>')
                 parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{cost:,.0f}</text>')
         tick *= 10
-    below = [(across(count), 20, f"{count:,.0f}") for count in counts] + [
-        (left + PANEL_WIDTH / 2, 42, "excluded networks")
-    ]
-    parts += [
-        f'<text x="{x:.1f}" y="{TOP + PANEL_HEIGHT + y}" text-anchor="middle">{text}</text>' for x, y, text in below
-    ]
+    below = [(across(count), 20, f"{count:,.0f}") for count in counts] + [(left + PANEL_WIDTH / 2, 42, "excluded networks")]
+    parts += [f'<text x="{x:.1f}" y="{TOP + PANEL_HEIGHT + y}" text-anchor="middle">{text}</text>' for x, y, text in below]
     for name, points in series.items():
         colour = COLOURS[ORDER.index(name)]
         places = [f"{across(count):.1f} {down(cost):.1f}" for count, cost in sorted(points)]
         parts.append(f'<path d="M{" L".join(places)}" stroke="{colour}" stroke-width="2" fill="none"/>')
-        parts += [
-            f'<circle cx="{place.split()[0]}" cy="{place.split()[1]}" r="3" fill="{colour}"/>' for place in places
-        ]
+        parts += [f'<circle cx="{place.split()[0]}" cy="{place.split()[1]}" r="3" fill="{colour}"/>' for place in places]
     return parts
 
 
@@ -63,10 +57,7 @@ def draw(panels: dict[str, Series]) -> str:
     """The whole picture: the panels beside each other, one legend below."""
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     style = 'font-family="sans-serif" font-size="12" fill="#222"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>',
-        '<rect width="100%" height="100%" fill="#fff"/>',
-    ]
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', '<rect width="100%" height="100%" fill="#fff"/>']
     for number, (title, series) in enumerate(panels.items()):
         parts += draw_panel(LEFT + number * (PANEL_WIDTH + GAP), title, series)
     for number, name in enumerate(ORDER):
@@ -87,10 +78,7 @@ def read_series(name: str, figure: str) -> Series:
 
 def main() -> None:
     """Writes the chart."""
-    panels = {
-        "first run, ms": read_series("apply", "first"),
-        "a connect through the rules, µs": read_series("connect", "connect"),
-    }
+    panels = {"first run, ms": read_series("apply", "first"), "a connect through the rules, µs": read_series("connect", "connect")}
     (RESULTS / "apply.svg").write_text(draw(panels))
     print(RESULTS / "apply.svg")
 

@@ -81,12 +81,7 @@ def measure(backends: list[str], counts: list[int], turns: int, connects: int) -
                 contender.run(connects)
         medians = {(c.backend, c.count): statistics.median(c.times) for c in contenders}
     return [
-        {
-            "backend": backend,
-            "excluded": count,
-            "connect": took,
-            "ratio": took / medians.get((backend, counts[0]), took),
-        }
+        {"backend": backend, "excluded": count, "connect": took, "ratio": took / medians.get((backend, counts[0]), took)}
         for (backend, count), took in medians.items()
     ]
 

@@ -67,9 +67,7 @@ def measure(image: Image, idle: dict[str, object], backend: str, runs: int) -> d
 
 def main() -> int:
     """Measures and prints; 0, also where there is nothing to measure with."""
-    parser = argparse.ArgumentParser(
-        description="start to exit of the container, against the same container with `true`"
-    )
+    parser = argparse.ArgumentParser(description="start to exit of the container, against the same container with `true`")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--store", type=pathlib.Path, help="keep the image's storage here, and use what is there")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -87,20 +85,12 @@ def main() -> int:
     finally:
         engine.close()
     if idle is STATIC:
-        print(
-            "container: this machine's `true` does not start in the image: `ldconfig --version`, which is static, is in its place"
-        )
+        print("container: this machine's `true` does not start in the image: `ldconfig --version`, which is static, is in its place")
     print("container, ms from start to exit       true     first run   second run")
     for backend, figures in results.items():
         budget = BUDGETS.get((backend, "first"))
-        told = (
-            f"   budget of the first run: +{budget:.0f}, {'kept' if figures['first'] <= budget else 'MISSED'}"
-            if budget
-            else ""
-        )
-        print(
-            f"  {backend:<34} {figures['true']:6.1f}       +{figures['first']:5.1f}       +{figures['second']:5.1f}{told}"
-        )
+        told = f"   budget of the first run: +{budget:.0f}, {'kept' if figures['first'] <= budget else 'MISSED'}" if budget else ""
+        print(f"  {backend:<34} {figures['true']:6.1f}       +{figures['first']:5.1f}       +{figures['second']:5.1f}{told}")
     if chosen.json:
         write_results(chosen.json, [{"backend": backend, **figures} for backend, figures in results.items()])
     return 0

@@ -11,7 +11,7 @@ from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.containers import find
 from netinit.inject.defaults import default_config
-from netinit.lab import APP_ID, PROXY_ID, furnish, list_rules
+from netinit.lab import APP_ID, PROXY_ID, list_rules, start_servers
 
 pytestmark = pytest.mark.netns
 
@@ -62,7 +62,7 @@ def test_the_rules_of_an_injected_pod_are_those_that_its_annotations_ask_for(pod
     rules = list_rules(pod, "iptables-nft-save")
     assert "-j REDIRECT --to-ports 15001" in rules
     assert f"-m owner --uid-owner {PROXY_ID} -j RETURN" in rules
-    servers = furnish(pod)
+    servers = start_servers(pod)
     app = {"uid": APP_ID, "gid": APP_ID}
     outside = "10.77.0.1"
     assert pod.connect(outside, 80, **app).server == "proxy", "the application's traffic goes to the proxy"

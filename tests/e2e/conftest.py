@@ -19,9 +19,7 @@ from sidecar import find_envoy
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("netinit")
     group.addoption("--require-image", action="store_true", help="fail, not skip, where no image can be built")
-    group.addoption(
-        "--image-store", type=Path, help="keep the storage in this folder, and use what is there from last time"
-    )
+    group.addoption("--image-store", type=Path, help="keep the storage in this folder, and use what is there from last time")
 
 
 def pytest_configure() -> None:

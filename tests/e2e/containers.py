@@ -110,13 +110,7 @@ class Image:
         started, since its mounted files are the root of all others. They are run by runc itself because podman would
         take five times as long for each. `Engine.close` removes it.
         """
-        flags = [
-            "--pull=never",
-            "--network=ns:/proc/self/ns/net",
-            "--no-hosts",
-            "--cap-drop=ALL",
-            "--security-opt=no-new-privileges",
-        ]
+        flags = ["--pull=never", "--network=ns:/proc/self/ns/net", "--no-hosts", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
         flags += ["--read-only", "--read-only-tmpfs=false", f"--cgroup-parent=/{self.engine.name}-podman"]
         identity = self.engine.podman("create", *flags, self.name, "--version").stdout.strip()
         self.engine.podman("init", identity)

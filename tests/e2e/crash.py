@@ -22,9 +22,7 @@ _GROWTH = 1.25  # of the step while the moment is missed on the same side: a bus
 Run = Callable[[], subprocess.CompletedProcess[str]]
 
 
-def find_half(
-    pod: Pod, run: Run, look: Callable[[], str], *, before: str, after: str, undo: Callable[[], object]
-) -> float:
+def find_half(pod: Pod, run: Run, look: Callable[[], str], *, before: str, after: str, undo: Callable[[], object]) -> float:
     """Kills containers until one leaves neither the state before it nor the one after it; that state stays.
 
     Each is killed later than one that had changed nothing, earlier than one that had done all; `undo` brings the state
@@ -43,9 +41,7 @@ def find_half(
         delay = max(0.0, delay - step if late else delay + step)
         if late:
             undo()
-    raise AssertionError(
-        f"none of {_ATTEMPTS} killed containers left its work half done; the last was killed after {delay * 1e3:.1f} ms"
-    )
+    raise AssertionError(f"none of {_ATTEMPTS} killed containers left its work half done; the last was killed after {delay * 1e3:.1f} ms")
 
 
 def run_and_kill(pod: Pod, run: Run, delay: float) -> None:

@@ -27,9 +27,7 @@ PROGRAMS = ("podman", "runc", "mmdebstrap")
 PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 EPOCH = "1700000000"  # SOURCE_DATE_EPOCH: any one time, so that the builds of a run are alike
 COMMIT = "c0ffee" * 6 + "c0de"  # copied sources have no history
-BUILDING = (
-    280.0  # seconds for the base, and for the image: together less than conftest.py gives a test with its fixtures
-)
+BUILDING = 280.0  # seconds for the base, and for the image: together less than conftest.py gives a test with its fixtures
 
 STORAGE = """\
 [storage]
@@ -66,7 +64,7 @@ def find_obstacle() -> str | None:
     """Why no image can be built and run here; None where it can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if os.geteuid():
-        return "building and running the image wants root"
+        return "building and running the image needs root"
     return f"not installed: {' '.join(missing)} (make image-test installs them)" if missing else None
 
 
@@ -120,10 +118,7 @@ class Engine:
 
     def build(self, name: str = LOCAL, *, more: Iterable[str] = ()) -> Image:
         """Builds the image of the copied sources with the project's own command, from the base alone."""
-        self.do(
-            ["make", "-C", str(self.sources), "image", f"COMMIT={COMMIT}", *self.variables(name, more)],
-            timeout=BUILDING,
-        )
+        self.do(["make", "-C", str(self.sources), "image", f"COMMIT={COMMIT}", *self.variables(name, more)], timeout=BUILDING)
         return Image(self, name)
 
     def variables(self, name: str, more: Iterable[str] = ()) -> list[str]:
@@ -167,13 +162,7 @@ class Engine:
     def do(self, command: Sequence[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
         """What a command said in this engine's environment; RuntimeError with its last lines where it failed."""
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
+            command, capture_output=True, text=True, timeout=timeout, check=False, env=self.environment, stdin=subprocess.DEVNULL
         )
         if done.returncode:
             last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
@@ -189,14 +178,6 @@ class Engine:
         folder = self.folder / "sources"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "netinit", folder / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in (
-            ".dockerignore",
-            "Dockerfile",
-            "LICENSE",
-            "Makefile",
-            "README.md",
-            "pyproject.toml",
-            "requirements-image.txt",
-        ):
+        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml", "requirements-image.txt"):
             shutil.copy2(ROOT / name, folder / name)
         return folder

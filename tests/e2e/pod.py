@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from names import ask, serve_names
 from netinit.kernel import children, namespaces
 from netinit.kernel.users import become, creating_as
-from netinit.lab import APP_ID, PROXY_ID, Listener, Namespace, Pod
+from netinit.lab import APP_ID, PROXY_ID, Listener, NetworkNamespace, Pod
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
 __all__ = [
@@ -63,7 +63,7 @@ class Answer:
 class Member:
     """Somebody who opens connections: where, and whose they are to the kernel."""
 
-    namespace: Namespace
+    namespace: NetworkNamespace
     uid: int = 0
     gid: int = 0
 
@@ -159,7 +159,7 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
         pod = stack.enter_context(Pod())
         envoy = stack.enter_context(start_envoy(pod, transparent=transparent))
 
-        def play(namespace: Namespace, listeners: list[Listener], life: Life, ids: tuple[int, int] = (0, 0)) -> None:
+        def play(namespace: NetworkNamespace, listeners: list[Listener], life: Life, ids: tuple[int, int] = (0, 0)) -> None:
             stack.enter_context(_player(namespace, listeners, life, ids))
 
         web = [Listener(port, family) for port in (WEB_PORT, EXCLUDED_PORT) for family in (4, 6)]
@@ -175,7 +175,7 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
 
 
 @contextlib.contextmanager
-def _player(namespace: Namespace, listeners: list[Listener], life: Life, ids: tuple[int, int]) -> Iterator[None]:
+def _player(namespace: NetworkNamespace, listeners: list[Listener], life: Life, ids: tuple[int, int]) -> Iterator[None]:
     """A child process with these ids whose life it is to serve the listeners, until the block ends or this process does.
 
     They listen before it starts, so that nobody has to wait for it.

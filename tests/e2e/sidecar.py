@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import LabError
-from netinit.lab import PROXY_ID, Namespace
+from netinit.lab import PROXY_ID, NetworkNamespace
 
 __all__ = [
     "INBOUND_PORT",
@@ -56,7 +56,7 @@ def find_envoy() -> Path | None:
 class Envoy:
     """A running Envoy. `log` is what it has said."""
 
-    def __init__(self, namespace: Namespace, process: subprocess.Popen[bytes], output: Any) -> None:
+    def __init__(self, namespace: NetworkNamespace, process: subprocess.Popen[bytes], output: Any) -> None:
         self._namespace = namespace
         self._process = process
         self._output = output
@@ -94,7 +94,7 @@ class Envoy:
 
 
 @contextlib.contextmanager
-def start_envoy(namespace: Namespace, *, transparent: bool) -> Iterator[Envoy]:
+def start_envoy(namespace: NetworkNamespace, *, transparent: bool) -> Iterator[Envoy]:
     """An Envoy as uid and gid 1337 that runs until the block ends; `wait` for it before it is needed.
 
     With `transparent` it takes part in TPROXY, for which it has the one capability NET_ADMIN, as Istio's has then.

@@ -88,12 +88,7 @@ def test_nothing_is_left(files: Path, tmp_path: Path, ending: str):
     if ending == "SIGKILL":
         assert folder.exists()
         sweep()  # as the next run does at its start
-    left = [
-        *find_mounts(folder),
-        *find_cgroups(f"{name}-"),
-        *([folder] if folder.exists() else []),
-        *processes_of(folder),
-    ]
+    left = [*find_mounts(folder), *find_cgroups(f"{name}-"), *([folder] if folder.exists() else []), *processes_of(folder)]
     assert not left, f"{left}\n{output.read_text()}"
 
 

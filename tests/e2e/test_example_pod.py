@@ -51,7 +51,9 @@ def envoy(envoy_program, pod):
     assert container["args"] == said
     arguments = ["--config-yaml", text, "--disable-hot-restart", "--log-level", "warning"]
     context = container["securityContext"]
-    process = pod.popen([envoy_program, *arguments], uid=context["runAsUser"], gid=context["runAsGroup"], env={})
+    process = pod.popen(
+        [envoy_program, *arguments], uid=context["runAsUser"], gid=context["runAsGroup"], env={}
+    )
     try:
         wait_for(pod, process)
         yield process

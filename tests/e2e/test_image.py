@@ -27,24 +27,7 @@ from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
 MOST = 60 * MEGABYTE
-SIDECAR = (
-    "-p",
-    "15001",
-    "-z",
-    "15006",
-    "-u",
-    "1337",
-    "-m",
-    "REDIRECT",
-    "-i",
-    "*",
-    "-x",
-    "",
-    "-b",
-    "*",
-    "-d",
-    "15090,15021,15020",
-)
+SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 PERMITTED_ONLY = 0x02000000  # VFS_CAP_REVISION_2 without VFS_CAP_FLAGS_EFFECTIVE (linux/capability.h)
 SHELLS = {"sh", "bash", "dash", "busybox", "perl"}
 INSTALLERS = {"apt", "apt-get", "dpkg", "pip", "pip3", "gcc", "cc", "as", "ld", "make", "git", "curl", "wget"}
@@ -71,9 +54,7 @@ def test_hadolint_finds_nothing(hadolint: Path):
 
 def test_the_dockerfile_names_no_host_and_no_architecture():
     text = "\n".join(line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#"))
-    assert not re.search(
-        r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", "")
-    )
+    assert not re.search(r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", ""))
     assert not re.search(r"x86|amd64|arm64|aarch64", text)
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "system", "libraries", "scratch"]
 
@@ -96,9 +77,7 @@ def read_lock() -> dict[str, tuple[str, list[str]]]:
 
 
 def test_the_lock_has_what_the_package_depends_on_with_versions_that_it_takes_and_hashes():
-    wanted = [
-        Requirement(text) for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    ]
+    wanted = [Requirement(text) for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]]
     locked = read_lock()
     assert {canonicalize_name(one.name) for one in wanted} <= locked.keys()
     for one in wanted:
@@ -112,9 +91,7 @@ def test_the_lock_has_what_the_package_depends_on_with_versions_that_it_takes_an
 
 
 def test_the_labels_tell_version_licence_and_commit(image: Image):
-    labels = {
-        key.rpartition(".")[2]: text for key, text in image.configuration["Labels"].items() if "opencontainers" in key
-    }
+    labels = {key.rpartition(".")[2]: text for key, text in image.configuration["Labels"].items() if "opencontainers" in key}
     assert labels["version"] == netinit.__version__
     assert labels["licenses"] == "Apache-2.0"
     assert labels["revision"] == COMMIT
@@ -122,10 +99,7 @@ def test_the_labels_tell_version_licence_and_commit(image: Image):
 
 
 def test_its_python_packages_are_those_of_the_lock_and_netinit(files: Path):
-    found = {
-        canonicalize_name(one.name): one
-        for one in importlib.metadata.distributions(path=[str(files / "usr/lib/netinit")])
-    }
+    found = {canonicalize_name(one.name): one for one in importlib.metadata.distributions(path=[str(files / "usr/lib/netinit")])}
     versions = {name: version for name, (version, _) in read_lock().items()}
     assert {name: one.version for name, one in found.items()} == {**versions, "netinit": netinit.__version__}
     for name, one in found.items():
@@ -197,9 +171,7 @@ def test_only_the_launcher_has_capabilities_and_only_permitted_ones(files: Path)
 
 
 def test_the_launcher_asks_no_loader_for_libraries(files: Path):
-    said = subprocess.run(
-        ["readelf", "--wide", "--segments", files / "usr/bin/netinit"], capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run(["readelf", "--wide", "--segments", files / "usr/bin/netinit"], capture_output=True, text=True, check=True).stdout
     assert "LOAD" in said
     assert not re.search(r"INTERP|DYNAMIC", said), said
 
@@ -224,9 +196,7 @@ def test_every_program_and_library_finds_the_libraries_it_wants(files: Path):
         if path.is_symlink() or not path.is_file() or not path.read_bytes().startswith(b"\x7fELF"):
             continue
         said = subprocess.run(["readelf", "--dynamic", str(path)], capture_output=True, text=True, check=True).stdout
-        missing += [
-            f"{inside(path, files)} wants {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", said) if name not in there
-        ]
+        missing += [f"{inside(path, files)} wants {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", said) if name not in there]
     assert not missing, "\n".join(missing)
 
 
@@ -254,9 +224,7 @@ def test_every_package_of_debian_is_named_for_scanners(files: Path):
 def test_every_licence_that_a_copyright_file_points_to_is_there(files: Path):
     notices = [path for path in walk(files / "usr/share/doc") if path.name == "copyright"]
     named = {
-        name
-        for path in notices
-        for name in re.findall(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])", path.read_text())
+        name for path in notices for name in re.findall(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])", path.read_text())
     }
     assert {"GPL-2", "LGPL-2.1"} <= named
     missing = [name for name in sorted(named) if not (files / "usr/share/common-licenses" / name).is_file()]
@@ -271,8 +239,7 @@ def test_every_module_is_compiled(files: Path):
         bare = [
             inside(path, files)
             for path in walk(files / part)
-            if path.suffix == ".py"
-            and not path.with_name("__pycache__").joinpath(f"{path.stem}.cpython-311.pyc").exists()
+            if path.suffix == ".py" and not path.with_name("__pycache__").joinpath(f"{path.stem}.cpython-311.pyc").exists()
         ]
         assert not bare, bare
 
@@ -287,14 +254,7 @@ def describe(root: Path) -> dict[str, tuple[object, ...]]:
         status = path.lstat()
         content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
         attributes = {} if path.is_symlink() else {name: os.getxattr(path, name) for name in os.listxattr(path)}
-        found[inside(path, root)] = (
-            oct(status.st_mode),
-            status.st_uid,
-            status.st_gid,
-            int(status.st_mtime),
-            attributes,
-            content,
-        )
+        found[inside(path, root)] = (oct(status.st_mode), status.st_uid, status.st_gid, int(status.st_mtime), attributes, content)
     return found
 
 
@@ -392,8 +352,6 @@ def test_every_command_works_in_it(image: Image, pod: Pod, tmp_path: Path):
 @pytest.mark.netns
 def test_legacy_takes_a_lock_file_that_is_given(image: Image, pod: Pod, tmp_path: Path):
     arguments = [*SIDECAR, "--backend", "iptables-legacy"]
-    done = image.run(
-        pod.pid, arguments, mounts={"/lock": tmp_path}, environment={"XTABLES_LOCKFILE": "/lock/xtables.lock"}
-    )
+    done = image.run(pod.pid, arguments, mounts={"/lock": tmp_path}, environment={"XTABLES_LOCKFILE": "/lock/xtables.lock"})
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "xtables.lock").exists()

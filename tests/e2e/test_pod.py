@@ -277,12 +277,7 @@ def test_a_change_killed_half_way_while_the_proxy_serves_can_be_taken_back(envoy
         wanted = look()
         with open_streams(stage) as streams:
             find_half(
-                stage.mesh.pod,
-                change,
-                look,
-                before=wanted,
-                after=changed,
-                undo=lambda: succeed(stage.run("--reconcile")),
+                stage.mesh.pod, change, look, before=wanted, after=changed, undo=lambda: succeed(stage.run("--reconcile"))
             )
             check_alive(streams)
             succeed(stage.run("--reconcile"))

@@ -50,9 +50,7 @@ class Case:
 def read_table() -> Iterator[tuple[Case, str]]:
     """Each case of the table in docs/security.md with its result; a row stands for every combination of what it names."""
     text = (ROOT / "docs" / "security.md").read_text()
-    rows = re.findall(
-        r"^\|(.*)\|$", text.partition("<!-- privileges -->")[2].partition("<!-- end: privileges -->")[0], re.MULTILINE
-    )
+    rows = re.findall(r"^\|(.*)\|$", text.partition("<!-- privileges -->")[2].partition("<!-- end: privileges -->")[0], re.MULTILINE)
     for row in rows[2:]:
         cells = [cell.strip().replace("`", "") for cell in row.split("|")]
         choices = zip(cells[:4], (BACKENDS, USERS, CAPABILITIES, ESCALATIONS), strict=True)
@@ -130,9 +128,7 @@ def test_without_net_admin_the_termination_log_has_the_same_line(image: Image, p
         assert "NET_ADMIN is missing" in log.read_text()
 
 
-@pytest.mark.parametrize(
-    "arguments", [["render", "-b", "*", "--ipv6", "off"], ["--dry-run", "-b", "*", "--ipv6", "off"]]
-)
+@pytest.mark.parametrize("arguments", [["render", "-b", "*", "--ipv6", "off"], ["--dry-run", "-b", "*", "--ipv6", "off"]])
 def test_a_dry_run_wants_no_privileges_at_all(image: Image, pod: Pod, arguments):
     done = image.run(pod.pid, arguments, user="65532:65532", capabilities=())
     assert done.returncode == 0, done.stderr
@@ -169,9 +165,7 @@ everyone = pytest.mark.parametrize("user", ["65532:65532", "1337:1337", "4711:47
 @everyone
 @pytest.mark.parametrize("escalation", [False, True], ids=["no escalation", "escalation"])
 @pytest.mark.parametrize("bounding_only", [False, True], ids=["permitted", "bounded"])
-def test_code_of_another_user_has_no_capability_though_the_container_may(
-    image: Image, pod: Pod, user, escalation, bounding_only
-):
+def test_code_of_another_user_has_no_capability_though_the_container_may(image: Image, pod: Pod, user, escalation, bounding_only):
     limits = {"user": user, "escalation": escalation, "bounding_only": bounding_only}
     done = image.run(pod.pid, ["-I", "-S", "-c", CODE], entrypoint=[PYTHON], **limits)
     assert done.stdout.splitlines() == NOTHING, done.stdout + done.stderr
@@ -179,23 +173,13 @@ def test_code_of_another_user_has_no_capability_though_the_container_may(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["-c", CODE],
-        ["-I", "-S", "-c", CODE],
-        ["-"],
-        ["/code/code.py"],
-        ["-m", "code"],
-        ["-X", "importtime"],
-        ["--", "/code/code.py"],
-    ],
+    [["-c", CODE], ["-I", "-S", "-c", CODE], ["-"], ["/code/code.py"], ["-m", "code"], ["-X", "importtime"], ["--", "/code/code.py"]],
     ids=" ".join,
 )
 @pytest.mark.parametrize("entrypoint", ["/usr/bin/netinit", "/usr/bin/istio-iptables", "/usr/bin/../bin/netinit"])
 def test_the_launcher_takes_no_option_of_the_interpreter(image: Image, pod: Pod, tmp_path: Path, entrypoint, arguments):
     (tmp_path / "code.py").write_text(CODE)
-    done = image.run(
-        pod.pid, arguments, entrypoint=[entrypoint], user="65532:65532", escalation=True, mounts={"/code": tmp_path}
-    )
+    done = image.run(pod.pid, arguments, entrypoint=[entrypoint], user="65532:65532", escalation=True, mounts={"/code": tmp_path})
     assert done.returncode in (1, 2), done.stdout + done.stderr
     assert "CapPrm" not in done.stdout
     assert "import time" not in done.stderr
@@ -250,9 +234,7 @@ child.kill()
     ],
     ids=str,
 )
-def test_netinit_has_net_raw_only_beside_net_admin_and_nobody_takes_them_from_it(
-    image: Image, pod: Pod, capabilities, has
-):
+def test_netinit_has_net_raw_only_beside_net_admin_and_nobody_takes_them_from_it(image: Image, pod: Pod, capabilities, has):
     limits = {"user": "65532:65532", "escalation": True, "capabilities": capabilities}
     done = image.run(pod.pid, ["-c", WAITING], entrypoint=[PYTHON], **limits)
     reached = str(has == "0")  # a process without capabilities is like any other of the same user
@@ -311,14 +293,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evil")
     (folder / "evil.c").write_text(EVIL)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "evil.so", folder / "evil.c"], check=True)
-    for name in (
-        "libxt_tcp.so",
-        "libxt_owner.so",
-        "libxt_REDIRECT.so",
-        "libxtables.so.12",
-        "libexpat.so.1",
-        "libnftables.so.1",
-    ):
+    for name in ("libxt_tcp.so", "libxt_owner.so", "libxt_REDIRECT.so", "libxtables.so.12", "libexpat.so.1", "libnftables.so.1"):
         (folder / name).symlink_to("evil.so")
     for name in PROGRAMS:
         (folder / name).write_text(EVIL_PROGRAM)
@@ -331,9 +306,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("user", ["65532:65532", "0:0"])
 @pytest.mark.parametrize("backend", ["iptables-nft", "nftables", "libiptc"])
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_the_environment_makes_netinit_and_its_programs_load_nothing(
-    image: Image, pod: Pod, evil: Path, variable, backend, user
-):
+def test_the_environment_makes_netinit_and_its_programs_load_nothing(image: Image, pod: Pod, evil: Path, variable, backend, user):
     (evil / "loaded").unlink(missing_ok=True)
     limits = {"user": user, "mounts": {"/evil": evil}, "environment": {variable: VARIABLES[variable]}}
     done = image.run(pod.pid, [*ARGUMENTS, "--backend", backend], **limits)

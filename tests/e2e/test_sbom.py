@@ -290,18 +290,7 @@ def test_make_sbom_builds_the_image_of_these_sources_and_writes_its_document(eng
     name, output, tools = "localhost/netinit-sbom", tmp_path / "sbom.json", Path(sys.executable).parent
     installed = [f"--old-file=.venv/{stamp}" for stamp in (".installed", ".installed-e2e")]
     done = engine.do(
-        [
-            "make",
-            "--no-print-directory",
-            "-C",
-            str(ROOT),
-            *installed,
-            "sbom",
-            f"BIN={tools}",
-            f"SBOM={output}",
-            *engine.variables(name),
-        ],
-        timeout=BUILDING,
+        ["make", "--no-print-directory", "-C", str(ROOT), *installed, "sbom", f"BIN={tools}", f"SBOM={output}", *engine.variables(name)], timeout=BUILDING
     )
     assert done.stdout.splitlines()[-1] == str(output)
     validate(output.read_text())

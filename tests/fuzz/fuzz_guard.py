@@ -22,7 +22,7 @@ from collections import Counter
 from netinit.base.errors import InjectionError
 from netinit.golang import goyaml
 from netinit.inject import load_config
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
 SLOW = 5.0  # seconds, on a busy machine
@@ -255,7 +255,7 @@ def check(source, config, real, texts, trees):
 
 def subject_of(config, pod):
     proxy = config.mesh.proxy.with_annotation(pod["metadata"]["annotations"]["proxy.istio.io/config"])
-    return Subject(owner=Owner.of_pod(pod, ""), proxy=proxy)
+    return Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy)
 
 
 def render_unguarded(config, pod):

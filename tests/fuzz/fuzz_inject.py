@@ -316,9 +316,7 @@ def fuzz_with_atheris():
     import atheris
 
     def one(data):
-        run_text(
-            TEXT_TARGETS[data[0] % len(TEXT_TARGETS)] if data else TEXT_TARGETS[0], data[1:].decode("utf-8", "replace")
-        )
+        run_text(TEXT_TARGETS[data[0] % len(TEXT_TARGETS)] if data else TEXT_TARGETS[0], data[1:].decode("utf-8", "replace"))
 
     atheris.instrument_all()
     with tempfile.TemporaryDirectory() as corpus:
@@ -346,9 +344,7 @@ def read_yaml(text):
 
 def inject_text(text):
     result = inject_stream(text, DEFAULT)
-    if (
-        text.isascii()
-    ):  # names of Kubernetes are; Go's trunc cuts others within a character, and what is left is cut again
+    if text.isascii():  # names of Kubernetes are; Go's trunc cuts others within a character, and what is left is cut again
         assert inject_stream(result.text, DEFAULT).text == result.text, "injecting again changes the stream"
 
 

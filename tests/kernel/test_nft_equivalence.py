@@ -148,9 +148,7 @@ def _fate(arrival: Arrival) -> str:
     peer = str(arrival.peer).rpartition(":")[0]
     # Tables of the family inet have IPv6 tracked even where no rule is about it: an original destination that is the
     # present one says only that.
-    redirected = (
-        f", was to {arrival.original_destination}" if arrival.original_destination not in (None, arrival.local) else ""
-    )
+    redirected = f", was to {arrival.original_destination}" if arrival.original_destination not in (None, arrival.local) else ""
     return f"{arrival.server}:{arrival.port} at {arrival.local} from {peer}{redirected}"
 
 
@@ -164,9 +162,7 @@ def program(pod: Pod, dialect: str, wanted: Plan, istio: str = "") -> None:
     for family in FAMILIES:
         script = render_restore(write_plan(wanted, family))
         if script:
-            pod.run(
-                [f"{family.program}-{dialect.removeprefix('iptables-')}-restore", "--noflush"], stdin=script, check=True
-            )
+            pod.run([f"{family.program}-{dialect.removeprefix('iptables-')}-restore", "--noflush"], stdin=script, check=True)
 
 
 def clear(pod: Pod, dialect: str) -> None:
@@ -211,9 +207,7 @@ def assert_same_fates(pod: Pod, wanted: Plan, ours: dict[Row, str], dialect: str
     if suspects:
         ours = fates_under(pod, "nftables", wanted, suspects)
         theirs = fates_under(pod, dialect, wanted, suspects, istio)
-    report = [
-        f"{row}\n    ours: {ours[row]}\n    {dialect}: {theirs[row]}" for row in suspects if theirs[row] != ours[row]
-    ]
+    report = [f"{row}\n    ours: {ours[row]}\n    {dialect}: {theirs[row]}" for row in suspects if theirs[row] != ours[row]]
     assert not report, "\n".join(["nftables and another dialect disagree:", *report])
 
 
@@ -223,9 +217,7 @@ def read_case(folder: Path, name: str) -> tuple[Options, str]:
     environment = dict(case["env"])
     for group, number in GROUPS.items():
         environment = {key: value.replace(group, number) for key, value in environment.items()}
-        istio = istio.replace(f"skgid {group} ", f"skgid {number} ").replace(
-            f"skgid != {group} ", f"skgid != {number} "
-        )
+        istio = istio.replace(f"skgid {group} ", f"skgid {number} ").replace(f"skgid != {group} ", f"skgid != {number} ")
     options = Options.from_argv(case["argv"], environment)
     return options.replace(ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])), istio
 

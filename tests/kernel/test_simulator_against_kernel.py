@@ -411,7 +411,7 @@ def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt]) -> l
     return found
 
 
-# Rules of others beside ours: (table, rule as people write it). THEIRS is a chain of theirs in each of these tables.
+# Foreign rules beside ours: (table, rule as people write it). THEIRS is a chain of theirs in each of these tables.
 FOREIGN = (
     ("nat", "OUTPUT -p tcp --dport 8080 -j ACCEPT"),
     ("nat", "OUTPUT -p tcp -d {outside} -j DNAT --to-destination {target}:443"),
@@ -442,7 +442,7 @@ FOREIGN = (
 
 
 def render_foreign(chosen: list[tuple[str, str, bool]], family: Family) -> str:
-    """Restore input that adds rules of others, before or behind those of built-in chains."""
+    """Restore input that adds foreign rules, before or behind those of built-in chains."""
     hosts = (
         {"outside": OUTSIDE[0], "target": OUTSIDE[1]}
         if family is IPV4
@@ -501,7 +501,7 @@ def _report(pod: Pod, dialect: str, options: Options, wanted: Plan, attempts: li
 def disagree_beside_others(
     pod: Pod, dialect: str, wanted: Plan, chosen: list[tuple[str, str, bool]], attempts: list[Attempt]
 ) -> list[str]:
-    """The same for rules of others beside ours, read back from the kernel as a listing."""
+    """The same for foreign rules beside ours, read back from the kernel as a listing."""
     program(pod, dialect, wanted)
     planned = {family: load_plan(wanted, family) for family in FAMILIES}
     for family in FAMILIES:

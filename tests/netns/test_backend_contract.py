@@ -1,4 +1,4 @@
-"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among rules of others."""
+"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among foreign rules."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def full_options(draw):
     }
     if options.layout != CLASSIC:
         changes["tunnel_port"] = draw(st.sampled_from((15008, 3)))
-    served = [
-        network for network in options.outbound_cidrs if network == "*" or network[0] == 4 or options.ipv6 == "on"
-    ]
+    served = [network for network in options.outbound_cidrs if network == "*" or network[0] == 4 or options.ipv6 == "on"]
     if not served:  # their one rule is anybody's: only the same options remove it, see the end of this file
         changes["virtual_interfaces"] = ()
     return options.replace(**changes)
@@ -169,9 +167,7 @@ def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
             programmed = state(pod)
             try:
                 apply_in(pod, new)  # allowed where nothing of the old is in the way
-                check_same(
-                    forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} without --reconcile"
-                )
+                check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} without --reconcile")
             except ApplyError as error:
                 assert "--reconcile" in str(error)
                 check_same(state(pod), programmed, "refused, and still changed")
@@ -195,10 +191,7 @@ def test_other_rules_of_ours_are_reported_and_left_alone_without_reconcile(pod, 
     lines = str(refusal.value).splitlines()
     assert lines[0].endswith("--reconcile replaces them, --cleanup-only removes them:")
     assert "  extra: IPv4 nat ISTIO_OUTPUT rule 1: -p tcp -m tcp --dport 9000 -j RETURN" in lines
-    assert any(
-        line.startswith("  missing: IPv4 nat ISTIO_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15101")
-        for line in lines
-    )
+    assert any(line.startswith("  missing: IPv4 nat ISTIO_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15101") for line in lines)
     check_same(state(pod), programmed, "not as before")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netinit.cli.reference import find_pages
-from netinit.lab import Namespace, furnish
+from netinit.lab import NetworkNamespace, start_servers
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def run_block(pod, folder, block):
     path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     block = block.replace(EXAMPLE_PID, str(pod.pid)).replace(EXAMPLE_NAMESPACE, f"{EXAMPLE_NAMESPACE}-{pod.pid}")
     script = f"set -euo pipefail; cd '{folder}'\n{block}"
-    with Namespace("node") as node:
+    with NetworkNamespace("node") as node:
         place = node if from_outside else pod
         return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
 
@@ -97,7 +97,7 @@ def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, 
         flags = re.search(r"netinit verify --pid \d+ (.*?)(?: --live)?(?: *#.*)?$", block, re.MULTILINE)[1]
         assert run_block(pod, folder, f"netinit apply {flags}").returncode == 0
     if "--live" in block:
-        furnish(pod)
+        start_servers(pod)
     done = run_block(pod, folder, block)
     assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
 
@@ -105,12 +105,7 @@ def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, 
 def test_a_command_that_fails_in_the_middle_of_a_block_is_seen(pod, folder):
     assert run_block(pod, folder, "netinit version\n").returncode == 0
     assert run_block(pod, folder, "netinit lint --no-such-flag\nnetinit version\n").returncode == 2
-    assert (
-        run_block(
-            pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n"
-        ).returncode
-        == 2
-    )
+    assert run_block(pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n").returncode == 2
 
 
 def test_every_reason_not_to_run_a_block_is_needed():
@@ -121,9 +116,7 @@ def test_every_reason_not_to_run_a_block_is_needed():
 
 
 def test_commands_stand_in_shell_blocks_alone():
-    others = set(
-        re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE)
-    )
+    others = set(re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE))
     assert others == {"mermaid", "python", "sh", "text", "yaml"}
 
 
@@ -137,12 +130,7 @@ def test_the_python_examples_run(pod, block):
 def test_the_demos_lines_on_the_pages_are_lines_of_the_demo(require_netns):
     done = subprocess.run([sys.executable, "-m", "netinit", "demo"], capture_output=True, text=True, check=True)
     pattern = re.compile(r"^<!-- from the demo -->\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    quoted = [
-        line
-        for page in find_pages(ROOT)
-        for block in pattern.findall(page.read_text("utf-8"))
-        for line in block.splitlines()
-    ]
+    quoted = [line for page in find_pages(ROOT) for block in pattern.findall(page.read_text("utf-8")) for line in block.splitlines()]
     assert quoted
     missing = [line for line in quoted if line not in done.stdout.splitlines()]
     assert not missing, "\n".join(missing)

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine
 from netinit.pods.doctor.findings import ERROR
@@ -45,16 +45,14 @@ def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments
     code, answer = ask(pod, *arguments)
     check_same(take_snapshot(pod), before, "the doctor left a trace")
     assert (code, answer["ok"], answer["backend"]) == (0, True, "iptables-nft"), answer["findings"]
-    assert set(answer["trials"]) == {"iptables-nft", "iptables-legacy", "nftables", "libiptc"}
-    for name, trial in answer["trials"].items():
+    assert set(answer["feature_checks"]) == {"iptables-nft", "iptables-legacy", "nftables", "libiptc"}
+    for name, checked in answer["feature_checks"].items():
         if name == "libiptc" and (obstacle := find_libiptc_obstacle()):
-            assert obstacle in json.dumps(trial)
+            assert obstacle in json.dumps(checked)
             continue
-        lacks = {
-            (family, name): why for family, found in trial["features"].items() for name, why in found.items() if why
-        }
-        assert (lacks, trial["failure"], trial["works"]) == ({}, None, True)
-        assert [len(trial["features"][family]) for family in ("IPv4", "IPv6")] == [15, 15]
+        lacks = {(family, name): why for family, found in checked["features"].items() for name, why in found.items() if why}
+        assert (lacks, checked["failure"], checked["works"]) == ({}, None, True)
+        assert [len(checked["features"][family]) for family in ("IPv4", "IPv6")] == [15, 15]
 
 
 def test_the_pod_of_another_process_can_be_examined(pod):
@@ -62,9 +60,7 @@ def test_the_pod_of_another_process_can_be_examined(pod):
     with pod.client.entered():
         found = examine(Options.from_argv([*REDIRECT, "--pid", str(pod.pid)]))
     assert found.good
-    assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [
-        one.message for one in found.findings
-    ]
+    assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [one.message for one in found.findings]
 
 
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):
@@ -82,7 +78,7 @@ def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_
     broken = {"PATH": f"{tmp_path}:{FOLDERS}"}
     code, answer = ask(pod, *REDIRECT, env=broken)
     assert (code, answer["backend"]) == (0, "iptables-legacy")
-    features = answer["trials"]["iptables-nft"]["features"]["IPv4"]
+    features = answer["feature_checks"]["iptables-nft"]["features"]["IPv4"]
     assert "missing kernel module" in features["owner"]
     assert [name for name, cause in features.items() if cause] == ["owner", "a connection captured"]
 
@@ -132,7 +128,7 @@ def test_without_sys_admin_it_only_looks_and_says_so(pod):
     before = take_snapshot(pod)
     code, answer = ask(pod, *REDIRECT, prefix=without("sys_admin"))
     check_same(take_snapshot(pod), before, "looking left a trace")
-    assert (code, answer["backend"], answer["trials"]) == (0, "iptables-nft", {})
+    assert (code, answer["backend"], answer["feature_checks"]) == (0, "iptables-nft", {})
     assert answer["obstacle"].startswith("SYS_ADMIN is missing")
     code, answer = ask(pod, *REDIRECT, prefix=[*WITHOUT_PROGRAMS, *without("sys_admin")])
     assert (code, answer["backend"]) != (0, "iptables-nft")
@@ -142,8 +138,8 @@ def test_without_net_raw_legacy_fails_and_nft_is_taken(pod):
     needs("iptables-nft")
     code, answer = ask(pod, *REDIRECT, prefix=without("net_raw"))
     assert (code, answer["backend"]) == (0, "iptables-nft")
-    assert not answer["trials"]["iptables-legacy"]["works"]
-    assert not answer["trials"]["libiptc"]["works"]
+    assert not answer["feature_checks"]["iptables-legacy"]["works"]
+    assert not answer["feature_checks"]["libiptc"]["works"]
 
 
 def test_a_held_lock_is_found_with_its_holder_and_hinders_no_trial(pod, tmp_path):
@@ -154,7 +150,7 @@ def test_a_held_lock_is_found_with_its_holder_and_hinders_no_trial(pod, tmp_path
         code, answer = ask(pod, *REDIRECT, env={"XTABLES_LOCKFILE": str(path)})
     (message,) = messages(answer, "warning")
     assert message.startswith(f"the lock of legacy iptables ({path}) is held by process {os.getpid()} (")
-    assert (code, answer["trials"]["iptables-legacy"]["works"]) == (0, True)
+    assert (code, answer["feature_checks"]["iptables-legacy"]["works"]) == (0, True)
 
 
 def test_rules_in_two_variants_are_an_error(pod):
@@ -180,9 +176,7 @@ def test_an_application_with_the_proxys_user_is_found(pod):
     assert ask(pod, *REDIRECT, "--uid", str(APP_ID))[0] == 0
     code, answer = ask(pod, *REDIRECT, "--uid", str(APP_ID), "--uid", str(PROXY_ID))
     assert code == 1
-    assert messages(answer) == [
-        "the application runs as user 1337, which is the proxy's: none of its traffic is captured"
-    ]
+    assert messages(answer) == ["the application runs as user 1337, which is the proxy's: none of its traffic is captured"]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +214,7 @@ LOST = {
 def test_settings_that_lose_inbound_connections_are_found(pod, what):
     arguments, settings, hosts = LOST[what]
     apply_in(pod, Options.from_argv(arguments))
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     assert ask(pod, *arguments)[0] == 0
     assert [pod.client.connect(host, 9999).port for host in hosts] == [15006] * len(hosts)
     for name, value in settings.items():
@@ -245,7 +239,7 @@ def test_settings_that_lose_inbound_connections_are_found(pod, what):
 )
 def test_settings_that_do_no_harm_are_not_complained_about(pod, settings):
     apply_in(pod, Options.from_argv(TPROXY))
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     for name, value in settings.items():
         pod.set_sysctl(name, value)
     assert pod.client.connect("10.77.0.2", 9999).port == 15006
@@ -256,7 +250,7 @@ def test_settings_that_do_no_harm_are_not_complained_about(pod, settings):
 def test_ipv6_off_on_lo_alone_loses_ipv6_and_is_found(pod):
     pod.set_sysctl("net/ipv6/conf/lo/disable_ipv6", 1)
     apply_in(pod, Options.from_argv(REDIRECT))
-    furnish(pod)
+    start_servers(pod)
     assert pod.connect("2001:db8::7", 80, uid=APP_ID, gid=APP_ID, timeout=0.4).outcome == "timeout"
     assert pod.connect("203.0.113.7", 80, uid=APP_ID, gid=APP_ID).port == 15001
     code, answer = ask(pod, *REDIRECT)

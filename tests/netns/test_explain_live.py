@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, Namespace, Pod, furnish
+from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, start_servers
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, needs, run_tool
 
@@ -37,7 +37,7 @@ def variant(request) -> str:
     return request.param
 
 
-def damage(pod: Namespace, variant: str, words: str) -> None:
+def damage(pod: NetworkNamespace, variant: str, words: str) -> None:
     if words:
         pod.run([variant, "-w", *words.split()], check=True)
 
@@ -49,7 +49,7 @@ def explain(pod: Pod, *words: str) -> dict:
 
 
 def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     options = Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"])
     for name, (words, verdict, reason) in DAMAGES.items():
         apply_in(pod, options.replace(reconcile=True))
@@ -73,7 +73,7 @@ def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant):
 
 
 def test_live_counters_stand_beside_the_rules(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]))
     for _ in range(3):
         assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"
@@ -85,7 +85,7 @@ def test_live_counters_stand_beside_the_rules(pod, variant):
 
 
 def test_a_pod_is_explained_from_outside_by_the_pid_of_its_process(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]))
     words = ("explain", "--json", "--pid", str(pod.pid), "--from", "10.77.0.1", "--to-port", "8080", *SIDECAR)
     told = json.loads(run_tool(pod.client, *words).stdout)
@@ -114,7 +114,7 @@ def test_a_pod_is_explained_from_outside_by_the_pid_of_its_process(pod, variant)
 def test_rules_in_both_variants_are_told_as_a_doubt(pod):
     for name in VARIANTS:
         needs(name)
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
     damage(pod, "iptables-legacy", "-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 9")
     told = explain(pod, "--to", f"{OUTSIDE}:80")

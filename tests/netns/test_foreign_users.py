@@ -125,13 +125,7 @@ def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(requ
         with stranger(BECOME, HUNT, arguments=[found, secret]) as attacker:
             place = ["--pid", str(attacker.pid)]
             options = [*REDIRECT, "-u", "0", "-g", "0"]  # the one user that is mapped there
-            for words in (
-                ["apply", *options, "--backend", backend],
-                ["verify", *options],
-                ["explain", "--to", "10.0.0.1:80", *options],
-                ["doctor", *options],
-                ["remove"],
-            ) * 2:
+            for words in (["apply", *options, "--backend", backend], ["verify", *options], ["explain", "--to", "10.0.0.1:80", *options], ["doctor", *options], ["remove"]) * 2:
                 done = tool(*words, *place, pass_fds=[held])
                 assert "cannot be entered" not in done.stderr, done.stderr
                 assert done.returncode in (0, 3) or words[0] == "doctor", (words, done.stdout, done.stderr)
@@ -193,9 +187,7 @@ def spy(folder):
     programs.mkdir()
     for variant in ("nft", "legacy"):
         for name in (f"iptables-{variant}-save", f"ip6tables-{variant}-save"):
-            (programs / name).write_text(
-                f"#!/bin/sh\ncat /proc/self/status > {folder}/status\nenv > {folder}/environment\nexit 1\n"
-            )
+            (programs / name).write_text(f"#!/bin/sh\ncat /proc/self/status > {folder}/status\nenv > {folder}/environment\nexit 1\n")
             (programs / name).chmod(0o755)
     nft = programs / "nft"
     nft.write_text(f"#!/bin/sh\nexec {programs}/iptables-nft-save\n")
@@ -213,9 +205,7 @@ def test_a_user_namespace_without_root_is_refused_with_a_reason(require_netns):
 
 @pytest.mark.parametrize("owner", [0, 65534], ids=["root's", "of an ordinary user"])
 @pytest.mark.parametrize("own_users", [True, False], ids=["users of its own", "users of the machine"])
-def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same(
-    require_netns, tmp_path, owner, own_users
-):
+def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same(require_netns, tmp_path, owner, own_users):
     """Inside of the pod it can read nothing of its own: what it needs was loaded before."""
     needs("iptables-nft")
     closed = tmp_path / "closed"
@@ -225,14 +215,8 @@ def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same
     closed.chmod(0o700)
     program = [sys.executable, "-I", "-S", str(closed / "netinit" / "__main__.py")]
     with Pod(user_namespace=own_users) as pod:
-        for words in (
-            ["apply", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"],
-            ["verify", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"],
-            ["remove"],
-        ):
-            done = subprocess.run(
-                [*program, *words, "--pid", str(pod.pid)], capture_output=True, text=True, check=False, timeout=60
-            )
+        for words in (["apply", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"], ["verify", *SIDECAR, "--redirect-dns", "--dns-servers", "10.0.0.10"], ["remove"]):
+            done = subprocess.run([*program, *words, "--pid", str(pod.pid)], capture_output=True, text=True, check=False, timeout=60)
             assert done.returncode == 0, (words[0], done.stdout + done.stderr)
 
 
@@ -241,7 +225,7 @@ def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_n
     script = f"""
 import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from netinit.kernel.pods import Pod
+from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 from netinit.base.errors import NamespaceError
 import ctypes
@@ -255,7 +239,7 @@ def start():
     os.waitpid(pid, 2)
     return pid
 first = start()
-pod = Pod(Options(pid=first))
+pod = OpenPod(Options(pid=first))
 inode = os.fstat(pod._namespace).st_ino
 os.kill(first, 9); os.waitpid(first, 0)
 open("/proc/sys/kernel/ns_last_pid", "w").write(str(first - 1))

@@ -17,7 +17,7 @@ from netinit.kernel.detect import nft_chains as read_chains
 from netinit.kernel.detect import owned_sets
 from netinit.kernel.netlink import list_address_sets
 from netinit.kernel.tally import count_legacy, count_nft
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MOST_ELEMENTS
@@ -32,7 +32,7 @@ LIMIT = 255  # bytes of a comment (XT_MAX_COMMENT_LEN less its end)
 
 @pytest.fixture
 def inside(require_netns):
-    with Namespace("forged") as namespace:
+    with NetworkNamespace("forged") as namespace:
         yield namespace
 
 
@@ -51,7 +51,7 @@ def output(namespace, *command):
 
 def good_listing(backend):
     """What a correct pod lists."""
-    with Namespace("good") as namespace:
+    with NetworkNamespace("good") as namespace:
         done = run_tool(namespace, "apply", *OPTIONS, "--backend", backend)
         assert done.returncode == 0, done.stderr
         text = namespace.run([program(backend) + "-save"], check=True).stdout
@@ -62,9 +62,7 @@ def forge(namespace, backend):
     """One chain with no-op rules whose comments hold a correct pod's whole listing; the last one hides the tail."""
     pieces, at_hand = [], "\nCOMMIT\n"
     lines = good_listing(backend)
-    lines.insert(
-        lines.index("*nat") + 1, ":ZZ - [0:0]"
-    )  # where a reader of lines finds the beginnings of the real rules
+    lines.insert(lines.index("*nat") + 1, ":ZZ - [0:0]")  # where a reader of lines finds the beginnings of the real rules
     for line in lines:
         if len(at_hand) + len(line) > LIMIT - 5:
             pieces.append(f"{at_hand}#")
@@ -77,9 +75,7 @@ def forge(namespace, backend):
 
 
 def count_redirects(namespace, backend):
-    family = (
-        count_nft(2, nft_chains(namespace)) if variant_of(backend) == "iptables-nft" else count_legacy(IPV4, ("nat",))
-    )
+    family = count_nft(2, nft_chains(namespace)) if variant_of(backend) == "iptables-nft" else count_legacy(IPV4, ("nat",))
     return family["nat"].chains.get("ISTIO_REDIRECT", 0)
 
 
@@ -126,9 +122,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert removed.returncode == 0, removed.stderr
     with inside.entered():
         assert count_redirects(inside, backend) == 0
-    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, (
-        "the rules of others are as they were"
-    )
+    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the foreign rules are as they were"
 
 
 HOSTILE = {
@@ -150,18 +144,12 @@ def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nob
     needs(backend)
     chosen = (*OPTIONS, "--backend", backend)
     assert run_tool(inside, "apply", *chosen).returncode == 0
-    for where in (
-        ("-I", "OUTPUT", "-j", "ISTIO_OUTPUT"),
-        ("-A", "ISTIO_OUTPUT", "-j", "RETURN"),
-        ("-I", "OUTPUT", "-p", "udp", "-j", "LOG"),
-    ):
+    for where in (("-I", "OUTPUT", "-j", "ISTIO_OUTPUT"), ("-A", "ISTIO_OUTPUT", "-j", "RETURN"), ("-I", "OUTPUT", "-p", "udp", "-j", "LOG")):
         call(inside, program(backend), "-t", "nat", *where, "-m", "comment", "--comment", comment)
     prefix = (comment.encode() if isinstance(comment, str) else comment).replace(b"\n", b"\r")[:29]
     call(inside, program(backend), "-t", "nat", "-A", "OUTPUT", "-j", "LOG", "--log-prefix", prefix)
     with inside.entered():
-        verified = subprocess.run(
-            [*TOOL, "verify", *chosen], env={"PATH": FOLDERS}, stdout=subprocess.PIPE, check=False
-        )
+        verified = subprocess.run([*TOOL, "verify", *chosen], env={"PATH": FOLDERS}, stdout=subprocess.PIPE, check=False)
     assert (verified.returncode, b"as planned" in verified.stdout) == (3, False), verified.stdout
     repaired = run_tool(inside, "apply", *chosen, "--reconcile")
     assert repaired.returncode == 0, repaired.stderr
@@ -229,19 +217,14 @@ def refuse_everything(namespace, backend):
 @pytest.mark.parametrize("name", ["a b", "a\nb", 'a"', "a\n-A OUTPUT -j DROP\n#"])
 def test_a_chain_made_by_netlink_with_an_odd_name_is_refused(inside, name):
     needs("iptables-nft")
-    make = {
-        "nftables": [
-            {"add": {"table": {"family": "ip", "name": "nat"}}},
-            {"add": {"chain": {"family": "ip", "table": "nat", "name": name}}},
-        ]
-    }
+    make = {"nftables": [{"add": {"table": {"family": "ip", "name": "nat"}}}, {"add": {"chain": {"family": "ip", "table": "nat", "name": name}}}]}
     inside.run(["nft", "-j", "-f", "-"], stdin=json.dumps(make), check=True)
     refuse_everything(inside, "iptables-nft")
 
 
-comments = st.binary(min_size=1, max_size=LIMIT) | st.text(
-    alphabet=f"{SEPARATORS}\"'\\ #*:-A[]\x1b\x7f\u202eab", min_size=1, max_size=80
-).map(lambda text: text.encode()[:LIMIT])
+comments = st.binary(min_size=1, max_size=LIMIT) | st.text(alphabet=f"{SEPARATORS}\"'\\ #*:-A[]\x1b\x7f\u202eab", min_size=1, max_size=80).map(
+    lambda text: text.encode()[:LIMIT]
+)
 
 
 def usable(comment):
@@ -266,9 +249,7 @@ def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(in
     for family in FAMILIES:
         rules = [parse_rule(spec, family) for spec in listings[family]["mangle"].rules["ZZ"]]
         assert [os.fsencode(rule.comment) for rule in rules] == texts
-        assert {name: len(found) for name, found in listings[family]["mangle"].rules.items() if found} == {
-            "ZZ": len(texts)
-        }
+        assert {name: len(found) for name, found in listings[family]["mangle"].rules.items() if found} == {"ZZ": len(texts)}
 
 
 @pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy"])
@@ -278,20 +259,7 @@ def test_the_kernel_counts_rules_names_and_extensions_of_a_table(inside, backend
         command = (program(backend, family), "-t", "nat")
         call(inside, *command, "-N", "ZZ")
         call(inside, *command, "-N", "EMPTY")
-        call(
-            inside,
-            *command,
-            "-A",
-            "ZZ",
-            "-o",
-            "eth+",
-            "-m",
-            "hashlimit",
-            "--hashlimit-upto",
-            "5/sec",
-            "--hashlimit-name",
-            "n",
-        )
+        call(inside, *command, "-A", "ZZ", "-o", "eth+", "-m", "hashlimit", "--hashlimit-upto", "5/sec", "--hashlimit-name", "n")
         call(inside, *command, "-A", "ZZ", "!", "-i", "lo", "-g", "EMPTY")
         call(inside, *command, "-A", "OUTPUT", "-j", "REDIRECT")
     chains = nft_chains(inside)
@@ -319,21 +287,15 @@ def test_a_comment_with_a_newline_is_no_second_rule_of_a_native_table(inside):
     needs("iptables-nft")
     chosen = (*OPTIONS, "--native-nftables", "--rule-comments")
     assert run_tool(inside, "apply", *chosen).returncode == 0
-    before = inside.run(
-        ["nft", "-a", "--stateless", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True
-    ).stdout
+    before = inside.run(["nft", "-a", "--stateless", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True).stdout
     lines = [line.strip() for line in before.split("\n") if "# handle" in line and "comment" in line]
     (one, first), (two, second) = [(line.partition(" # handle ")[0], line.rpartition(" ")[2]) for line in lines[-2:]]
-    comment = f'{one.rpartition(" comment ")[2][1:-1]}"\n\t\t{two[:-1]}'
+    comment = f"{one.rpartition(' comment ')[2][1:-1]}\"\n\t\t{two[:-1]}"
     rules = {"nftables": []}
-    listed = json.loads(
-        inside.run(["nft", "-j", "-a", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True).stdout
-    )
+    listed = json.loads(inside.run(["nft", "-j", "-a", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True).stdout)
     for item in listed["nftables"]:
         if "rule" in item and str(item["rule"]["handle"]) in (first, second):
-            rules["nftables"].append(
-                {"delete": {"rule": {key: item["rule"][key] for key in ("family", "table", "chain", "handle")}}}
-            )
+            rules["nftables"].append({"delete": {"rule": {key: item["rule"][key] for key in ("family", "table", "chain", "handle")}}})
             if str(item["rule"]["handle"]) == first:
                 forged = {**item["rule"], "comment": comment}
                 del forged["handle"]
@@ -341,9 +303,7 @@ def test_a_comment_with_a_newline_is_no_second_rule_of_a_native_table(inside):
     done = inside.run(["nft", "-j", "-f", "-"], stdin=json.dumps(rules))
     if done.returncode:
         pytest.skip(f"this nft takes no such comment: {done.stderr[:200]}")
-    after = inside.run(
-        ["nft", "-a", "--stateless", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True
-    ).stdout
+    after = inside.run(["nft", "-a", "--stateless", "list", "chain", "inet", "istio-proxy-nat", "istio-output"], check=True).stdout
     assert two in after, "the attack is what it was"
     verified = run_tool(inside, "verify", *chosen)
     assert verified.returncode == 3, verified.stdout + verified.stderr
@@ -360,11 +320,7 @@ def test_a_name_of_an_interface_is_no_list_of_names_of_a_native_table(inside):
     data = json.loads(inside.run(["nft", "-j", "list", "ruleset", "inet"], check=True).stdout)
     changed = json.dumps(data["nftables"][1:]).replace('{"set": ["a", "b"]}', json.dumps({"set": ['a", "b']}))
     inside.run(["nft", "flush", "ruleset"], check=True)
-    inside.run(
-        ["nft", "-j", "-f", "-"],
-        stdin=json.dumps({"nftables": [{"add": item} for item in json.loads(changed)]}),
-        check=True,
-    )
+    inside.run(["nft", "-j", "-f", "-"], stdin=json.dumps({"nftables": [{"add": item} for item in json.loads(changed)]}), check=True)
     verified = run_tool(inside, "verify", *chosen)
     assert verified.returncode == 3, verified.stdout + verified.stderr
 
@@ -401,15 +357,7 @@ def test_a_set_of_our_name_that_is_too_long_or_has_comments_is_not_read_and_is_r
     chosen = (*OPTIONS[:-4], "-i", "*", "--ipv6", "off", "--backend", "iptables-nft", *long_list)
     fill(inside, "netinit-nft-exclude-4", MOST_ELEMENTS + 1)
     fill(inside, "netinit-nft-capture-4", 2, " comment")
-    call(
-        inside,
-        "ipset",
-        "add",
-        "netinit-nft-capture-4",
-        "192.0.2.1",
-        "comment",
-        "a\nadd netinit-nft-exclude-4 10.0.0.0/8\n",
-    )
+    call(inside, "ipset", "add", "netinit-nft-capture-4", "192.0.2.1", "comment", "a\nadd netinit-nft-exclude-4 10.0.0.0/8\n")
     call(inside, "ipset", "create", "netinit-odd name", "hash:ip")
     call(inside, "ipset", "create", "odd'\\ \x1b", "hash:ip")
     verified = run_tool(inside, "verify", *chosen)

@@ -14,26 +14,19 @@ from hostile import stranger, tool
 from netinit.base.errors import NetinitError
 from netinit.kernel import netlink, pods
 from netinit.kernel.detect import owned_sets
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
 
 OPTIONS = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
 NATIVE = (*OPTIONS, "--native-nftables")
-ODD_NAMES = (
-    b"a\x1cb",
-    b"d\xc2\x85e",
-    "u\u2028v".encode(),
-    b"e\x1b[2J",
-    b"\xff\xfe",
-    "w\u3000x".encode(),
-)  # none has white space, says the kernel
+ODD_NAMES = (b"a\x1cb", b"d\xc2\x85e", "u\u2028v".encode(), b"e\x1b[2J", b"\xff\xfe", "w\u3000x".encode())  # none has white space, says the kernel
 
 
 @pytest.fixture
 def inside(require_netns):
-    with Namespace("hostile") as namespace:
+    with NetworkNamespace("hostile") as namespace:
         yield namespace
 
 
@@ -65,10 +58,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
         (["verify", *OPTIONS], "as planned: 1"),
         (["verify", "--live", *OPTIONS], "as planned: "),
         (["explain", "--live", "--to", "198.51.100.1:80"], "captured: goes to the proxy on 15001"),
-        (
-            ["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"],
-            r"it leaves through \udcff\udcfe: by the routing table",
-        ),
+        (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \udcff\udcfe: by the routing table"),
         (["explain", "--live", "--from", "10.9.0.7", "--to-port", "80"], r"coming in through a\x1cb"),
         (["draw", "--live"], "ISTIO_REDIRECT"),
         (["doctor", *OPTIONS], ""),
@@ -100,12 +90,7 @@ def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, mo
 
 
 def networks(count):
-    return ", ".join(
-        [
-            f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-            for number in range(1 << 24, (1 << 24) + 2 * count, 2)
-        ]
-    )
+    return ", ".join([f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" for number in range(1 << 24, (1 << 24) + 2 * count, 2)])
 
 
 @pytest.mark.parametrize("kind", ["a set", "a rule"])
@@ -130,15 +115,11 @@ def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from
 def test_a_table_that_nft_lists_to_nobody_is_removed_all_the_same(inside, tmp_path):
     assert run_tool(inside, "apply", *NATIVE).returncode == 0
     real = shutil.which("nft", path=FOLDERS)
-    (tmp_path / "nft").write_text(
-        f'#!/bin/sh\ncase "$*" in *list*) echo "Error: too much of it" >&2; exit 1;; esac\nexec {real} "$@"\n'
-    )
+    (tmp_path / "nft").write_text(f'#!/bin/sh\ncase "$*" in *list*) echo "Error: too much of it" >&2; exit 1;; esac\nexec {real} "$@"\n')
     (tmp_path / "nft").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{FOLDERS}"}
     verified = run_tool(inside, "verify", *NATIVE, env=path)
-    assert (verified.returncode, "cannot be read safely: nft: Error: too much of it" in verified.stdout) == (3, True), (
-        verified.stdout + verified.stderr
-    )
+    assert (verified.returncode, "cannot be read safely: nft: Error: too much of it" in verified.stdout) == (3, True), verified.stdout + verified.stderr
     assert run_tool(inside, "remove", env=path).returncode == 0
     assert "istio" not in inside.run(["nft", "list", "tables"]).stdout
 
@@ -146,10 +127,7 @@ def test_a_table_that_nft_lists_to_nobody_is_removed_all_the_same(inside, tmp_pa
 @pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
 @pytest.mark.parametrize("name", ["big", "netinit-nft-exclude-4"])
 def test_an_address_set_of_a_million_is_counted_and_not_read(inside, name):
-    lines = [
-        f"create {name} hash:ip family inet maxelem 1000001",
-        *[f"add {name} 10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1_000_000)],
-    ]
+    lines = [f"create {name} hash:ip family inet maxelem 1000001", *[f"add {name} 10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1_000_000)]]
     call(inside, "ipset", "restore", stdin="\n".join(lines) + "\n")
     with inside.entered():
         assert netlink.list_address_sets() == {name: 1_000_000}
@@ -164,7 +142,7 @@ def test_an_address_set_of_a_million_is_counted_and_not_read(inside, name):
 
 
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
-    with pods.Pod(Options(netns=inside.path)) as pod:
+    with pods.OpenPod(Options(netns=inside.path)) as pod:
         with pytest.raises(NetinitError, match="more of it than fits into the memory"):
             pod.visit(lambda: len(bytearray(pods.MEMORY)))
         assert pod.visit(lambda: len(bytearray(1 << 28))) == 1 << 28
@@ -177,7 +155,7 @@ def test_what_a_program_prints_in_a_visit_has_an_end(inside):
         os.lseek(descriptor, 0, os.SEEK_END)
         return os.write(descriptor, b"more")
 
-    with pods.Pod(Options(netns=inside.path)) as pod, pytest.raises(OSError, match="File too large"):
+    with pods.OpenPod(Options(netns=inside.path)) as pod, pytest.raises(OSError, match="File too large"):
         pod.visit(fill)
 
 
@@ -193,17 +171,7 @@ try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError: pass  # somebody else holds it: all the better
 """
     with stranger(hold):
-        done = tool(
-            "apply",
-            *OPTIONS,
-            "--backend",
-            "iptables-legacy",
-            "--netns",
-            inside.path,
-            "--lock-timeout",
-            "1s",
-            "--cni-mode",
-        )
+        done = tool("apply", *OPTIONS, "--backend", "iptables-legacy", "--netns", inside.path, "--lock-timeout", "1s", "--cni-mode")
         assert done.returncode == 0, done.stderr
         removed = tool("remove", "--netns", inside.path, "--lock-timeout", "1s", "--cni-mode")
         assert removed.returncode == 0, removed.stderr
@@ -234,19 +202,10 @@ def test_two_versions_that_race_end_as_one_of_them_wants_and_both_can_verify_it(
     def start(command, words, place):
         if place == "inside":
             return inside.popen([*command, *words], env={"PATH": FOLDERS})
-        return subprocess.Popen(
-            [*command, *words, "--netns", inside.path],
-            env={"PATH": FOLDERS},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
+        return subprocess.Popen([*command, *words, "--netns", inside.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
     jobs = [dice.choice([["apply", *REDIRECT], ["remove"]]) if seed % 2 else ["apply", *REDIRECT] for _ in range(6)]
-    runs = [
-        start(command, words, dice.choice(["inside", "outside"]))
-        for words, command in zip(jobs, [earlier, TOOL] * 3, strict=True)
-    ]
+    runs = [start(command, words, dice.choice(["inside", "outside"])) for words, command in zip(jobs, [earlier, TOOL] * 3, strict=True)]
     said = [process.communicate(timeout=60)[1] for process in runs]
     assert [process.returncode for process in runs] == [0] * 6, said
     verdicts = []
@@ -296,13 +255,7 @@ def test_a_full_connection_table_keeps_nobody_from_programming_and_the_doctor_te
     assert done[1].strip() == "Cannot allocate memory"
     with inside.entered():
         assert int(Path("/proc/sys/net/netfilter/nf_conntrack_count").read_text()) >= limit - 1000
-    for words, code in (
-        (["verify", *REDIRECT], 0),
-        (["remove"], 0),
-        (["apply", *REDIRECT], 0),
-        (["verify", *REDIRECT], 0),
-        (["explain", "--live", "--to", "10.0.0.1:80"], 0),
-    ):
+    for words, code in ((["verify", *REDIRECT], 0), (["remove"], 0), (["apply", *REDIRECT], 0), (["verify", *REDIRECT], 0), (["explain", "--live", "--to", "10.0.0.1:80"], 0)):
         done = run_tool(inside, *words)
         assert done.returncode == code, (words, done.stderr)
     told = run_tool(inside, "doctor", *SIDECAR)

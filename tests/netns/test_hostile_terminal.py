@@ -39,25 +39,7 @@ def attacked(request, pod):
     for number, comment in enumerate(COMMENTS, 1):
         rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", comment, "-j", "ACCEPT"]
         pod.run([request.param, "-w", "-t", "nat", "-I", "OUTPUT", str(number), *rule], check=True)
-    pod.run(
-        [
-            request.param,
-            "-w",
-            "-t",
-            "nat",
-            "-I",
-            "PREROUTING",
-            "-i",
-            "eth9",
-            "-m",
-            "comment",
-            "--comment",
-            CLEAR,
-            "-j",
-            "RETURN",
-        ],
-        check=True,
-    )
+    pod.run([request.param, "-w", "-t", "nat", "-I", "PREROUTING", "-i", "eth9", "-m", "comment", "--comment", CLEAR, "-j", "RETURN"], check=True)
     pod.run(["ip", "link", "add", "name", DEVICE, "type", "veth", "peer", "name", "other"], check=True)
     pod.run(["ip", "address", "add", "203.0.113.1/24", "dev", DEVICE], check=True)
     pod.run(["ip", "link", "set", DEVICE, "up"], check=True)
@@ -96,10 +78,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_refused_in_words_that_d
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
     verified = speak(attacked, "verify").stdout.splitlines()
     cleared = r'with comment "\x1b]0;pwned\x07\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"'
-    assert any(
-        line.startswith("shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared)
-        for line in verified
-    ), verified
+    assert any(line.startswith("shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
     assert not [line for line in verified if line.startswith("as planned")]
     explained = json.loads(speak(attacked, "explain --json").stdout)
     assert explained["sentence"].endswith(
@@ -112,9 +91,7 @@ def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
         assert rule < len(COMMENTS)
     sentence = speak(attacked, "explain").stdout.splitlines()[0]
     assert sentence.startswith("direct: ")
-    assert sentence.endswith(
-        f'because of a rule that is not netinit\'s: `-p tcp -m tcp --dport 80 -j ACCEPT` with comment "{REASON}" (nat OUTPUT, rule 1)'
-    )
+    assert sentence.endswith(f'because of a rule that is not netinit\'s: `-p tcp -m tcp --dport 80 -j ACCEPT` with comment "{REASON}" (nat OUTPUT, rule 1)')
 
 
 def test_a_terminal_gets_no_more_than_a_pipe(attacked):
@@ -131,14 +108,7 @@ def in_terminal(pod, words):
 
     primary, secondary = pty.openpty()
     with pod.entered():
-        child = subprocess.Popen(
-            words,
-            stdin=secondary,
-            stdout=secondary,
-            stderr=secondary,
-            env={"PATH": FOLDERS, "TERM": "xterm"},
-            close_fds=True,
-        )
+        child = subprocess.Popen(words, stdin=secondary, stdout=secondary, stderr=secondary, env={"PATH": FOLDERS, "TERM": "xterm"}, close_fds=True)
     os.close(secondary)
     parts = []
     try:
@@ -156,11 +126,7 @@ def in_terminal(pod, words):
 def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name):
     holder = hold_lock(pod, name)
     try:
-        told = [
-            run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "100ms"),
-            run_tool(pod, "doctor", *REDIRECT),
-            run_tool(pod, "doctor", "--json", *REDIRECT),
-        ]
+        told = [run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *REDIRECT), run_tool(pod, "doctor", "--json", *REDIRECT)]
     finally:
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
@@ -196,16 +162,8 @@ def hold_lock(pod, name):
 def test_a_graphviz_that_is_missing_is_an_error_with_the_way_out(require_netns):
     words = [*TOOL, "draw", "-i", "*", "--format", "svg"]
     script = 'for dot in $(command -v dot); do mount --bind /dev/null "$(readlink -f "$dot")"; done; exec "$@"'
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "sh", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": FOLDERS},
-    )
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False, env={"PATH": FOLDERS})
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        "netinit: --format svg: Graphviz is not installed: there is no program 'dot'; install it (the package graphviz), or "
-    )
+    assert done.stderr.startswith("netinit: --format svg: Graphviz is not installed: there is no program 'dot'; install it (the package graphviz), or ")
     assert "--format dot" in done.stderr
     assert "--format mermaid" in done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, Probe, furnish
+from netinit.lab import APP_ID, Probe, start_servers
 from netinit.options import Options
 from programming import (
     FOLDERS,
@@ -32,26 +32,14 @@ from programming import (
 )
 
 variants = pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy"])
-pytestmark = pytest.mark.skipif(
-    shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset"
-)
+pytestmark = pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
 NETWORKS = [f"10.{i // 256}.{i % 256}.0/24" for i in range(2000)] + [f"fd00:{i:x}::/32" for i in range(1, 400)]
 KILLS = 30  # of each variant
 
 
 def options(variant, *more, networks=NETWORKS, threshold=100):
     needs(variant)
-    words = [
-        *SIDECAR,
-        "-x",
-        ",".join(networks),
-        "--ipv6",
-        "on",
-        "--backend",
-        variant,
-        "--ipset-threshold",
-        str(threshold),
-    ]
+    words = [*SIDECAR, "-x", ",".join(networks), "--ipv6", "on", "--backend", variant, "--ipset-threshold", str(threshold)]
     return Options.from_argv([*words, *more])
 
 
@@ -79,9 +67,7 @@ def test_long_lists_live_in_sets_from_the_first_run_to_the_removal(pod, variant)
     assert sets(pod) == set_names(variant)
     assert elements(pod, set_names(variant)[0]) == set(NETWORKS[:2000])
     rules = listing(pod, variant)
-    assert [
-        rules.count(f"-A ISTIO_OUTPUT -m set --match-set {name} dst -j RETURN\n") for name in set_names(variant)
-    ] == [1, 1]
+    assert [rules.count(f"-A ISTIO_OUTPUT -m set --match-set {name} dst -j RETURN\n") for name in set_names(variant)] == [1, 1]
     assert "-d 10.1.0.0/24" not in rules
     assert differences_in(pod, wanted) == []
     assert not apply_in(pod, wanted).changed
@@ -114,10 +100,7 @@ def test_a_changed_element_is_a_difference_and_mended_by_reconcile(pod, variant)
     pod.run(["ipset", "add", six, "fd99::/16"], check=True)
 
     why = "(these networks are not captured; --istio-service-exclude-cidr)"
-    assert differences_in(pod, wanted) == [
-        f"missing: ipset {four}: 10.3.7.0/24  {why}",
-        f"extra: ipset {six}: fd99::/16  {why}",
-    ]
+    assert differences_in(pod, wanted) == [f"missing: ipset {four}: 10.3.7.0/24  {why}", f"extra: ipset {six}: fd99::/16  {why}"]
     with pytest.raises(ApplyError, match="--reconcile"):
         apply_in(pod, wanted)
 
@@ -210,40 +193,20 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_next(pod, variant):
 
 @variants
 def test_connections_to_networks_of_a_set_are_not_captured_and_others_are(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, options(variant, networks=[*NETWORKS, "198.51.100.0/24", "2001:db8::7/128"]))
 
-    found = pod.probe(
-        [Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "203.0.113.7", "2001:db8::7", "2001:db8::8")]
-    )
+    found = pod.probe([Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "203.0.113.7", "2001:db8::7", "2001:db8::8")])
 
     assert [(arrival.server, arrival.port) for arrival in found] == [("outside", 80), ("proxy", 15001)] * 2
 
 
 @variants
 def test_captured_networks_may_be_a_set_too_the_whole_of_a_family_included(pod, variant):
-    furnish(pod)
+    start_servers(pod)
     needs(variant)
     networks = ",".join([*NETWORKS, "0.0.0.0/0", "2001:db8::8/128"])
-    apply_in(
-        pod,
-        Options.from_argv(
-            [
-                "-p",
-                "15001",
-                "-u",
-                "1337",
-                "-i",
-                networks,
-                "--ipv6",
-                "on",
-                "--backend",
-                variant,
-                "--ipset-threshold",
-                "100",
-            ]
-        ),
-    )
+    apply_in(pod, Options.from_argv(["-p", "15001", "-u", "1337", "-i", networks, "--ipv6", "on", "--backend", variant, "--ipset-threshold", "100"]))
 
     found = pod.probe([Probe(to, 80, uid=APP_ID, gid=APP_ID) for to in ("198.51.100.7", "2001:db8::7", "2001:db8::8")])
 
@@ -265,15 +228,9 @@ def test_rules_with_sets_move_from_one_variant_to_the_other(pod):
 def test_live_rules_are_explained_with_what_their_sets_hold(pod, variant):
     apply_in(pod, options(variant))
     words = ["--netns", pod.path, "--ipset-threshold", "100", "-x", ",".join(NETWORKS), "--uid", str(APP_ID)]
-    for to, where in (
-        ("10.3.7.9:80", "these networks are not captured"),
-        ("203.0.113.7:80", "every other outbound connection"),
-    ):
+    for to, where in (("10.3.7.9:80", "these networks are not captured"), ("203.0.113.7:80", "every other outbound connection")):
         done = subprocess.run(
-            [sys.executable, TOOL[-1], "explain", "--to", to, *words, "-i", "*", "-b", "*"],
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, TOOL[-1], "explain", "--to", to, *words, "-i", "*", "-b", "*"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert where in done.stdout
@@ -286,6 +243,6 @@ def test_a_rule_of_somebody_else_that_asks_a_set_is_named_and_nothing_is_changed
     load(pod, variant, IPV4, f"*filter\n-A OUTPUT -m set --match-set {set_names(variant)[0]} dst -j ACCEPT\nCOMMIT\n")
     programmed = state(pod)
     for act, wanted in ((remove_in, None), (apply_in, options(variant, "--reconcile", networks=NETWORKS[:50]))):
-        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a rule of somebody else asks an address set"):
+        with pytest.raises(ApplyError, match="IPv4 filter OUTPUT: a foreign rule references an address set"):
             act(pod, wanted)
     check_same(state(pod), programmed, "refused, and still changed")

@@ -34,9 +34,7 @@ KILLS_OF_PYTHON = 20
 @pytest.mark.timeout(400)
 def test_after_a_kill_at_any_moment_the_next_run_ends_right(require_netns):
     """Every moment of the first run, from before the interpreter is up to after the last commit."""
-    cases = [
-        (variant, arguments, *measure(variant, arguments)) for variant in VARIANTS for arguments in (REDIRECT, TPROXY)
-    ]
+    cases = [(variant, arguments, *measure(variant, arguments)) for variant in VARIANTS for arguments in (REDIRECT, TPROXY)]
     chance = random.Random(7)
     interrupted = {"nothing yet": 0, "half": 0, "all": 0}
     for number in itertools.count():
@@ -114,18 +112,7 @@ def test_a_change_killed_between_two_tables_leaves_nothing_behind(pod, variant):
     wanted = state(pod)
     for family in ("iptables", "ip6tables"):
         for chain, option in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
-            command = [
-                variant.replace("iptables", family),
-                "-t",
-                "mangle",
-                "-I",
-                chain,
-                "1",
-                option,
-                "eth9",
-                "-j",
-                "RETURN",
-            ]
+            command = [variant.replace("iptables", family), "-t", "mangle", "-I", chain, "1", option, "eth9", "-j", "RETURN"]
             pod.run(command, check=True)
 
     apply_in(pod, options.replace(reconcile=True))

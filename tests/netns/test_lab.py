@@ -19,13 +19,13 @@ from netinit.lab import (
     APP_ID,
     PROXY_ID,
     Listener,
-    Namespace,
+    NetworkNamespace,
     Pod,
     Probe,
     drop_empty_tables,
     find_obstacle,
-    furnish,
     list_rules,
+    start_servers,
     take_snapshot,
 )
 
@@ -43,7 +43,7 @@ def join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def iptables(pod: Namespace, family: int, *lines: str, variant: str = "nft") -> None:
+def iptables(pod: NetworkNamespace, family: int, *lines: str, variant: str = "nft") -> None:
     program = {4: f"iptables-{variant}", 6: f"ip6tables-{variant}"}[family]
     for line in lines:
         pod.run([program, "-w", *line.split()], check=True)
@@ -106,7 +106,7 @@ def test_a_pod_without_ipv6_addresses_still_has_the_loopback_one(pod_v4only):
 
 
 def test_a_pod_with_ipv6_alone_reaches_and_is_reached(pod_v6only):
-    furnish(pod_v6only)
+    start_servers(pod_v6only)
 
     assert "10.77" not in take_snapshot(pod_v6only)
     assert pod_v6only.client.connect(POD[6], 80).server == "app"
@@ -126,7 +126,7 @@ def test_a_setting_of_the_kernel_changes_in_the_pod_alone(pod):
 
 def test_a_neighbour_behind_the_pod_reaches_the_world_through_it(require_netns):
     with Pod(interfaces=["eth1", "net.2"]) as pod:
-        furnish(pod)
+        start_servers(pod)
         for number, name in enumerate(["eth1", "net.2"], 78):
             neighbour = pod.neighbours[name]
             assert neighbour.connect(OUTSIDE[4], 80).peer.startswith(f"10.{number}.0.1:")
@@ -137,7 +137,7 @@ def test_a_neighbour_behind_the_pod_reaches_the_world_through_it(require_netns):
 @pytest.mark.users
 def test_a_pod_can_have_users_of_its_own(require_netns):
     with Pod(user_namespace=True) as pod:
-        furnish(pod)
+        start_servers(pod)
 
         assert Path(f"/proc/{pod.pid}/uid_map").read_text().split() == ["0", "200000", "65536"]
         assert inode(f"/proc/{pod.pid}/ns/user") != inode("/proc/self/ns/user")
@@ -158,7 +158,7 @@ def test_a_pod_can_have_users_of_its_own(require_netns):
 
 @families
 def test_without_rules_everything_arrives_where_it_was_sent(pod, family):
-    furnish(pod)
+    start_servers(pod)
 
     to_app = pod.client.connect(POD[family], 80)
     assert (to_app.outcome, to_app.server, to_app.port) == ("answered", "app", 80)
@@ -173,7 +173,7 @@ def test_without_rules_everything_arrives_where_it_was_sent(pod, family):
 
 @families
 def test_inbound_redirection_shows_the_original_destination(pod, family):
-    furnish(pod)
+    start_servers(pod)
     iptables(
         pod,
         family,
@@ -192,7 +192,7 @@ def test_inbound_redirection_shows_the_original_destination(pod, family):
 
 @families
 def test_outbound_redirection_depends_on_the_owner_of_the_socket(pod, family):
-    furnish(pod)
+    start_servers(pod)
     iptables(
         pod,
         family,
@@ -217,7 +217,7 @@ def test_outbound_redirection_depends_on_the_owner_of_the_socket(pod, family):
 
 @families
 def test_redirected_datagrams_are_answered_from_where_they_were_sent(pod, family):
-    furnish(pod)
+    start_servers(pod)
     iptables(pod, family, "-t nat -A OUTPUT -p udp --dport 53 -j REDIRECT --to-ports 15053")
 
     answer = pod.connect(OUTSIDE[family], 53, udp=True, uid=APP_ID)
@@ -229,7 +229,7 @@ def test_redirected_datagrams_are_answered_from_where_they_were_sent(pod, family
 
 @families
 def test_tproxy_hands_over_the_connection_as_it_was(pod, family):
-    furnish(pod, transparent=[15006])
+    start_servers(pod, transparent=[15006])
     iptables(
         pod,
         family,
@@ -259,7 +259,7 @@ def route_tproxy(pod, family):
 
 @families
 def test_what_does_not_arrive_says_how_it_ended(pod, family):
-    furnish(pod)
+    start_servers(pod)
     pod.listen(1, family, kind="udp")
     unroutable = "192.0.2.1" if family == 4 else "2001:db8:1::1"
     iptables(
@@ -305,7 +305,7 @@ def test_servers_that_are_not_the_laboratorys_are_told_apart(pod):
 
 
 def test_probes_keep_their_order(pod):
-    furnish(pod)
+    start_servers(pod)
     iptables(pod, 4, "-A INPUT -p tcp --dport 8080 -j DROP")
 
     arrivals = pod.client.probe([Probe(POD[4], port, timeout=0.4) for port in (8080, 80, 8080, 81, 8080)])
@@ -331,7 +331,7 @@ def test_probes_run_at_the_same_time(pod):
 
 
 def test_a_long_connection_is_answered_again_and_again(pod):
-    furnish(pod)
+    start_servers(pod)
     with pod.client.entered():
         stream = socket.create_connection((POD[4], 80), timeout=2)
     with stream, stream.makefile("r") as lines:
@@ -342,7 +342,7 @@ def test_a_long_connection_is_answered_again_and_again(pod):
 
 
 def test_an_arrival_reads_like_a_sentence(pod):
-    furnish(pod)
+    start_servers(pod)
     iptables(pod, 4, "-t nat -A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001")
 
     arrival = pod.connect(OUTSIDE[4], 80, uid=APP_ID)
@@ -476,7 +476,7 @@ def test_an_entered_block_ends_where_it_began_even_after_an_error(pod):
 
 def test_a_namespace_outside_its_block_is_refused_with_the_remedy():
     with pytest.raises(LabError, match="use it inside its `with` block"):
-        Namespace("early").connect("127.0.0.1", 1)
+        NetworkNamespace("early").connect("127.0.0.1", 1)
 
 
 # Snapshots
@@ -485,7 +485,7 @@ def test_a_namespace_outside_its_block_is_refused_with_the_remedy():
 @families
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
 def test_a_snapshot_is_the_same_until_something_changes(pod, family, variant):
-    furnish(pod)
+    start_servers(pod)
     before = take_snapshot(pod)
     assert before == take_snapshot(pod)
 
@@ -548,7 +548,7 @@ def test_nothing_is_left_of_a_pod_after_an_error_in_its_block(require_netns):
 
     def fail():
         with Pod(interfaces=["eth1"]) as pod:
-            furnish(pod)
+            start_servers(pod)
             pids.update(children() - before[0])
             raise KeyError
 
@@ -572,9 +572,9 @@ def test_nothing_is_left_of_a_pod_that_cannot_be_made(require_netns):
 
 STORY = """
 import sys, time
-from netinit.lab import Pod, furnish
+from netinit.lab import Pod, start_servers
 with Pod() as pod:
-    servers = furnish(pod)
+    servers = start_servers(pod)
     print(pod.pid, *(server.pid for server in servers.values()), flush=True)
     time.sleep(60)
 """
@@ -626,9 +626,9 @@ def test_without_root_the_remedy_is_named(pod):
 def test_a_pod_needs_no_writable_settings(require_netns):
     freeze = 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"'
     story = (
-        "from netinit.lab import Pod, furnish\n"
+        "from netinit.lab import Pod, start_servers\n"
         "with Pod() as pod:\n"
-        "    furnish(pod)\n"
+        "    start_servers(pod)\n"
         "    print(pod.client.connect('fd77::2', 80, timeout=0.5).server, pod.connect('10.77.0.1', 80).server)\n"
     )
     done = subprocess.run(

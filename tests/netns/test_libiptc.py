@@ -60,7 +60,7 @@ def read_cases(folder):
 
 
 def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
-    """Programmed among rules of others, then changed to other options, then removed; each step beside the program's."""
+    """Programmed among foreign rules, then changed to other options, then removed; each step beside the program's."""
     cases = list(read_cases(conformance))
     assert cases
     for name, options in cases:

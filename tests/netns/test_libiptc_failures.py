@@ -31,7 +31,7 @@ from netinit.backends import lock as locking
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from programming import needs
 from readable import NOBODY
 
@@ -116,11 +116,11 @@ def test_an_unforeseen_error_of_a_child_is_told():
 
 
 def test_without_privileges_the_error_names_them(readable):
-    with Namespace("unprivileged") as namespace:
+    with NetworkNamespace("unprivileged") as namespace:
         done = namespace.run([*readable, *NOBODY, sys.executable, "-c", FEED_AND_TELL], check=True)
     assert done.stdout == (
         "BackendUnavailableError: libiptc: table nat of IPv4 cannot be opened: Permission denied (you must be root); "
-        "legacy tables want NET_ADMIN and NET_RAW: securityContext.capabilities.add"
+        "legacy tables need NET_ADMIN and NET_RAW: securityContext.capabilities.add"
     )
 
 

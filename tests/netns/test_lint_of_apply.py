@@ -25,9 +25,6 @@ def test_options_that_work_against_each_other_are_warned_of():
 def test_the_usual_options_cost_and_say_nothing():
     with Pod(ipv6=False) as pod:
         assert warnings_of(pod, *SIDECAR) == []
-        done = pod.run(
-            [sys.executable, "-X", "importtime", "-m", "netinit", *SIDECAR],
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-        )
+        done = pod.run([sys.executable, "-X", "importtime", "-m", "netinit", *SIDECAR], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         assert done.returncode == 0, done.stderr
         assert "netinit.simulate" not in done.stderr

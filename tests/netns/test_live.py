@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, Pod, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer
@@ -42,10 +42,7 @@ def tell(report):
 
 
 def wrong_in(report):
-    return {
-        f"{row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}"
-        for row in report.wrong
-    }
+    return {f"{row.ask.direction} {row.ask.family.name} {row.ask.protocol} {row.ask.who} to {row.ask.target}" for row in report.wrong}
 
 
 def tracked(pod):
@@ -63,7 +60,7 @@ def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode
     apply_in(pod, Options.from_argv(arguments))
     for furnished in (False, True):
         if furnished:
-            furnish(pod, transparent=(15006,) if mode == "TPROXY" else ())
+            start_servers(pod, transparent=(15006,) if mode == "TPROXY" else ())
         before, remembered = take_snapshot(pod), tracked(pod)
         report = probe_in(pod, arguments)
         assert not report.wrong, tell(report)
@@ -171,7 +168,7 @@ def test_corrupted_pods_are_wrong_in_the_right_rows_of_the_right_family(pod, var
 def test_whatever_the_options_a_good_pod_is_right_in_every_row():
     """What the matrix derives of options is predicted and observed alike, by turns on every dialect."""
     with Pod(interfaces=("eth1",)) as pod:
-        furnish(pod, transparent=(15001, 15006))
+        start_servers(pod, transparent=(15001, 15006))
         counted = []
 
         @seed(4)
@@ -196,9 +193,7 @@ def test_a_killed_run_takes_its_interface_along(pod):
     seen = 0
     for number in range(6):
         with pod.entered():
-            process = subprocess.Popen(
-                [*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            process = subprocess.Popen([*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number * 0.02)
         seen += Peer.NAME in interfaces(pod)
         process.kill()
@@ -226,7 +221,7 @@ def wait_until(holds, more=0.0):
 
 def test_a_proxy_without_a_transparent_socket_is_found(pod):
     apply_in(pod, Options.from_argv(TPROXY))
-    furnish(pod)
+    start_servers(pod)
     report = probe_in(pod, TPROXY)
     wrong = [row for row in report.wrong if row.ask.target == "a port of the pod"]
     assert len(wrong) == 2, tell(report)
@@ -260,7 +255,7 @@ def test_a_tproxy_pod_whose_policy_rule_is_gone_is_found_out(pod):
 def test_a_tproxied_port_where_a_program_listens_is_not_judged(pod):
     arguments = [word if word != "*" or TPROXY[at - 1] != "-b" else "80" for at, word in enumerate(TPROXY)]
     apply_in(pod, Options.from_argv(arguments))
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     report = probe_in(pod, arguments)
     busy = [row for row in report.rows if row.ask.direction == "inbound" and row.ask.port == 80]
     assert [row.right for row in busy] == [None, None], tell(report)
@@ -302,20 +297,16 @@ def test_from_outside_the_pod_by_its_process(pod):
 
 def test_without_sys_admin_nobody_knocks_from_outside_and_that_is_said(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    done = run_tool(
-        pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"]
-    )
+    done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing was probed from outside: a peer wants SYS_ADMIN" in done.stderr
+    assert "nothing was probed from outside: a peer needs SYS_ADMIN" in done.stderr
     assert "a peer to" not in done.stdout
 
 
 def test_without_net_raw_the_missing_privilege_is_named(pod):
-    refused = run_tool(
-        pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"]
-    )
+    refused = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"])
     assert refused.returncode == 1
-    assert "probing wants NET_RAW" in refused.stderr
+    assert "probing needs NET_RAW" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -346,22 +337,7 @@ def test_in_an_ipv4_pod_what_has_no_route_is_not_judged(pod_v4only):
 
 
 def test_the_proxy_and_the_app_are_who_the_options_say(pod):
-    arguments = (
-        "-p",
-        "16001",
-        "-z",
-        "16006",
-        "-u",
-        str(APP_ID),
-        "-g",
-        str(PROXY_ID),
-        "-b",
-        "80,81",
-        "-i",
-        "10.0.0.0/8",
-        "--ipv6",
-        "on",
-    )
+    arguments = ("-p", "16001", "-z", "16006", "-u", str(APP_ID), "-g", str(PROXY_ID), "-b", "80,81", "-i", "10.0.0.0/8", "--ipv6", "on")
     apply_in(pod, Options.from_argv(arguments))
     report = probe_in(pod, arguments)
     assert not report.wrong, tell(report)

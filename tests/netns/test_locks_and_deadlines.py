@@ -49,10 +49,7 @@ def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod,
     before = state(pod)
     refused = run_tool(pod, "apply", *REDIRECT, "--backend", backend, env={"XTABLES_LOCKFILE": str(path)})
     assert refused.returncode == 1
-    assert (
-        f"XTABLES_LOCKFILE: '{path}' cannot be opened: it is {kind}, not a regular file; name a regular file in a writable folder"
-        in refused.stderr
-    ), refused.stderr
+    assert f"XTABLES_LOCKFILE: '{path}' cannot be opened: it is {kind}, not a regular file; name a regular file in a writable folder" in refused.stderr, refused.stderr
     assert state(pod) == before
     told = run_tool(pod, "doctor", *SIDECAR, env={"XTABLES_LOCKFILE": str(path)})
     assert f"XTABLES_LOCKFILE: {path} cannot be opened: it is {kind}, not a regular file" in told.stdout, told.stdout
@@ -62,9 +59,7 @@ def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypa
     os.mkfifo(tmp_path / "xtables.lock")
     monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
     for backend in (LegacyVariant(), LibiptcBackend()):
-        with pytest.raises(
-            BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"
-        ):
+        with pytest.raises(BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"):
             backend.feed({IPV4: "*nat\nCOMMIT\n"})
 
 
@@ -90,10 +85,7 @@ def test_an_unprivileged_process_of_the_pod_cannot_keep_the_operator_away(pod):
             done = tool(*words, *place)
             assert done.returncode == 0, done.stderr
             assert then in done.stderr
-            assert re.search(
-                rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): went on without it",
-                done.stderr,
-            ), done.stderr
+            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): went on without it", done.stderr), done.stderr
         refused = run_tool(pod, "remove", "--lock-timeout", "300ms")
         assert refused.returncode == 1, "inside the lock of the namespace is the only one there is"
         assert f"is being programmed by process {holder.pid} (" in refused.stderr
@@ -106,11 +98,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         # Taken by a process that ends at once; the copy that stays is the sleeper's.
         sleeper = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[descriptor])
-        subprocess.run(
-            [sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"],
-            pass_fds=[descriptor],
-            check=True,
-        )
+        subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"], pass_fds=[descriptor], check=True)
         os.close(descriptor)
     try:
         done = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "200ms")
@@ -123,7 +111,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
 
 def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod):
     needs("iptables-nft")
-    with pods.Pod(Options(netns=pod.path)) as opened, opened.lock(10**9, pytest.fail):
+    with pods.OpenPod(Options(netns=pod.path)) as opened, opened.lock(10**9, pytest.fail):
         named = os.fstat(pod.descriptor)
         path = Path(locks.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
         status = path.stat()
@@ -132,9 +120,7 @@ def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod
         assert refused.returncode == 1
         assert f"the pod is being programmed by process {os.getpid()} (" in refused.stderr, refused.stderr
         inside = run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "200ms")
-        assert f"the network namespace is being programmed by process {os.getpid()} (" in inside.stderr, (
-            "an init container waits for it too"
-        )
+        assert f"the network namespace is being programmed by process {os.getpid()} (" in inside.stderr, "an init container waits for it too"
     assert not path.exists(), "the lock's file is left"
     assert tool("apply", *REDIRECT, "--netns", pod.path).returncode == 0
 
@@ -149,22 +135,14 @@ def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, mo
     else:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         place.symlink_to(tmp_path / "elsewhere")
-    with (
-        pods.Pod(Options(netns=pod.path)) as opened,
-        pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"),
-    ):
+    with pods.OpenPod(Options(netns=pod.path)) as opened, pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
         opened.lock(10**8, pytest.fail)
 
 
 def test_a_run_waits_for_the_one_before_from_inside_and_tool(pod):
     needs("iptables-nft")
     runs = [start_tool(pod, *REDIRECT) for _ in range(3)]
-    runs += [
-        subprocess.Popen(
-            [*TOOL, *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
+    runs += [subprocess.Popen([*TOOL, *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     said = [process.communicate(timeout=60)[1] for process in runs]
     assert [process.returncode for process in runs] == [0] * 6, said
     assert sum("nothing to do" in text for text in said) == 5, said
@@ -238,12 +216,7 @@ def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(
     folder = Path(tempfile.mkdtemp())
     try:
         folder.chmod(0o777)
-        subprocess.run(
-            ["cc", "-x", "c", "-", "-o", folder / "iptables-nft-restore"],
-            input=HANGS.format(folder),
-            text=True,
-            check=True,
-        )
+        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "iptables-nft-restore"], input=HANGS.format(folder), text=True, check=True)
         with Pod(user_namespace=True) as pod:
             words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)]
             process = subprocess.Popen([*TOOL, *words], env={"PATH": f"{folder}:{FOLDERS}"}, stderr=subprocess.DEVNULL)
@@ -334,14 +307,10 @@ def test_an_earlier_version_of_the_tool_and_this_one_exclude_each_other_by_the_n
     needs("iptables-nft")
     earlier = "import fcntl, os, sys; held = os.open('/proc/self/ns/net', os.O_RDONLY); fcntl.flock(held, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     with pod.entered():
-        other = subprocess.Popen(
-            [sys.executable, "-c", earlier], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        other = subprocess.Popen([sys.executable, "-c", earlier], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with other:
         assert other.stdout.readline() == "held\n"
-        waiting = subprocess.Popen(
-            [*TOOL, "apply", *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True
-        )
+        waiting = subprocess.Popen([*TOOL, "apply", *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True)
         time.sleep(0.5)
         assert waiting.poll() is None, "it did not wait for the other version"
         other.stdin.close()

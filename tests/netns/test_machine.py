@@ -26,23 +26,10 @@ def on_the_machine():
 
 
 def rules_here():
-    return [
-        subprocess.run([f"{name}-save"], capture_output=True, text=True, check=False).stdout.count("ISTIO")
-        for name in ("iptables-nft", "ip6tables-nft")
-    ]
+    return [subprocess.run([f"{name}-save"], capture_output=True, text=True, check=False).stdout.count("ISTIO") for name in ("iptables-nft", "ip6tables-nft")]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["apply", *REDIRECT],
-        ["istio-iptables", *REDIRECT],
-        [*REDIRECT],
-        ["remove"],
-        ["apply", *REDIRECT, "--cleanup-only"],
-        ["apply", *REDIRECT, "--force-apply", "--reconcile"],
-    ],
-)
+@pytest.mark.parametrize("words", [["apply", *REDIRECT], ["istio-iptables", *REDIRECT], [*REDIRECT], ["remove"], ["apply", *REDIRECT, "--cleanup-only"], ["apply", *REDIRECT, "--force-apply", "--reconcile"]])
 def test_on_a_laptop_or_in_a_pod_of_the_hosts_network_nothing_is_changed(on_the_machine, words):
     refused = tool(*words)
     assert refused.returncode == 1, refused.stderr
@@ -52,18 +39,7 @@ def test_on_a_laptop_or_in_a_pod_of_the_hosts_network_nothing_is_changed(on_the_
 
 
 def test_an_init_container_is_refused_without_any_privilege_or_proc_of_its_own(on_the_machine):
-    prefix = [
-        "unshare",
-        "-m",
-        "-p",
-        "-f",
-        "--mount-proc",
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--bounding-set=-all",
-    ]
+    prefix = ["unshare", "-m", "-p", "-f", "--mount-proc", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
     refused = subprocess.run([*prefix, *TOOL, *REDIRECT], capture_output=True, text=True, check=False, timeout=30)
     assert refused.returncode == 1
     assert MACHINE in refused.stderr, refused.stderr
@@ -73,9 +49,7 @@ def test_a_dry_run_and_readers_work_on_the_machine_and_readers_say_where_they_lo
     assert tool("apply", "-n", *REDIRECT).returncode == 0
     for command in (["verify", *REDIRECT], ["explain", "--live", "--to", "10.0.0.1:80", *REDIRECT]):
         said = tool(*command)
-        assert f"{MACHINE}, not a pod's: apply and remove change it only with --host-network" in said.stderr, (
-            said.stderr
-        )
+        assert f"{MACHINE}, not a pod's: apply and remove change it only with --host-network" in said.stderr, said.stderr
     assert MACHINE in tool("doctor", *SIDECAR).stdout
 
 
@@ -85,10 +59,7 @@ def test_a_process_of_the_hosts_network_is_refused_from_outside(on_the_machine):
             for place in (["--pid", str(pod.pid)], ["--netns", f"/proc/{pod.pid}/ns/net"]):
                 refused = tool(*words, *place)
                 assert refused.returncode == 1
-                assert (
-                    f"/proc/{pod.pid}/ns/net leads to the machine's own network namespace" in refused.stderr
-                    or "this command itself" in refused.stderr
-                ), refused.stderr
+                assert f"/proc/{pod.pid}/ns/net leads to the machine's own network namespace" in refused.stderr or "this command itself" in refused.stderr, refused.stderr
                 assert "--host-network" in refused.stderr
         said = tool("verify", *REDIRECT, "--pid", str(pod.pid))
         assert "leads to the" in said.stderr, said.stderr
@@ -118,13 +89,7 @@ def test_process_1_of_a_node_is_refused_from_elsewhere_on_it(require_netns):
         "ip link set lo up; sleep 60 & P=$!; "
         f"unshare -n env PATH=$PATH {' '.join(TOOL)} apply {' '.join(repr(word) for word in REDIRECT)} --pid $P; echo status $?; kill $P"
     )
-    done = subprocess.run(
-        ["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert "leads to the network namespace of process 1" in done.stderr, done.stderr
     assert "status 1" in done.stdout
 

@@ -15,11 +15,12 @@ import netinit
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.kernel import run as programs
-from netinit.lab import APP_ID, PROXY_ID, Namespace, Pod, Probe, furnish, take_snapshot
+from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.rules.nft.writer import render_script
+from programming import run_tool
 
 FOREIGN = """
 table inet firewall {
@@ -69,11 +70,11 @@ def differences(wanted: Plan, **options) -> list[str]:
     return [difference.describe() for difference in backend.observe().compare(wanted).differences]
 
 
-def nft(pod: Namespace, command: str) -> str:
+def nft(pod: NetworkNamespace, command: str) -> str:
     return pod.run(["nft", *command.split()], check=True).stdout
 
 
-def tables(pod: Namespace) -> list[str]:
+def tables(pod: NetworkNamespace) -> list[str]:
     return [line.removeprefix("table inet ") for line in nft(pod, "list tables inet").splitlines()]
 
 
@@ -84,7 +85,7 @@ def test_a_second_run_has_nothing_to_do_and_does_not_even_need_json(inside):
     assert differences(SIMPLE) == []
 
 
-def subprocess_modules(pod: Namespace) -> list[str]:
+def subprocess_modules(pod: NetworkNamespace) -> list[str]:
     """The modules of a process that finds the rules as planned."""
     code = (
         "import sys; from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
@@ -93,16 +94,14 @@ def subprocess_modules(pod: Namespace) -> list[str]:
         "assert not s.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on'))).differences;"
         "print(*sys.modules)"
     )
-    return pod.run(
-        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True
-    ).stdout.split()
+    return pod.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True).stdout.split()
 
 
 def test_removing_leaves_the_namespace_as_it_was_and_others_tables_alone(inside):
     inside.run(["nft", "-f", "-"], stdin=FOREIGN, check=True)
     before = take_snapshot(inside)
     assert apply(planned(*SHRINKING, ipv6="on"))
-    assert NftablesBackend().observe().others
+    assert NftablesBackend().observe().foreign
     remove()
     assert take_snapshot(inside) == before
     assert not NftablesBackend().observe().ours
@@ -128,7 +127,7 @@ def test_only_the_table_that_drifted_is_replaced(inside):
     assert all(handles[name] != handle for name, handle in handles_of(inside).items())
 
 
-def handles_of(pod: Namespace) -> dict[str, str]:
+def handles_of(pod: NetworkNamespace) -> dict[str, str]:
     lines = nft(pod, "-a list ruleset").splitlines()
     return {line.split()[2]: line.split()[-1] for line in lines if line.startswith("table inet")}
 
@@ -190,7 +189,7 @@ def test_networks_that_overlap_touch_repeat_or_have_host_bits_capture_exactly_wh
     inner = ("198.51.100.8", "198.51.100.11", "203.0.113.127", "203.0.113.128", "2001:db8::8", "2001:db8::a")
     outer = ("198.51.100.7", "198.51.100.12", "203.0.112.255", "203.0.114.0", "2001:db8::7", "2001:db8::b")
     with Pod(outside=(*inner, *outer)) as pod:
-        furnish(pod)
+        start_servers(pod)
         with pod.entered():
             apply(planned("-i", "*", "-x", excluded, ipv6="on"))
         for hosts, server in ((inner, "outside"), (outer, "proxy")):
@@ -201,14 +200,8 @@ def test_networks_that_overlap_touch_repeat_or_have_host_bits_capture_exactly_wh
 
 def test_ten_thousand_mixed_networks_are_one_rule_a_family_and_compare_equal(inside):
     chance = random.Random(7)
-    networks = {
-        f"{chance.randint(1, 223)}.{chance.randint(0, 255)}.{chance.randint(0, 255)}.0/{chance.randint(20, 28)}"
-        for _ in range(6000)
-    }
-    networks |= {
-        f"2001:{chance.randint(1, 0xFFFF):x}:{chance.randint(0, 0xFFFF):x}::/{chance.randint(30, 48)}"
-        for _ in range(4000)
-    }
+    networks = {f"{chance.randint(1, 223)}.{chance.randint(0, 255)}.{chance.randint(0, 255)}.0/{chance.randint(20, 28)}" for _ in range(6000)}
+    networks |= {f"2001:{chance.randint(1, 0xFFFF):x}:{chance.randint(0, 0xFFFF):x}::/{chance.randint(30, 48)}" for _ in range(4000)}
     wanted = planned("-i", "*", "-x", ",".join(networks), ipv6="on")
     assert apply(wanted)
     assert differences(wanted) == []
@@ -220,7 +213,7 @@ def test_ten_thousand_mixed_networks_are_one_rule_a_family_and_compare_equal(ins
 
 def test_replacing_the_rules_lets_no_connection_by(pod):
     """An application connects without end while its rules are replaced, again and again, by different ones."""
-    furnish(pod)
+    start_servers(pod)
     code = (
         "from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
         "from netinit.rules.layouts import plan;"
@@ -241,7 +234,7 @@ def test_replacing_the_rules_lets_no_connection_by(pod):
 
 
 def test_a_proxy_is_never_sent_to_itself_while_rules_are_replaced(pod):
-    furnish(pod)
+    start_servers(pod)
     with pod.entered():
         apply(SIMPLE)
         for _ in range(20):
@@ -291,15 +284,11 @@ def test_without_the_program_and_without_rules_another_backend_may_serve(inside,
 
 def test_a_program_that_is_too_old_is_named_with_the_version_it_takes(inside, tmp_path, monkeypatch):
     old = tmp_path / "nft"
-    old.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo "nftables v0.9.8 (E.D.S.)" && exit\necho "Error: syntax error, unexpected string" >&2; exit 1\n'
-    )
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "nftables v0.9.8 (E.D.S.)" && exit\necho "Error: syntax error, unexpected string" >&2; exit 1\n')
     old.chmod(0o755)
     monkeypatch.setattr(programs, "find", lambda _: str(old))
     backend = NftablesBackend()
-    with pytest.raises(
-        BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"
-    ):
+    with pytest.raises(BackendUnavailableError, match=r"syntax error.*this is nft 0\.9\.8: install nftables 1\.0\.1 or newer"):
         backend.commit(backend.observe().compare(SIMPLE).change())
 
 
@@ -347,3 +336,9 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
     assert "BackendUnavailableError" in done.stderr
     assert "Message too long; the rules are too many for one transaction" in done.stderr
     assert "net.core.wmem_default" in done.stderr
+
+
+def test_the_log_calls_the_rules_committed_where_nobody_has_listed_them(pod):
+    first, second = (run_tool(pod, "-b", "*", "-i", "*", "--backend", "nftables") for _ in range(2))
+    assert "\tinfo\tFinal nftables state, as committed:\ntable inet istio-proxy-nat {" in first.stderr
+    assert "\tinfo\tFinal nftables state:\ntable inet istio-proxy-nat {" in second.stderr

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from netinit.base.errors import ApplyError
 from netinit.kernel.detect import settle
-from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.writer import render_tables, write_plan
@@ -41,9 +41,7 @@ def check_planned(pod: Pod, options: Options) -> None:
         wanted = write_plan(plan(settle(options).options), comments=options.rule_comments)
     listed = pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout
     listed = listed.replace("hook output priority dstnat", "hook output priority -100")
-    check_same(
-        listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned"
-    )
+    check_same(listed, render_tables(wanted).replace("icmpv6 type port", "icmpv6 port"), f"{options.to_argv()}: not as planned")
 
 
 def lines_of(pod: Pod) -> str:
@@ -112,7 +110,7 @@ def test_rules_move_between_backends_and_nothing_of_the_old_stays(old, new):
 @pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
 def test_while_rules_move_no_connection_bypasses_and_none_is_captured_twice(pod, mode, tmp_path):
     """The app, the proxy and a caller connect without end while the rules go round all backends."""
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     for backend in BACKENDS:
         if backend != "nftables":
             needs(backend)

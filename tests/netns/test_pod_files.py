@@ -13,19 +13,13 @@ from hostile import chrooted, stranger, tool
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.locks import FOLDER as LOCKS
-from netinit.kernel.pods import Pod
+from netinit.kernel.pods import OpenPod
 from netinit.options import Options
 from programming import SIDECAR
 
 DNS = (*SIDECAR, "--redirect-dns", "--ipv6", "off")
 SECRET = "6.6.6.6 HOST-FILE-CONTENT"
-COMMANDS = (
-    ["verify", *DNS],
-    ["apply", *DNS],
-    ["remove", "--redirect-dns"],
-    ["explain", "--to", "10.0.0.1:80", *DNS],
-    ["doctor", *DNS],
-)
+COMMANDS = (["verify", *DNS], ["apply", *DNS], ["remove", "--redirect-dns"], ["explain", "--to", "10.0.0.1:80", *DNS], ["doctor", *DNS])
 
 
 @pytest.fixture
@@ -67,10 +61,7 @@ def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(ro
         rules = tool("verify", "--pid", str(pod.pid), *SIDECAR, "--ipv6", "off").stdout
     assert refused.returncode == 1, refused.stdout + refused.stderr
     said = refused.stdout + refused.stderr
-    assert (
-        f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers"
-        in said
-    )
+    assert f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers" in said
     assert "missing: IPv4 nat OUTPUT" in rules, "something was programmed"
     assert not Path(LOCKS, f"{named.st_dev}-{named.st_ino}.lock").exists(), "a lock is left"
 
@@ -110,12 +101,12 @@ def test_links_that_stay_inside_are_followed(root):
     for link in ("/run/resolv.conf", "../run/resolv.conf", "../../../run/resolv.conf"):
         (root / "etc" / "resolv.conf").unlink(missing_ok=True)
         (root / "etc" / "resolv.conf").symlink_to(link)
-        with chrooted(root) as pod, Pod(Options(pid=pod.pid)) as opened:
+        with chrooted(root) as pod, OpenPod(Options(pid=pod.pid)) as opened:
             assert opened.read_resolv_conf() == "nameserver 10.96.0.10\n", link
 
 
 def test_a_long_file_is_refused_and_a_missing_one_names_no_server(root):
-    with chrooted(root) as pod, Pod(Options(pid=pod.pid)) as opened:
+    with chrooted(root) as pod, OpenPod(Options(pid=pod.pid)) as opened:
         assert opened.read_resolv_conf() == ""
         with (root / "etc" / "resolv.conf").open("wb") as file:
             file.truncate(1 << 33)
@@ -145,7 +136,7 @@ while True:
 def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(root, secret):
     code = "unshare(NEWNET | NEWNS); os.chroot(sys.argv[1]); os.chdir('/')"
     seen = {"read": 0, "refused": 0, "nothing": 0}
-    with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, Pod(Options(pid=pod.pid)) as opened:
+    with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(Options(pid=pod.pid)) as opened:
         for _ in range(400):
             try:
                 text = opened.read_resolv_conf()

@@ -13,7 +13,7 @@ import pytest
 from netinit.backends import AUTO_ORDER
 from netinit.base.errors import LockedError
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import APP_ID, Pod, furnish, take_snapshot
+from netinit.lab import APP_ID, Pod, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying
 from programming import (
@@ -125,7 +125,7 @@ def test_a_locked_namespace_raises_a_locked_error(pod):
 @variants
 def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
     needs(variant)
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     lives = [
         Options.from_argv([*SIDECAR, "--ipv6", "on", "--reconcile", "--backend", variant, *more])
         for more in (["-o", "9000"], ["-m", "TPROXY", "--drop-invalid"], ["-x", "10.9.0.0/16", "-c", "eth7"])
@@ -168,7 +168,9 @@ def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there
     before = state(pod)
     break_program(tmp_path, variant.replace("iptables", "ip6tables") + "-restore", complain("out of luck"))
 
-    failed = run_tool(pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+    failed = run_tool(
+        pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"}
+    )
 
     assert failed.returncode == 1
     assert "IPv6: " in failed.stderr
@@ -185,16 +187,12 @@ def test_a_family_that_fails_between_its_tables_is_put_back_as_well(pod, tmp_pat
         apply_in(pod, Options.from_argv([*TPROXY, "--backend", variant, "-t", "99", "-r", "98", "-c", "eth9"]))
     before = state(pod)
     name = variant.replace("iptables", "ip6tables") + "-restore"
-    break_program(
-        tmp_path,
-        name,
-        f"""\
+    break_program(tmp_path, name, f"""\
 [ -e {tmp_path}/done ] && exec {shutil.which(name, path=FOLDERS)} "$@"
 touch {tmp_path}/done
 sed /^COMMIT/q | {shutil.which(name, path=FOLDERS)} "$@"
 echo 'out of luck' >&2
-exit 1""",
-    )
+exit 1""")
 
     failed = run_tool(pod, *TPROXY, "--backend", variant, "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
 
@@ -268,9 +266,7 @@ def test_without_privileges_one_line_says_so(pod, readable):
         for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
             failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
             assert failed.returncode == 1
-            assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, (
-                failed.stderr
-            )
+            assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, failed.stderr
             assert len(failed.stderr.splitlines()) == 1, failed.stderr
 
 

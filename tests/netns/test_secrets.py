@@ -9,13 +9,7 @@ import pytest
 from programming import FOLDERS, REDIRECT, SIDECAR, needs, run_tool
 
 SECRET = "s3cr3t-of-the-application"
-ENVIRONMENT = {
-    "DB_PASSWORD": SECRET,
-    "PROXY_CONFIG": f'{{"tracing": "{SECRET}"}}',
-    "LD_LIBRARY_PATH": f"/{SECRET}",
-    "XTABLES_LIBDIR": f"/{SECRET}",
-    "PYTHONPATH": f"/{SECRET}",
-}
+ENVIRONMENT = {"DB_PASSWORD": SECRET, "PROXY_CONFIG": f'{{"tracing": "{SECRET}"}}', "LD_LIBRARY_PATH": f"/{SECRET}", "XTABLES_LIBDIR": f"/{SECRET}", "PYTHONPATH": f"/{SECRET}"}
 FAILURES = {
     "a wrong option": ["-p", "0"],
     "an unknown flag": ["--no-such-flag"],
@@ -37,15 +31,7 @@ def test_neither_the_log_nor_the_termination_message_holds_a_secret(pod, tmp_pat
     place = Path("/dev/termination-log")
     existed = place.exists()
     try:
-        failed = run_tool(
-            pod,
-            "apply",
-            *SIDECAR,
-            *FAILURES[failure],
-            *more,
-            env={**ENVIRONMENT, **odd, "PATH": FOLDERS},
-            prefix=prefix,
-        )
+        failed = run_tool(pod, "apply", *SIDECAR, *FAILURES[failure], *more, env={**ENVIRONMENT, **odd, "PATH": FOLDERS}, prefix=prefix)
     finally:
         if not existed:
             place.unlink(missing_ok=True)
@@ -61,9 +47,7 @@ def test_programs_and_libraries_get_nothing_of_the_environment_but_the_search_pa
         needs(backend)
     trap = tmp_path / "libxt_tcp.so"
     trap.write_bytes(b"not a library: whoever loads this ends with an error")
-    environment = {
-        name: str(tmp_path) for name in ("XTABLES_LIBDIR", "IPTABLES_LIB_DIR", "IP6TABLES_LIB_DIR", "IPTABLES_LIBDIR")
-    }
+    environment = {name: str(tmp_path) for name in ("XTABLES_LIBDIR", "IPTABLES_LIB_DIR", "IP6TABLES_LIB_DIR", "IPTABLES_LIBDIR")}
     done = run_tool(pod, "apply", *REDIRECT, "--backend", backend, env=environment)
     assert done.returncode == 0, done.stderr
     assert run_tool(pod, "verify", *REDIRECT, env=environment).returncode == 0

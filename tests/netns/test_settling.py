@@ -71,7 +71,5 @@ def test_without_a_server_dns_is_left_alone_and_a_warning_says_so(pod, monkeypat
     from programming import apply_in
 
     outcome = apply_in(pod, Options.from_argv([*SIDECAR, "--redirect-dns", "--ipv6", "off"]))
-    assert outcome.warnings == (
-        "--redirect-dns: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured",
-    )
+    assert outcome.warnings == ("--redirect-dns: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured",)
     assert "ISTIO_OUTPUT_DNS" not in "".join(outcome.rules.values())

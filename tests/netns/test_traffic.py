@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, furnish
+from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import SIDECAR, apply_in, needs
 
@@ -40,26 +40,16 @@ def arrivals(namespace, *probes):
 @families
 @variants
 def test_a_sidecar_captures_what_it_should_and_nothing_else(pod, family, variant):
-    furnish(pod, app=(80, 8080, 15020, 15090))
+    start_servers(pod, app=(80, 8080, 15020, 15090))
     program(pod, *SIDECAR, variant=variant)
 
-    inbound = pod.client.probe(
-        [Probe(POD[family], 80), Probe(POD[family], 9), Probe(POD[family], 15020), Probe(POD[family], 15090)]
-    )
+    inbound = pod.client.probe([Probe(POD[family], 80), Probe(POD[family], 9), Probe(POD[family], 15020), Probe(POD[family], 15090)])
     assert [(a.server, a.port) for a in inbound] == [INBOUND, INBOUND, ("app", 15020), ("app", 15090)]
     assert inbound[0].original_destination == address(POD[family], 80)
     assert inbound[1].original_destination == address(POD[family], 9)
 
     to = OUTSIDE[family][0]
-    outbound = pod.probe(
-        [
-            Probe(to, 80, **APP),
-            Probe(to, 80, **PROXY),
-            Probe(to, 80, uid=PROXY_ID, gid=APP_ID),
-            Probe(to, 80, uid=APP_ID, gid=PROXY_ID),
-            Probe(to, 9, **APP),
-        ]
-    )
+    outbound = pod.probe([Probe(to, 80, **APP), Probe(to, 80, **PROXY), Probe(to, 80, uid=PROXY_ID, gid=APP_ID), Probe(to, 80, uid=APP_ID, gid=PROXY_ID), Probe(to, 9, **APP)])
     assert [(a.server, a.port) for a in outbound] == [OUTBOUND, *[("outside", 80)] * 3, OUTBOUND]
     assert outbound[0].original_destination == address(to, 80)
     assert outbound[4].original_destination == address(to, 9)
@@ -81,7 +71,7 @@ def address(host, port):
 
 @families
 def test_the_tunnel_port_is_never_redirected(pod, family):
-    furnish(pod, proxy=(15001, 15006, 15008))
+    start_servers(pod, proxy=(15001, 15006, 15008))
     program(pod, "-b", "*")
 
     assert arrivals(pod.client, Probe(POD[family], 15008), Probe(POD[family], 80)) == [("proxy", 15008), INBOUND]
@@ -89,7 +79,7 @@ def test_the_tunnel_port_is_never_redirected(pod, family):
 
 @families
 def test_lists_of_ports_and_networks_capture_exactly_those(pod, family):
-    furnish(pod)
+    start_servers(pod)
     one, two = OUTSIDE[family][:2]
     length = 32 if family == 4 else 128
     program(pod, "-b", "8080", "-i", f"{one}/{length}", "-q", "443", "-o", "80")
@@ -102,7 +92,7 @@ def test_lists_of_ports_and_networks_capture_exactly_those(pod, family):
 
 @families
 def test_excluded_networks_go_out_as_they_are(pod, family):
-    furnish(pod)
+    start_servers(pod)
     one, two = OUTSIDE[family][:2]
     program(pod, "-i", "*", "-x", f"{one}/{32 if family == 4 else 128}")
 
@@ -110,7 +100,7 @@ def test_excluded_networks_go_out_as_they_are(pod, family):
 
 
 def test_without_lists_nothing_but_the_calls_to_itself_is_captured(pod):
-    furnish(pod)
+    start_servers(pod)
     program(pod)
 
     for family in (4, 6):
@@ -122,13 +112,11 @@ def test_without_lists_nothing_but_the_calls_to_itself_is_captured(pod):
 @families
 @variants
 def test_tproxy_keeps_both_addresses(pod, family, variant):
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     program(pod, "-m", "TPROXY", "-b", "*", "-d", "8080", "-i", "*", variant=variant)
 
     source = OUTSIDE[family][1]
-    captured, excluded = pod.client.probe(
-        [Probe(POD[family], 80, source=source), Probe(POD[family], 8080, source=source)]
-    )
+    captured, excluded = pod.client.probe([Probe(POD[family], 80, source=source), Probe(POD[family], 8080, source=source)])
 
     assert (captured.server, captured.port) == INBOUND
     assert captured.local == address(POD[family], 80)
@@ -144,7 +132,7 @@ def test_tproxy_keeps_both_addresses(pod, family, variant):
 
 @families
 def test_tproxy_of_a_list_of_ports_holds_long_connections(pod, family):
-    furnish(pod, transparent=(15006,))
+    start_servers(pod, transparent=(15006,))
     program(pod, "-m", "TPROXY", "-b", "80,81", "-t", "4242", "-r", "99")
 
     assert arrivals(pod.client, Probe(POD[family], 80), Probe(POD[family], 8080)) == [INBOUND, ("app", 8080)]
@@ -166,7 +154,7 @@ def test_owner_groups_choose_whose_traffic_is_captured(family):
         ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", [("outside", 80), OUTBOUND]),
     ):
         with Pod() as pod:
-            furnish(pod)
+            start_servers(pod)
             program(pod, "-i", "*", env={variable: "4001"})
             assert arrivals(pod, members, strangers) == wanted, variable
 
@@ -175,7 +163,7 @@ def test_owner_groups_choose_whose_traffic_is_captured(family):
 @pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
 def test_excluded_interfaces_are_captured_neither_in_nor_out(family, mode):
     with Pod(interfaces=["eth1"]) as pod:
-        furnish(pod, transparent=(15006,) if mode == "TPROXY" else ())
+        start_servers(pod, transparent=(15006,) if mode == "TPROXY" else ())
         near = pod.neighbours["eth1"].serve("neighbour", [_listener(80, family)])
         program(pod, "-b", "*", "-i", "*", "-m", mode, "-c", "eth1")
         there = "10.78.0.1" if family == 4 else "fd78::1"
@@ -199,7 +187,7 @@ def test_what_a_machine_behind_the_pod_sends_is_outbound(family):
     length = 32 if family == 4 else 128
     for networks, wanted in (("*", [OUTBOUND, OUTBOUND]), (f"{one}/{length}", [OUTBOUND, ("outside", 80)])):
         with Pod(interfaces=["net1"]) as pod:
-            furnish(pod)
+            start_servers(pod)
             program(pod, "-b", "*", "-i", networks, "-k", "net1")
             assert arrivals(pod.neighbours["net1"], Probe(one, 80), Probe(two, 80)) == wanted, networks
             assert arrivals(pod.client, Probe(POD[family], 80)) == [INBOUND]
@@ -208,7 +196,7 @@ def test_what_a_machine_behind_the_pod_sends_is_outbound(family):
 @families
 @pytest.mark.parametrize("udp", [False, True], ids=["tcp", "udp"])
 def test_dns_to_a_listed_server_goes_to_the_resolver_and_is_answered(pod, family, udp):
-    furnish(pod)
+    start_servers(pod)
     listed, unlisted = OUTSIDE[family][:2]
     program(pod, "-i", "", "--redirect-dns", "--dns-servers", listed)
 
@@ -224,19 +212,16 @@ def test_dns_to_a_listed_server_goes_to_the_resolver_and_is_answered(pod, family
 @families
 @pytest.mark.parametrize("udp", [False, True], ids=["tcp", "udp"])
 def test_all_dns_goes_to_the_resolver_where_that_is_wanted(pod, family, udp):
-    furnish(pod)
+    start_servers(pod)
     program(pod, "-i", "", "--redirect-dns", "--capture-all-dns")
 
     for server in OUTSIDE[family]:
-        assert arrivals(pod, Probe(server, 53, udp=udp, **APP), Probe(server, 53, udp=udp, **PROXY)) == [
-            RESOLVER,
-            ("outside", 53),
-        ]
+        assert arrivals(pod, Probe(server, 53, udp=udp, **APP), Probe(server, 53, udp=udp, **PROXY)) == [RESOLVER, ("outside", 53)]
 
 
 def test_queries_of_app_and_resolver_from_one_port_stay_apart(pod):
     """The zones' purpose: both use the same addresses and ports at the same time."""
-    furnish(pod)
+    start_servers(pod)
     server = OUTSIDE[4][0]
     program(pod, "-i", "", "--redirect-dns", "--dns-servers", server)
     answers = pod.call(_ask_twice, server)
@@ -266,7 +251,7 @@ def test_invalid_packets_are_dropped_where_that_is_wanted():
     """An ACK out of nowhere is answered with a reset, unless it is dropped as belonging to no connection."""
     for arguments, answered in (((), True), (("--drop-invalid",), False)):
         with Pod(ipv6=False) as pod:
-            furnish(pod)
+            start_servers(pod)
             pod.set_sysctl("net.netfilter.nf_conntrack_tcp_loose", 0)
             needs("iptables-nft")
             apply_in(pod, Options.from_argv(["-b", "*", *arguments]))
@@ -302,38 +287,15 @@ def _checksum(data):
 @variants
 def test_the_classic_layout_captures_and_refuses_ipv6(pod, variant):
     needs(variant)
-    furnish(pod, app=(22, 80, 8080))
-    apply_in(
-        pod,
-        Options.from_argv(
-            [
-                "--layout",
-                "classic",
-                "-i",
-                "*",
-                "-b",
-                "*",
-                "-d",
-                "8080",
-                "-u",
-                "1337",
-                "--ipv6",
-                "off",
-                "--backend",
-                variant,
-            ]
-        ),
-    )
+    start_servers(pod, app=(22, 80, 8080))
+    apply_in(pod, Options.from_argv(["--layout", "classic", "-i", "*", "-b", "*", "-d", "8080", "-u", "1337", "--ipv6", "off", "--backend", variant]))
 
     assert arrivals(pod.client, Probe(POD[4], 80), Probe(POD[4], 22), Probe(POD[4], 8080)) == [
         OUTBOUND,
         ("app", 22),
         ("app", 8080),
     ], "one port serves both directions"
-    assert arrivals(pod, Probe(OUTSIDE[4][0], 80, **APP), Probe(OUTSIDE[4][0], 80, **PROXY)) == [
-        OUTBOUND,
-        ("outside", 80),
-    ]
+    assert arrivals(pod, Probe(OUTSIDE[4][0], 80, **APP), Probe(OUTSIDE[4][0], 80, **PROXY)) == [OUTBOUND, ("outside", 80)]
     # Refused is neighbour discovery too, as in Istio 1.0, so that the client may learn of nothing at all.
     assert pod.client.connect(POD[6], 80, timeout=0.3).outcome in ("refused", "unreachable", "timeout")
     assert arrivals(pod, Probe(LOOP[6], 80, **APP)) == [("app", 80)]
@@ -341,18 +303,15 @@ def test_the_classic_layout_captures_and_refuses_ipv6(pod, variant):
 
 @families
 def test_the_classic_layout_captures_a_family_that_is_on(pod, family):
-    furnish(pod)
+    start_servers(pod)
     program(pod, "--layout", "classic", "-i", "*", "-b", "80", "-u", "1337", "-z", "15006")
 
     assert arrivals(pod.client, Probe(POD[family], 80), Probe(POD[family], 8080)) == [INBOUND, ("app", 8080)]
-    assert arrivals(pod, Probe(OUTSIDE[family][0], 80, **APP), Probe(OUTSIDE[family][0], 80, **PROXY)) == [
-        OUTBOUND,
-        ("outside", 80),
-    ]
+    assert arrivals(pod, Probe(OUTSIDE[family][0], 80, **APP), Probe(OUTSIDE[family][0], 80, **PROXY)) == [OUTBOUND, ("outside", 80)]
 
 
 def test_the_classic_layout_knows_tproxy(pod):
-    furnish(pod, transparent=(15001,))
+    start_servers(pod, transparent=(15001,))
     program(pod, "--layout", "classic", "-m", "TPROXY", "-i", "*", "-b", "80", "-u", "1337")
 
     captured = pod.client.connect(POD[4], 80, source=OUTSIDE[4][1])

@@ -22,22 +22,10 @@ from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from programming import SIDECAR, add_foreign_rules, check_same, force_beside, needs, run_tool, state, variant_of
 
-BACKENDS = (
-    "iptables-nft",
-    "iptables-legacy",
-    "nftables",
-    "libiptc",
-    "iptables-nft with sets",
-    "iptables-legacy with sets",
-)
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc", "iptables-nft with sets", "iptables-legacy with sets")
 SETS = " with sets"
 MODES = ("REDIRECT", "TPROXY")
-PAIRS = [
-    (one, other)
-    for one in BACKENDS
-    for other in BACKENDS
-    if {variant_of(one), variant_of(other)} != {"iptables-legacy"}
-]
+PAIRS = [(one, other) for one in BACKENDS for other in BACKENDS if {variant_of(one), variant_of(other)} != {"iptables-legacy"}]
 
 
 def options_of(backend, mode, *more):
@@ -176,9 +164,7 @@ def test_a_hand_over_whose_steps_fail_in_turn_leaves_all_as_before(require_netns
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_first_run_another_mode_and_a_removal_whose_steps_fail_in_turn_leave_all_as_before(
-    require_netns, backend, mode
-):
+def test_a_first_run_another_mode_and_a_removal_whose_steps_fail_in_turn_leave_all_as_before(require_netns, backend, mode):
     need(backend)
     other = MODES[mode == MODES[0]]
     with Pod() as pod:

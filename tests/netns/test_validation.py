@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import PROXY_ID, Pod, furnish
+from netinit.lab import PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 
@@ -14,9 +14,7 @@ ALONE = (*ON, "--skip-rule-apply", "--run-validation")
 
 
 @pytest.mark.parametrize("backend", [*VARIANTS, "nftables"])
-@pytest.mark.parametrize(
-    "more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")]
-)
+@pytest.mark.parametrize("more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")])
 def test_good_rules_are_proven_in_both_families_and_directions(pod, backend, more):
     needs(backend) if backend in VARIANTS else None
     done = run_tool(pod, *ON, *more, "--backend", backend, "--run-validation")
@@ -49,11 +47,7 @@ def test_as_in_the_validation_container_the_proxys_user_needs_no_privilege(pod, 
     [
         (IPV4, "-F ISTIO_IN_REDIRECT", "IPv4: uid 1337 to 127.0.0.6 port 15002: the connection failed"),
         (IPV6, "-F ISTIO_REDIRECT", "IPv6: uid 65534 to 2001:db8::1 port 15002"),
-        (
-            IPV4,
-            "-I OUTPUT -p tcp --dport 15002 -j DNAT --to-destination 127.0.0.1:15006",
-            "with the original destination",
-        ),
+        (IPV4, "-I OUTPUT -p tcp --dport 15002 -j DNAT --to-destination 127.0.0.1:15006", "with the original destination"),
     ],
 )
 def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rules, said):
@@ -66,7 +60,7 @@ def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rul
 
 
 def test_a_proxy_that_runs_already_is_left_alone(pod):
-    furnish(pod)
+    start_servers(pod)
     apply_in(pod, Options.from_argv(ON))
     done = run_tool(pod, *ALONE)
     assert done.returncode == 126

@@ -115,10 +115,7 @@ def test_an_operator_verifies_from_outside_by_pid(pod):
     arguments = [*SIDECAR, "--pid", str(pod.pid)]
     assert outside("apply", *arguments).returncode == 0
     listing = subprocess.run(
-        ["nsenter", "-t", str(pod.pid), "-n", "iptables-nft-save", "-t", "nat"],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["nsenter", "-t", str(pod.pid), "-n", "iptables-nft-save", "-t", "nat"], capture_output=True, text=True, check=True
     ).stdout
     assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n" in listing
     assert outside("verify", *arguments).returncode == 0
@@ -142,9 +139,7 @@ def outside(*arguments):
 
 def run_outside(prefix, *arguments):
     """The same, started by a prefix: whoever joins a pod's users reads files as one of them from there on."""
-    return subprocess.run(
-        [*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False
-    )
+    return subprocess.run([*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
 
 
 @variants
@@ -164,20 +159,7 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(rea
         listing = entered_by_nsenter(pod, f"{variant}-save", "-t", "nat")
         assert "--uid-owner 1337 " in listing, "1337 of the pod, not of the node"
 
-        pod_rules = [
-            "nsenter",
-            "-t",
-            str(pod.pid),
-            "-U",
-            "-n",
-            variant,
-            "-t",
-            "nat",
-            "-D",
-            "OUTPUT",
-            "-j",
-            "ISTIO_OUTPUT",
-        ]
+        pod_rules = ["nsenter", "-t", str(pod.pid), "-U", "-n", variant, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"]
         subprocess.run(pod_rules, check=True, env={"PATH": FOLDERS, "XTABLES_LOCKFILE": "/dev/null"})
         assert outside("verify", *arguments).returncode == 3
         assert outside("remove", "--pid", str(pod.pid)).returncode == 0
@@ -193,11 +175,7 @@ def test_the_init_container_of_such_a_pod_works_as_in_any_other(readable, varian
         inside = [*readable, "nsenter", "-t", str(pod.pid), "-U", "-n", *TOOL]
         for said in ("programmed by", "nothing to do"):
             done = subprocess.run(
-                [*inside, *SIDECAR, "--backend", variant],
-                env={"PATH": FOLDERS},
-                capture_output=True,
-                text=True,
-                check=False,
+                [*inside, *SIDECAR, "--backend", variant], env={"PATH": FOLDERS}, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
             assert said in done.stderr
@@ -209,11 +187,7 @@ def test_the_init_container_of_such_a_pod_works_as_in_any_other(readable, varian
 
 def entered_by_nsenter(pod, *argv):
     return subprocess.run(
-        ["nsenter", "-t", str(pod.pid), "-U", "-n", *argv],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": FOLDERS},
+        ["nsenter", "-t", str(pod.pid), "-U", "-n", *argv], capture_output=True, text=True, check=True, env={"PATH": FOLDERS}
     ).stdout
 
 

@@ -13,47 +13,8 @@ from netinit.options.argv import parse_flags, take_flags
 from netinit.options.kinds import SWITCH
 from strategies import made_options
 
-VALUES = (
-    "15001",
-    "80,443",
-    "*",
-    "",
-    "true",
-    "false",
-    "0",
-    "10.0.0.0/8",
-    "eth0",
-    "1337",
-    "5s",
-    "TPROXY",
-    "classic",
-    "on",
-    "-",
-    "-b",
-    "--",
-    "x y",
-    "é",
-    "\n",
-    "=",
-    "a=b",
-)
-STRAYS = (
-    "stray",
-    "--nonsense",
-    "--nonsense=1",
-    "-X",
-    "-Xp",
-    "-nX",
-    "--",
-    "-",
-    "--envoy",
-    "--=",
-    "--no-dry-run",
-    "---",
-    "-=",
-    "--help-me",
-    "80",
-)
+VALUES = ("15001", "80,443", "*", "", "true", "false", "0", "10.0.0.0/8", "eth0", "1337", "5s", "TPROXY", "classic", "on", "-", "-b", "--", "x y", "é", "\n", "=", "a=b")
+STRAYS = ("stray", "--nonsense", "--nonsense=1", "-X", "-Xp", "-nX", "--", "-", "--envoy", "--=", "--no-dry-run", "---", "-=", "--help-me", "80")
 LONGS = tuple(f"--{name}" for flag in FLAGS if flag.long for name in (flag.long, *flag.aliases))
 SHORTS = tuple(flag.short for flag in FLAGS if flag.short)
 
@@ -78,11 +39,7 @@ def valid_lines(draw: st.DrawFn) -> list[str]:
     words = []
     for field, (text, _) in draw(st.permutations(pairs)):
         flag = next(flag for flag in FLAGS if flag.field == field)
-        name = draw(
-            st.sampled_from(
-                [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
-            )
-        )
+        name = draw(st.sampled_from([f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])))
         switched_on = flag.kind is SWITCH and text == "true" and draw(st.booleans())
         joined = flag.kind is SWITCH or draw(st.booleans())
         words += [name] if switched_on else [f"{name}={text}"] if joined else [name, text]
@@ -104,10 +61,7 @@ def read_by_click(words, environ):
 
 
 @settings(max_examples=300)
-@given(
-    command_lines,
-    st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2),
-)
+@given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2))
 @example(["-i", "-b", "80"], {})
 @example(["--", "-p", "1"], {})
 @example(["-n", "--"], {})

@@ -25,14 +25,14 @@ from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.inject import check as check_inject
 from netinit.draw import make_picture, render_dot, render_mermaid, render_text
-from netinit.inject.verdict import Link, Verdict
+from netinit.inject.verdict import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
-from netinit.pods.doctor.feature_checks import Trial
+from netinit.pods.doctor.feature_checks import FeatureChecks
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
-from netinit.pods.probe.rows import Row
+from netinit.pods.probe.rows import ProbeResult
 from netinit.pods.verify import Report
 from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import gather, owned_rules
@@ -117,9 +117,7 @@ def test_rules_of_others_command_no_terminal_and_forge_no_line(text, where):
     for name in ("explain", "verify", "draw"):
         assert isinstance(found[name], Lines)
         if text and text not in "benign":
-            assert found[name].count("\n") == BENIGN[where][name].count("\n"), (
-                f"{name}: a line more or less than with a harmless name"
-            )
+            assert found[name].count("\n") == BENIGN[where][name].count("\n"), f"{name}: a line more or less than with a harmless name"
 
 
 @NO_CLOCK
@@ -130,12 +128,10 @@ def test_a_foreign_comment_is_quoted_and_never_our_reason(text):
     ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     first = ruleset.tables["nat"]["OUTPUT"].rules[0]
-    assert (first.purpose, first.origin) == ("", "")
+    assert (first.purpose, first.origin) == ("", None)
     assert answer.because == answer.trace.hits[0]
     reason = answer.sentence.partition(", because ")[2]
-    assert reason.startswith(
-        "of a rule that is not netinit's: `-p tcp -j RETURN`" + (' with comment "' if text else " (nat OUTPUT, rule 1)")
-    )
+    assert reason.startswith("of a rule that is not netinit's: `-p tcp -j RETURN`" + (' with comment "' if text else " (nat OUTPUT, rule 1)"))
 
 
 def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
@@ -153,24 +149,21 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 def test_verify_quotes_a_comment():
     shown = BENIGN["RETURN"]["verify"].splitlines()
-    assert (
-        'shadowed: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment "benign"  (stands before netinit\'s rules and may decide first; a rule of somebody else)'
-        in shown
-    )
+    assert "shadowed: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
 
 
 @NO_CLOCK
 @given(texts)
 def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
-    trial = Trial("iptables-nft", {"IPv4": {"nat": text}})
+    checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": text}})
     found = tuple(Symptom(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
-    examined = Examination("", (trial,), {"IPv4": frozenset({"nat"})}, found, text)
+    examined = Examination("", (checked,), {"IPv4": frozenset({"nat"})}, found, text)
     tangled = (LintFinding("error", "kind", text, text),)
     verdict = Verdict(
         kind="Pod", namespace=text, name=text, injected=True, webhook=text, revision=text, reason=text, error=text,
-        chain=(Link(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),
+        chain=(StepResult(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),
     )  # fmt: skip
-    row = Row(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
+    row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
         doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled), lint.render_json(tangled),
@@ -207,22 +200,11 @@ def test_graphviz_draws_the_nodes_that_are_there_and_no_others(text):
     boxes = sum(len(panel.boxes) for panel in made.panels)
     assert kinds.count("node") == boxes + 2
     assert kinds.count("cluster") == len(made.panels)
-    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
-        "svg",
-        "g",
-        "title",
-        "polygon",
-        "path",
-        "text",
-    }
-    written = " ".join(element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")).replace(
-        "\xa0", " "
-    )
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {"svg", "g", "title", "polygon", "path", "text"}
+    written = " ".join(element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")).replace("\xa0", " ")
     assert not commands(written), "an entity became a control character"
     name = text or "EMPTY"
-    assert escape(name).split() == [] or " ".join(escape(name).split()) in " ".join(written.split()), (
-        "the chain's name is not shown as it is"
-    )
+    assert escape(name).split() == [] or " ".join(escape(name).split()) in " ".join(written.split()), "the chain's name is not shown as it is"
 
 
 LABEL = r'"(?:[^"\n]*)"'
@@ -306,54 +288,29 @@ MANIFEST = {
 
 
 @settings(NO_CLOCK, max_examples=40)
-@given(
-    text=st.sampled_from(ATTACKS) | texts,
-    host=st.booleans(),
-    key=st.sampled_from(["inject", "includeInboundPorts", "note"]),
-)
+@given(text=st.sampled_from(ATTACKS) | texts, host=st.booleans(), key=st.sampled_from(["inject", "includeInboundPorts", "note"]))
 def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, host, key):
     text = text.encode("utf-8", "replace").decode()  # a manifest is UTF-8
     pod = json.loads(json.dumps(MANIFEST))
     pod["metadata"] |= {"name": text, "namespace": text}
-    names = {
-        "inject": "sidecar.istio.io/inject",
-        "includeInboundPorts": "traffic.sidecar.istio.io/includeInboundPorts",
-        "note": text,
-    }
+    names = {"inject": "sidecar.istio.io/inject", "includeInboundPorts": "traffic.sidecar.istio.io/includeInboundPorts", "note": text}
     pod["metadata"]["annotations"] = {names[key]: text}
     pod["spec"]["hostNetwork"] = host
     path = tmp_path_factory.mktemp("pod") / "pod.yaml"
     path.write_text(json.dumps(pod))
-    for command in (
-        ["inject", "-f"],
-        ["check-inject", "--table", "-f"],
-        ["check-inject", "--json", "-f"],
-        ["lint", "--pod"],
-        ["explain", "--to", "1.2.3.4:80", "--pod"],
-    ):
+    for command in (["inject", "-f"], ["check-inject", "--table", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             start.run(["netinit", *command, str(path)], {})
         assert not commands(err.getvalue(), "\n\t"), command
-        assert all(
-            line.startswith(("netinit", "20", "    ", "===>", "warning", "Pod "))
-            for line in err.getvalue().split("\n")
-            if line
-        ), err.getvalue()
+        assert all(line.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for line in err.getvalue().split("\n") if line), err.getvalue()
         if command[0] == "inject":
             check_yaml(out.getvalue())
         else:
             assert not commands(out.getvalue()), command
 
 
-BROKEN = (
-    "{text}",
-    "a: [{text}",
-    "a: '{text}'\n b: {text}",
-    "kind: Pod\nmetadata: {{name: [{text}]}}",
-    "{{{{ {text} }}}}",
-    "templates:\n  sidecar: |\n    {{{{ {text} }}}}\n",
-)
+BROKEN = ("{text}", "a: [{text}", "a: '{text}'\n b: {text}", "kind: Pod\nmetadata: {{name: [{text}]}}", "{{{{ {text} }}}}", "templates:\n  sidecar: |\n    {{{{ {text} }}}}\n")
 
 
 @settings(NO_CLOCK, max_examples=60)
@@ -363,12 +320,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
     path.write_bytes(form.format(text=text).encode("utf-8", "surrogatepass"))
     good = path.with_name("good.yaml")
     good.write_text(json.dumps(MANIFEST))
-    lines = [
-        ["inject", "-f", path],
-        ["check-inject", "--table", "-f", path],
-        ["lint", "--pod", path],
-        ["explain", "--to", "1.2.3.4:80", "--pod", path],
-    ]
+    lines = [["inject", "-f", path], ["check-inject", "--table", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
     lines += [["inject", flag, path, "-f", good] for flag in ("--injectConfigFile", "--meshConfigFile", "--valuesFile")]
     for line in lines:
         out, err = io.StringIO(), io.StringIO()
@@ -377,18 +329,12 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
         assert not commands(err.getvalue(), "\n\t"), line
         if line[0] != "inject":
             assert not commands(out.getvalue()), line
-        assert all(
-            one.startswith(("netinit", "20", "    ", "===>", "warning", "Pod "))
-            for one in err.getvalue().split("\n")
-            if one
-        ), err.getvalue()
+        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
 
 
 def check_yaml(text):
     """The artefact is YAML, whose own escapes hold the controls; it may hold direction marks, as the manifest may."""
-    assert not [
-        letter for letter in commands(text) if letter.startswith("'\\x") and letter not in {"'\\xa0'", "'\\xad'"}
-    ], "a control character in YAML"
+    assert not [letter for letter in commands(text) if letter.startswith("'\\x") and letter not in {"'\\xa0'", "'\\xad'"}], "a control character in YAML"
     list(yaml.safe_load_all(text))
 
 

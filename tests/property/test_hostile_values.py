@@ -117,11 +117,7 @@ def test_no_hostile_value_becomes_syntax(flag):
         assert "eth0" in accepted
         assert not {value for value in accepted if set(value) & set("\n\r\x00;|&$`'\"\\#{}()<>*?[]~!/:")}
     if flag.kind is kinds.PORTS:
-        assert not [
-            value
-            for value in accepted
-            if not re.fullmatch(r"[ \t]*([1-9][0-9]*)?[ \t]*(,[ \t]*([1-9][0-9]*)?[ \t]*)*", value, re.ASCII)
-        ], accepted
+        assert not [value for value in accepted if not re.fullmatch(r"[ \t]*([1-9][0-9]*)?[ \t]*(,[ \t]*([1-9][0-9]*)?[ \t]*)*", value, re.ASCII)], accepted
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:40])
@@ -135,12 +131,7 @@ def test_a_hostile_word_of_its_own_is_never_an_option(value):
 text_values = st.one_of(
     st.text(max_size=20),
     st.text(alphabet="0123456789,.:/*-+ \n\t\"'#{}!ax", max_size=24),
-    st.lists(
-        st.sampled_from(
-            ("80", "*", "10.0.0.0/8", "fd00::/8", "eth0", "root", ",", "\n", " ", "-j", "0", "/", "true", "5s", "")
-        ),
-        max_size=5,
-    ).map("".join),
+    st.lists(st.sampled_from(("80", "*", "10.0.0.0/8", "fd00::/8", "eth0", "root", ",", "\n", " ", "-j", "0", "/", "true", "5s", "")), max_size=5).map("".join),
     st.sampled_from(HOSTILE),
 )
 

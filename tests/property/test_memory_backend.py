@@ -13,7 +13,7 @@ from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.backends.restore import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs
@@ -46,7 +46,7 @@ def list_rules(texts):
 @given(first=made_options(), second=made_options())
 def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
     needs("iptables-nft")
-    with Namespace("memory") as namespace, namespace.entered():
+    with NetworkNamespace("memory") as namespace, namespace.entered():
         real, fake = NftVariant(), MemoryBackend(kernel=MemoryKernel())
         for backend in (real, fake):
             assert backend.feed(dict.fromkeys(FAMILIES, FOREIGN)) == {}
@@ -64,12 +64,12 @@ def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_refusal_is_the_kernel_s_and_each_oddity_is_accepted_by_it(require_netns, variant):
     needs(variant)
-    with Namespace("refusals") as namespace, namespace.entered():
+    with NetworkNamespace("refusals") as namespace, namespace.entered():
         ended = {name: run_restore(variant, join(case["input"]))[0] for name, case in INPUTS["refused"].items()}
         accepted = [name for name, status in ended.items() if status == 0]
     assert accepted == []
     for name, case in INPUTS["accepted"].items():
-        with Namespace("oddities") as namespace, namespace.entered():
+        with NetworkNamespace("oddities") as namespace, namespace.entered():
             assert run_restore(variant, join(case["input"])) == (0, ""), name
             if variant == "iptables-nft":
                 fake = MemoryKernel()
@@ -83,7 +83,7 @@ def join(lines):
 
 def test_a_refused_table_leaves_both_kernels_as_they_were(require_netns):
     needs("iptables-nft")
-    with Namespace("refusals") as namespace, namespace.entered():
+    with NetworkNamespace("refusals") as namespace, namespace.entered():
         real, fake = NftVariant(), MemoryKernel()
         assert run_restore("iptables-nft", FOREIGN)[0] == 0
         fake.execute(IPV4, FOREIGN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,25 +13,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "netinit").rglob("*.py"))
 MOST_LINES = 400
+FOREIGN_TO_THE_FIELD = {  # a word of our own, and the field's, by which a maintainer searches
+    r"\brules? of (others|somebody else)|others' rules": "foreign rules",
+    r"\bspare[sd]?\b|\bsparing\b": "exclude",
+    r"\bknock(s|ing)?\b": "probe",
+    r"\btrials?\b": "feature check",
+    r"\btwins?\b": "equal, repeated",
+    r"\bthrow-away\b|\bapart\b": "isolated, separate",
+    r"\bwhither\b": "where to",
+    r"\bstands? for every\b|\bcomes? to nothing\b|\basks? (a|the) sets?\b": "say it plainly; reference a set",
+}
 MOST_FUNCTION_LINES = 50
 TABLES: frozenset[str] = frozenset()  # files that are nothing but data may have more lines; none does
 PURE = ("draw", "golang", "inject", "options", "rules", "simulate")
 READS_ITS_OWN_DATA = {"netinit/inject/defaults.py"}  # the configuration and templates that are part of the package
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 FORKS = {"fork", "forkpty"}
-STARTS = {
-    "posix_spawn",
-    "posix_spawnp",
-    "system",
-    "popen",
-    "execv",
-    "execve",
-    "execvp",
-    "execvpe",
-    "spawnv",
-    "spawnve",
-    "fork_exec",
-}
+STARTS = {"posix_spawn", "posix_spawnp", "system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnve", "fork_exec"}
 FORKING, STARTING = {"netinit/kernel/children.py"}, {"netinit/kernel/run.py"}
 OF_THE_LAB = {"netinit/lab/pod.py"}  # the pause process of a pod
 DOORS = {  # to stdout and stderr
@@ -38,17 +37,7 @@ DOORS = {  # to stdout and stderr
     "netinit/cli/inject/files.py",  # `inject -o /dev/stdout`: an artefact, written to the letter
 }  # fmt: skip
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
-PRINTERS = {
-    "print",
-    "echo",
-    "secho",
-    "echo_via_pager",
-    "print_exc",
-    "print_exception",
-    "print_last",
-    "print_stack",
-    "print_tb",
-}
+PRINTERS = {"print", "echo", "secho", "echo_via_pager", "print_exc", "print_exception", "print_last", "print_stack", "print_tb"}
 
 
 def lint_imports(folder):
@@ -85,16 +74,32 @@ def test_every_file_says_what_it_is_and_stays_readable():
     assert not problems, "\n".join(problems)
 
 
+def test_a_name_of_a_class_has_one_meaning():
+    places = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not problems, "\n".join(["two things of one name; a search finds the wrong one:", *problems])
+
+
+def test_code_and_messages_use_the_words_of_the_field():
+    problems = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}: {better}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for word, better in FOREIGN_TO_THE_FIELD.items()
+        if (found := re.search(word, line, re.IGNORECASE))
+    ]
+    assert not problems, "\n".join(problems)
+
+
 def find_prints(tree):
     """Places where a module prints on its own: it names a stream, or calls what prints."""
     for node in ast.walk(tree):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        if (
-            isinstance(node, ast.Attribute)
-            and name in STREAMS
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "sys"
-        ):
+        if isinstance(node, ast.Attribute) and name in STREAMS and isinstance(node.value, ast.Name) and node.value.id == "sys":
             yield f"line {node.lineno}: sys.{name}"
         if isinstance(node, ast.ImportFrom) and node.module == "sys" and STREAMS & {alias.name for alias in node.names}:
             yield f"line {node.lineno}: imports a stream of sys"
@@ -102,9 +107,7 @@ def find_prints(tree):
             yield f"line {node.lineno}: {node.value}"
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in PRINTERS or (
-                called == "write" and node.args and getattr(node.args[0], "value", None) in {1, 2}
-            ):
+            if called in PRINTERS or (called == "write" and node.args and getattr(node.args[0], "value", None) in {1, 2}):
                 yield f"line {node.lineno}: {called}()"
 
 
@@ -125,11 +128,7 @@ def find_calls(tree, names):
         if isinstance(node, ast.Call):
             called = node.func
             owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
-            if (
-                isinstance(called, ast.Attribute)
-                and called.attr in names
-                and owner in {"os", "posix", "io", "subprocess", "_posixsubprocess"}
-            ):
+            if isinstance(called, ast.Attribute) and called.attr in names and owner in {"os", "posix", "io", "subprocess", "_posixsubprocess"}:
                 yield f"line {node.lineno}: {owner}.{called.attr}()"
             if isinstance(called, ast.Attribute) and called.attr in names and called.attr.endswith(("_text", "_bytes")):
                 yield f"line {node.lineno}: {called.attr}()"
@@ -143,8 +142,7 @@ def gather_calls(names, allowed, folders=("",)):
     return [
         f"{name}, {place}"
         for path in SOURCES
-        if (name := str(path.relative_to(ROOT))) not in allowed
-        and name.startswith(tuple(f"netinit/{folder}" for folder in folders))
+        if (name := str(path.relative_to(ROOT))) not in allowed and name.startswith(tuple(f"netinit/{folder}" for folder in folders))
         for place in find_calls(ast.parse(path.read_text()), names)
     ]
 
@@ -167,17 +165,7 @@ def test_what_is_excused_exists_and_needs_it():
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "os.fork()",
-        "posix.fork()",
-        "from os import fork",
-        "posix.posix_spawn(a, b, c)",
-        "os.system(x)",
-        "open(x)",
-        "path.read_text()",
-        "os.open(x, 0)",
-    ],
+    "line", ["os.fork()", "posix.fork()", "from os import fork", "posix.posix_spawn(a, b, c)", "os.system(x)", "open(x)", "path.read_text()", "os.open(x, 0)"]
 )
 def test_a_line_that_forks_starts_or_opens_is_found(line):
     assert list(find_calls(ast.parse(line), FORKS | STARTS | OPENERS))

@@ -21,7 +21,6 @@ FOLDER = ROOT / "examples"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PODS = ["pod.yaml", "native-sidecar.yaml"]
 
-
 def documents(name):
     return list(yaml.safe_load_all((FOLDER / name).read_text()))
 
@@ -73,9 +72,7 @@ def test_a_helm_command_never_upgrades_istio_by_the_way(path):
 
 
 def test_the_image_and_the_default_configuration_name_this_version():
-    assert set(re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {
-        netinit.__version__
-    }
+    assert set(re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {netinit.__version__}
     values = yaml.safe_load((ROOT / "netinit" / "data" / "injection-values.yaml").read_text())
     assert values["global"]["proxy_init"]["image"] == f"netinit:{netinit.__version__}"
 

@@ -51,20 +51,20 @@ def test_json_is_ascii_and_means_the_text(text):
 
 def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     terminal()
-    output.tell(ATTACKS)
+    output.show_lines(ATTACKS)
     assert len(sys.stderr.getvalue().splitlines()) == len(ATTACKS)
     assert not commands(sys.stderr.getvalue())
 
 
 def test_a_page_is_no_line_on_stderr(terminal):
     terminal()
-    output.tell(["x" * 500_000, "short"])
+    output.show_lines(["x" * 500_000, "short"])
     assert [len(line) for line in sys.stderr.getvalue().splitlines()] == [2001, 5]
 
 
 def test_progress_goes_over_its_own_line_alone(terminal):
     terminal()
-    output.tell_progress("a\r\n\x1b[2Jb: 1 of 2", last=True)
+    output.show_progress("a\r\n\x1b[2Jb: 1 of 2", last=True)
     assert sys.stderr.getvalue() == "\ra\\r\\n\\x1b[2Jb: 1 of 2\n"
 
 
@@ -79,6 +79,6 @@ def test_without_a_stdout_the_error_says_so_and_stderr_is_not_needed(monkeypatch
     monkeypatch.setattr(sys, "stderr", None)
     with pytest.raises(NetinitError, match="stdout is closed"):
         output.show(lines(["x"]))
-    output.tell(["x"])
+    output.show_lines(["x"])
     assert not output.answers_a_terminal()
-    assert not output.tells_a_terminal()
+    assert not output.shows_on_a_terminal()

@@ -38,11 +38,7 @@ def wheel(tmp_path_factory):
     source.mkdir()
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(
-            ROOT / name,
-            source / name,
-            **({"ignore": shutil.ignore_patterns("__pycache__")} if copy is shutil.copytree else {}),
-        )
+        copy(ROOT / name, source / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if copy is shutil.copytree else {}))
     check(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
     return next(folder.glob("netinit-*.whl"))
 
@@ -59,11 +55,7 @@ def needed(described, *extras):
     """The names of the distributions that it needs on this machine, without an extra or with these."""
     texts = described.get_all("Requires-Dist")
     wanted = [Requirement(text) for text in texts]
-    return {
-        one.name
-        for one in wanted
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
-    }
+    return {one.name for one in wanted if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))}
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +86,7 @@ def test_no_message_advises_an_extra_of_a_package_that_no_index_has():
 
 
 def test_it_holds_what_the_sources_hold(wheel):
-    there = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "netinit").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "netinit").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     there -= {"netinit/launcher.c"}  # the image's
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -129,9 +117,7 @@ def test_pods_are_injected_where_nothing_else_is_installed(installed, tmp_path):
 
 def test_the_backend_that_is_not_installed_says_what_is_missing(installed, tmp_path):
     command = [installed / "python", "-c", LIBIPTC]
-    assert "python-iptables: not installed: pip install python-iptables" in check(
-        *command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}
-    )
+    assert "python-iptables: not installed: pip install python-iptables" in check(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
 
 
 LIBIPTC = """

@@ -12,8 +12,7 @@ from readable import NOBODY, make_prefix
 
 def read(prefix, *paths):
     return [
-        subprocess.run([*prefix, *NOBODY, "cat", path], capture_output=True, text=True, check=False).stdout
-        for path in paths
+        subprocess.run([*prefix, *NOBODY, "cat", path], capture_output=True, text=True, check=False).stdout for path in paths
     ]
 
 

@@ -116,9 +116,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = item.partition("=")
         if not key or not equals:
-            raise OptionError(
-                f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas"
-            )
+            raise OptionError(f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas")
         labels[key] = value
     return labels
 
@@ -158,10 +156,10 @@ def _table(verdicts: list[Verdict]) -> Lines:
     head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
     rows = head + [_row(verdict) for verdict in verdicts]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] + [0]
-    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    printed = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for verdict in verdicts:
-        told += ["", _title(verdict), *_details(verdict)]
-    return lines(told)
+        printed += ["", _title(verdict), *_details(verdict)]
+    return lines(printed)
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
@@ -176,7 +174,7 @@ def _title(verdict: Verdict) -> str:
 
 def _details(verdict: Verdict) -> list[str]:
     marks = {"passed": "·", "decided": "→", "not reached": " "}
-    told = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
+    printed = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings),
         ("refused", split_message(verdict.error) if verdict.error else ()),
@@ -184,5 +182,5 @@ def _details(verdict: Verdict) -> list[str]:
         ("interception", verdict.interception),
         ("note", verdict.findings),
     ):
-        told += [f"  {title}: {item}" for item in items]
-    return told
+        printed += [f"  {title}: {item}" for item in items]
+    return printed

@@ -19,5 +19,5 @@ def command(options: InjectFlags) -> int:
 
     \b
     kubectl apply -f <(netinit inject -f app.yaml)
-    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
+    """  # noqa: D301 - click needs the character \b before lines that it must not wrap
     return run.run(options)

@@ -5,14 +5,14 @@ nothing is looked up twice by its path: a name is opened within the descriptor o
 what the descriptor shows is what is used. A link is read from its own descriptor and followed where the rule allows it:
 
 - within a folder given to -f, links that stay in it (a mounted ConfigMap is made of such);
-- on the way to the file of -o, links of the caller and of root.
+- on the path to the file of -o, links of the caller and of root.
 """
 
 from __future__ import annotations
 
 import posix
 
-from netinit.base.output import tell
+from netinit.base.output import show_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def _kind(descriptor: int) -> int:
     return posix.fstat(descriptor).st_mode & _TYPE
 
 
-class _Walk:
-    """A way through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
+class _FolderWalk:
+    """A path through folders by descriptors, from `start` on; `follow` raises for links that must not be followed."""
 
     def __init__(self, start: int, follow: Callable[[int, str], None], *, beneath: bool = False) -> None:
         self.folders = [start]
@@ -102,7 +102,7 @@ class _Walk:
         finally:
             posix.close(descriptor)
         if last:  # it was a link a moment ago
-            raise RefusedFileError("somebody else changes it meanwhile; use a folder of your own")
+            raise RefusedFileError("another process changes it meanwhile; use a folder of your own")
         raise NotADirectoryError(20, "Not a directory")
 
     def _target(self, link: int) -> list[str]:
@@ -159,7 +159,7 @@ def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[s
     todo = [""]
     while todo:
         within = todo.pop()
-        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             walk.to(within + ".")
             opened = posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=walk.folder)
         try:
@@ -181,7 +181,7 @@ def _stay(_link: int, target: str) -> None:
 
 def _content(folder: str, name: str) -> bytes:
     try:
-        with _Walk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
             own = walk.to(name)
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
             try:
@@ -211,7 +211,7 @@ def replace(path: str, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.write(text)
         return
-    with _Walk(posix.open(".", _GO), _of_ours) as walk:
+    with _FolderWalk(posix.open(".", _GO), _of_ours) as walk:
         own = walk.to(path)
         try:
             seen = posix.open(own, _LOOK, dir_fd=walk.folder)
@@ -243,7 +243,7 @@ def _descriptor_of(path: str) -> int | None:
 
 
 def _of_ours(link: int, _target: str) -> None:
-    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the way")
+    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the path")
 
 
 def _refuse_foreign(owner: int, what: str) -> None:
@@ -268,14 +268,14 @@ def _replace(folder: int, own: str, text: str, mode: int) -> None:
         _remove(folder, temporary)
         raise
     if (written.st_dev, written.st_ino) != (there.st_dev, there.st_ino):
-        raise RefusedFileError("somebody else put another file in its place; write into a folder of your own")
+        raise RefusedFileError("another process put another file in its place; write into a folder of your own")
 
 
 def _remove(folder: int, name: str) -> None:
     try:
         posix.unlink(name, dir_fd=folder)
     except FileNotFoundError:  # the folder's owner was quicker
-        tell([f"{name}: somebody else removed the temporary file"])
+        show_lines([f"{name}: another process removed the temporary file"])
 
 
 def _umask() -> int:

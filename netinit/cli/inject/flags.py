@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.options.declare import Settings, plain
+from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, Kind, write_bool
 
 STDIN = "-"
@@ -49,7 +49,7 @@ def _text(metavar: str) -> Kind:
     return Kind(metavar=metavar, read=str)
 
 
-class CheckFlags(Settings):
+class CheckFlags(DeclaredOptions):
     """What check-inject is asked; files are named, not read yet. An empty text is as good as none."""
 
     filenames: tuple[str, ...] = plain(

@@ -6,7 +6,7 @@ import posix
 import sys
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, tell
+from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError
@@ -65,9 +65,7 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
-        raise ParseError(
-            f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
-        ) from error
+        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
 
 
 def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
@@ -162,5 +160,5 @@ def write_result(name: str, streams: list[str]) -> None:
 
 
 def warn(lines: Sequence[str]) -> None:
-    """Tell the user something, on stderr."""
-    tell(lines)
+    """Shows the user something, on stderr."""
+    show_lines(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from netinit.base.errors import InjectionError, NetinitError
-from netinit.base.output import tell_progress, tells_a_terminal
+from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.inject.stream import inject_stream
 
@@ -32,7 +32,9 @@ def run(flags: InjectFlags) -> int:
     settings = inject_inputs.settings_of(flags)
     for name, text in inject_inputs.read_manifests(flags):
         try:
-            result = inject_stream(text, config, settings=settings, namespace=flags.namespace, progress=_progress(name))
+            result = inject_stream(
+                text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
+            )
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue
@@ -46,7 +48,7 @@ def run(flags: InjectFlags) -> int:
 
 def _progress(name: str) -> Callable[[int, int], None] | None:
     """What shows on a terminal how far a long stream is."""
-    if not tells_a_terminal():
+    if not shows_on_a_terminal():
         return None
     shown = 0.0
 
@@ -55,6 +57,6 @@ def _progress(name: str) -> Callable[[int, int], None] | None:
         now = time.monotonic()
         if total >= _LONG and (now - shown >= _EVERY or number == total):
             shown = now
-            tell_progress(f"{name}: {number} of {total} documents", last=number == total)
+            show_progress(f"{name}: {number} of {total} documents", last=number == total)
 
     return show

@@ -96,7 +96,7 @@ class _Anchor:
 _UNFINISHED = object()
 
 
-class Builder:
+class TreeBuilder:
     """Builds the trees of a stream from the parser's events, without recursion."""
 
     def __init__(self) -> None:
@@ -235,9 +235,9 @@ def scan(text: str) -> Iterator[Any]:
             reader.dispose()
 
 
-def build(found: Iterable[Any]) -> Builder:
+def build(found: Iterable[Any]) -> TreeBuilder:
     """What the events hold: `documents`, and `duplicates`, a sentence for every key that stands twice."""
-    builder = Builder()
+    builder = TreeBuilder()
     feed = builder.feed
     for event in found:
         feed(event)

@@ -4,7 +4,7 @@
     template.render({"Name": "mesh"})
 
 Lexer, parser and evaluator follow the documentation of text/template and are compared with Go itself by the tests:
-results and error messages alike. Text becomes tokens (`lexer`), a syntax tree (`parser`, `nodes`) and closures
+results and error messages. Text becomes tokens (`lexer`), a syntax tree (`parser`, `nodes`) and closures
 (`compiler`, `expressions`, `calls`) which rendering only calls. `values` says how Python values stand for Go's.
 Go's own functions are in `builtins`; every other one is given by the caller, `netinit.golang.sprig.FUNCTIONS` for example.
 

@@ -34,7 +34,7 @@ _NILABLE: Final = ("[]", "map[", "*", "func(")
 
 
 class NoFieldError(Exception):
-    """The value has no such field; `nil` tells that it would have it if it were not a nil pointer.
+    """The value has no such field; `nil` says that it would have it if it were not a nil pointer.
 
     The one who knows what the value came from words the message.
     """

@@ -39,7 +39,7 @@ _ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
 
 
 def _decided_elsewhere(*_values: Any) -> Any:
-    """Stands for and/or, whose calls are compiled apart, since they do not evaluate every argument."""
+    """Stands for and/or, whose calls are compiled separately, since they do not evaluate every argument."""
     raise FunctionError("and/or cannot be called as values")
 
 

@@ -63,7 +63,7 @@ def make_call(
 ) -> Callable[[Run, Any], Any]:
     """The function that calls with these arguments; the `piped` one is evaluated first and handed over last.
 
-    `cost` tells the steps that a call with such arguments takes.
+    `cost` gives the steps that a call with such arguments takes.
     """
     plain = [(argument.expr, argument.check) for argument in arguments]
 

@@ -112,7 +112,7 @@ class _Compiler:
         if isinstance(node, Range):
             return self.loop(node)
         if isinstance(node, With):
-            return self.narrowing(node)
+            return self.compile_with(node)
         if isinstance(node, Invoke):
             return self.invocation(node)
         return _break if isinstance(node, Break) else _continue
@@ -174,7 +174,7 @@ class _Compiler:
 
         return choose
 
-    def narrowing(self, node: With) -> Step:
+    def compile_with(self, node: With) -> Step:
         """{{with}}: the value becomes the dot."""
         frame = self.frame
         mark, outer = len(frame.visible), frame.dot_holder

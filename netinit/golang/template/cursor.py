@@ -14,7 +14,7 @@ from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree
 
-__all__ = ["MAX_NESTING", "Cursor", "Source"]
+__all__ = ["MAX_NESTING", "Cursor", "ParserState"]
 
 MAX_NESTING: Final = 100
 
@@ -22,7 +22,7 @@ _LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
 """The kinds behind which no token follows: they are taken again and again."""
 
 
-class Source:
+class ParserState:
     """What the parsers of one text have in common: the tokens and how far they were read, the trees found."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Source:
 class Cursor:
     """A parser's place in the tokens; errors are reported at the line of the last token that it looked at."""
 
-    def __init__(self, shared: Source) -> None:
+    def __init__(self, shared: ParserState) -> None:
         self.shared = shared
         self.line = 0
         self.action_line = 0

@@ -17,11 +17,11 @@ from netinit.golang.template.access import MethodError, NoFieldError, check_argu
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import (
     Bool,
-    Chain,
     Command,
     Dot,
     Expression,
     Field,
+    FieldChain,
     Identifier,
     Nil,
     NumberLiteral,
@@ -113,7 +113,7 @@ def compile_command(frame: Frame, command: Command, final: Expr | None, previous
     if isinstance(first, Identifier):
         return compile_call(frame, first, command, arguments, final)
     given = bool(arguments) or final is not None
-    if isinstance(first, Field | Chain) or (isinstance(first, Variable) and first.names):
+    if isinstance(first, Field | FieldChain) or (isinstance(first, Variable) and first.names):
         if given:
             return _method_call(frame, first, arguments, final)
         return compile_operand(frame, first)
@@ -133,7 +133,7 @@ def compile_operand(frame: Frame, node: Expression) -> Expr:
         return _chain(frame, node, _dot, node.names, frame.dot_holder)
     if isinstance(node, Pipe):
         return compile_pipe(frame, node)
-    if isinstance(node, Chain):
+    if isinstance(node, FieldChain):
         return _chain(frame, node, compile_operand(frame, node.base), node.names, 0)
     if isinstance(node, Identifier):
         return compile_call(frame, node, node, [], None)
@@ -198,7 +198,7 @@ def _chain(frame: Frame, node: Expression, base: Expr, names: tuple[str, ...], h
     return fields
 
 
-def _method_call(frame: Frame, node: Field | Chain | Variable, arguments: list[Expression], final: Expr | None) -> Expr:
+def _method_call(frame: Frame, node: Field | FieldChain | Variable, arguments: list[Expression], final: Expr | None) -> Expr:
     """The function for a chain that ends in a method with arguments."""
     *names, last = node.names
     base, holder = _base(frame, node)
@@ -236,11 +236,11 @@ def _method_call(frame: Frame, node: Field | Chain | Variable, arguments: list[E
     return call_method
 
 
-def _base(frame: Frame, node: Field | Chain | Variable) -> tuple[Expr, int]:
+def _base(frame: Frame, node: Field | FieldChain | Variable) -> tuple[Expr, int]:
     """What the chain starts from, and where its container is kept, if it has one."""
     if isinstance(node, Field):
         return _dot, frame.dot_holder
-    if isinstance(node, Chain):
+    if isinstance(node, FieldChain):
         return compile_operand(frame, node.base), 0
     slot = frame.find(node.name)
     return _variable(frame, Variable(node.pos, node.name)), slot.holder if slot else 0

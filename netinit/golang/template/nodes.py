@@ -111,7 +111,7 @@ class Variable:
 
 
 @dataclass(slots=True, eq=False)
-class Chain:
+class FieldChain:
     """Fields of the value of a parenthesis or a function: (index . 1).A."""
 
     pos: int
@@ -151,7 +151,7 @@ class Pipe:
 
 
 Expression: TypeAlias = (
-    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | Chain | Pipe"
+    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | FieldChain | Pipe"
 )
 
 

@@ -2,7 +2,7 @@
 
 Two kinds of data meet in a template: what its operator set (values, mesh settings) and what somebody else wrote (the
 pod). The root's fields are of one kind or the other; variables, the dot and arguments of templates carry the kind on; a
-function's result is foreign when any argument is. What cannot be told is foreign. A condition makes nothing foreign:
+function's result is foreign when any argument is. What is not known is foreign. A condition makes nothing foreign:
 what stands in its branches is the author's.
 """
 
@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from netinit.golang.template.nodes import (
     Action,
-    Chain,
     Command,
     Dot,
     Expression,
     Field,
+    FieldChain,
     If,
     Invoke,
     Node,
@@ -39,7 +39,7 @@ _OWN, _ROOT, _FOREIGN = 0, 1, 2
 
 def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
     """The printing actions whose text may come from a field that is not trusted, when `name` gets the root."""
-    walk = _Walk(trusted)
+    walk = _OriginWalk(trusted)
     walk.dots[name] = _ROOT
     while walk.changed:
         walk.changed = False
@@ -48,7 +48,7 @@ def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> f
     return frozenset(walk.found)
 
 
-class _Walk:
+class _OriginWalk:
     """Passes over the trees until nothing new is learned of variables and dots."""
 
     def __init__(self, trusted: Trusted) -> None:
@@ -126,7 +126,7 @@ class _Walk:
             cell = self.find(node.name)
             origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
             return self.fields(origin, node.names)
-        if isinstance(node, Chain):
+        if isinstance(node, FieldChain):
             return self.fields(self.operand(node.base, dot), node.names)
         return self.pipe(node, dot) if isinstance(node, Pipe) else _OWN
 

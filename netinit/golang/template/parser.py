@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from netinit.golang.template import lexer
-from netinit.golang.template.cursor import Cursor, Source
+from netinit.golang.template.cursor import Cursor, ParserState
 from netinit.golang.template.lexer import Token, tokenize
 from netinit.golang.template.literals import parse_number, quote, unquote
 from netinit.golang.template.nodes import (
@@ -14,12 +14,12 @@ from netinit.golang.template.nodes import (
     Bool,
     Branch,
     Break,
-    Chain,
     Command,
     Continue,
     Dot,
     Expression,
     Field,
+    FieldChain,
     Identifier,
     If,
     Invoke,
@@ -61,7 +61,7 @@ def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collecti
     """The templates that the text defines, by name; the text itself under `name`. Raises TemplateError."""
     left, right = delimiters
     words = frozenset(word for word in ("break", "continue") if word in functions)
-    shared = Source(name, text, tokenize(text, left, right, words), delimiters, functions)
+    shared = ParserState(name, text, tokenize(text, left, right, words), delimiters, functions)
     _Parser(shared, name).parse_text()
     return shared.trees
 
@@ -77,7 +77,7 @@ class _End:
 class _Parser(Cursor):
     """The parser of one tree; {{define}} and {{block}} make another that goes on in the same tokens."""
 
-    def __init__(self, shared: Source, name: str) -> None:
+    def __init__(self, shared: ParserState, name: str) -> None:
         super().__init__(shared)
         self.tree = Tree(name, shared.name, shared.text)
         self.variables = ["$"]
@@ -328,7 +328,7 @@ class _Parser(Cursor):
             return Variable(field.pos, node.name, (*node.names, *names))
         if isinstance(node, _LITERALS):
             self.fail(f"unexpected . after term {quote(str(node))}")
-        return Chain(field.pos, node, tuple(names))
+        return FieldChain(field.pos, node, tuple(names))
 
     def term(self) -> Expression | None:
         token = self.skip_space()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from netinit.golang.template.printing import Flags, _Paper, format_value, print_value
+from netinit.golang.template.printing import Flags, _Buffer, format_value, print_value
 from netinit.golang.template.values import FUNC, INT, MAP, NO_VALUE, POINTER, SLICE, UINT, kind_of, type_name
 
 __all__ = ["sprintf"]
@@ -20,7 +20,7 @@ def sprintf(template: str, *values: Any) -> str:
     """The format with its verbs replaced by the values; raises FunctionError when the text grows too large."""
     printer = _Printer(template, values)
     printer.print_all()
-    return printer.paper.text()
+    return printer.buffer.text()
 
 
 class _Printer:
@@ -28,7 +28,7 @@ class _Printer:
 
     def __init__(self, template: str, values: Sequence[Any]) -> None:
         self.format, self.values = template, values
-        self.paper = _Paper()
+        self.buffer = _Buffer()
         self.at = 0
         self.argument = 0
         self.reordered = self.good = self.after_index = False
@@ -38,14 +38,14 @@ class _Printer:
         while True:
             percent = text.find("%", self.at)
             if percent < 0:
-                self.paper.add(text[self.at :])
+                self.buffer.add(text[self.at :])
                 break
-            self.paper.add(text[self.at : percent])
+            self.buffer.add(text[self.at : percent])
             self.at = percent + 1
             self.good = True
             flags = self.read_flags()
             if self.at >= len(text):
-                self.paper.add("%!(NOVERB)")
+                self.buffer.add("%!(NOVERB)")
                 break
             verb = text[self.at]
             self.at += 1
@@ -64,7 +64,7 @@ class _Printer:
             self.at += 1
             flags.width = self.number_argument()
             if flags.width is None:
-                self.paper.add("%!(BADWIDTH)")
+                self.buffer.add("%!(BADWIDTH)")
             elif flags.width < 0:
                 flags.width, flags.minus, flags.zero = -flags.width, True, False
             self.after_index = False
@@ -89,7 +89,7 @@ class _Printer:
             if flags.precision is not None and flags.precision < 0:
                 flags.precision = None
             if flags.precision is None:
-                self.paper.add("%!(BADPREC)")
+                self.buffer.add("%!(BADPREC)")
             self.after_index = False
         else:
             flags.precision = self.read_number() or 0
@@ -140,11 +140,11 @@ class _Printer:
 
     def print_verb(self, verb: str, flags: Flags) -> None:
         if verb == "%":
-            self.paper.add("%")
+            self.buffer.add("%")
         elif not self.good:
-            self.paper.add(f"%!{verb}(BADINDEX)")
+            self.buffer.add(f"%!{verb}(BADINDEX)")
         elif self.argument >= len(self.values):
-            self.paper.add(f"%!{verb}(MISSING)")
+            self.buffer.add(f"%!{verb}(MISSING)")
         else:
             value = self.values[self.argument]
             self.argument += 1
@@ -156,35 +156,35 @@ class _Printer:
     def print_argument(self, value: Any, verb: str, flags: Flags) -> None:
         if verb == "T":
             missing = value is None or value is NO_VALUE
-            self.paper.add(flags.pad("<nil>") if missing else format_value(type_name(value), "s", flags))
+            self.buffer.add(flags.pad("<nil>") if missing else format_value(type_name(value), "s", flags))
         elif verb == "p" and kind_of(value) in (FUNC, MAP, POINTER, SLICE):
             # Go prints an address, which means nothing to us
-            self.paper.add(flags.pad("0x0"))
+            self.buffer.add(flags.pad("0x0"))
         elif verb == "p" or (verb == "w" and not isinstance(value, bytes)):
             self.refuse(value, verb, flags)
         elif isinstance(value, bytes) and verb == "d":
-            print_value(self.paper, value, "v", flags, 0)
+            print_value(self.buffer, value, "v", flags, 0)
         else:
-            print_value(self.paper, value, verb, flags, 0)
+            print_value(self.buffer, value, verb, flags, 0)
 
     def complain_of_extra(self) -> None:
-        self.paper.add("%!(EXTRA ")
+        self.buffer.add("%!(EXTRA ")
         for index, value in enumerate(self.values[self.argument :]):
             if index:
-                self.paper.add(", ")
+                self.buffer.add(", ")
             if value is None or value is NO_VALUE:
-                self.paper.add("<nil>")
+                self.buffer.add("<nil>")
             else:
-                self.paper.add(f"{type_name(value)}=")
-                print_value(self.paper, value, "v", Flags(), 0)
-        self.paper.add(")")
+                self.buffer.add(f"{type_name(value)}=")
+                print_value(self.buffer, value, "v", Flags(), 0)
+        self.buffer.add(")")
 
     def refuse(self, value: Any, verb: str, flags: Flags) -> None:
         """Complain that the verb is not for the value, which is printed without its methods."""
         if value is None or value is NO_VALUE:
-            self.paper.add(f"%!{verb}(<nil>)")
+            self.buffer.add(f"%!{verb}(<nil>)")
             return
         flags.erring = True
-        self.paper.add(f"%!{verb}({type_name(value)}=")
-        print_value(self.paper, value, "v", flags, 0)
-        self.paper.add(")")
+        self.buffer.add(f"%!{verb}({type_name(value)}=")
+        print_value(self.buffer, value, "v", flags, 0)
+        self.buffer.add(")")

@@ -1,6 +1,6 @@
 """Go values as text: package fmt's Sprint, Sprintln and Sprintf.
 
-Everything is built in a `_Paper`, which refuses to grow past the size that one value may have.
+Everything is built in a `_Buffer`, which refuses to grow past the size that one value may have.
 """
 
 from __future__ import annotations
@@ -71,31 +71,31 @@ def sprint(*values: Any) -> str:
     """The values one after the other, with a blank between two that are not text (fmt.Sprint)."""
     if len(values) == 1 and type(values[0]) in _PLAIN:
         return _PLAIN[type(values[0])](values[0])
-    paper = _Paper()
+    buffer = _Buffer()
     flags = Flags()
     before_text = True
     for index, value in enumerate(values):
         is_text = kind_of(value) == STRING
         if index and not is_text and not before_text:
-            paper.add(" ")
-        print_value(paper, value, "v", flags, 0)
+            buffer.add(" ")
+        print_value(buffer, value, "v", flags, 0)
         before_text = is_text
-    return paper.text()
+    return buffer.text()
 
 
 def sprintln(*values: Any) -> str:
     """The values with blanks between and a line feed behind (fmt.Sprintln)."""
-    paper = _Paper()
+    buffer = _Buffer()
     flags = Flags()
     for index, value in enumerate(values):
         if index:
-            paper.add(" ")
-        print_value(paper, value, "v", flags, 0)
-    paper.add("\n")
-    return paper.text()
+            buffer.add(" ")
+        print_value(buffer, value, "v", flags, 0)
+    buffer.add("\n")
+    return buffer.text()
 
 
-class _Paper:
+class _Buffer:
     """Text being written, up to the largest size of a value."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _Paper:
 class Flags:
     """The flags, width and precision of one verb.
 
-    `go` is %#v, `names` is %+v; `erring` tells that a complaint is being printed, in which no method is called.
+    `go` is %#v, `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
     """
 
     minus: bool = False
@@ -149,94 +149,94 @@ def own_text(value: Any) -> str | None:
     return None
 
 
-def print_value(paper: _Paper, value: Any, verb: str, flags: Flags, depth: int) -> None:
+def print_value(buffer: _Buffer, value: Any, verb: str, flags: Flags, depth: int) -> None:
     """Write the value as the verb says; depth is how many containers it stands in."""
     if value is None or value is NO_VALUE:
-        _print_nil(paper, verb, flags, depth)
+        _print_nil(buffer, verb, flags, depth)
         return
     if not flags.go and not flags.erring and verb in "vsxXq" and (own := own_text(value)) is not None:
-        paper.add(format_value(own, verb, flags))
+        buffer.add(format_value(own, verb, flags))
         return
     kind = kind_of(value)
     if kind in _VERBS or (kind == SLICE and isinstance(value, bytes) and verb in "sxXq"):
-        paper.add(format_value(value, verb, flags))
+        buffer.add(format_value(value, verb, flags))
     elif kind == MAP:
-        _print_map(paper, value, verb, flags, depth)
+        _print_map(buffer, value, verb, flags, depth)
     elif kind == SLICE:
-        _print_list(paper, value, verb, flags, depth)
+        _print_list(buffer, value, verb, flags, depth)
     elif kind in (STRUCT, POINTER) and isinstance(value, Struct):
-        _print_struct(paper, value, verb, flags, depth)
+        _print_struct(buffer, value, verb, flags, depth)
     elif kind in (FUNC, NIL):
-        paper.add("0x0")
+        buffer.add("0x0")
     else:
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
 
-def _print_nil(paper: _Paper, verb: str, flags: Flags, depth: int) -> None:
+def _print_nil(buffer: _Buffer, verb: str, flags: Flags, depth: int) -> None:
     if depth:
-        paper.add("interface {}(nil)" if flags.go else "<nil>")
+        buffer.add("interface {}(nil)" if flags.go else "<nil>")
     else:
-        paper.add(flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
+        buffer.add(flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
 
 
-def _print_map(paper: _Paper, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
-    paper.add(type_name(value) + "{" if flags.go else "map[")
+def _print_map(buffer: _Buffer, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
+    buffer.add(type_name(value) + "{" if flags.go else "map[")
     for index, key in enumerate(sorted(value)):
         if index:
-            paper.add(", " if flags.go else " ")
-        print_value(paper, key, verb, flags, depth + 1)
-        paper.add(":")
-        print_value(paper, value[key], verb, flags, depth + 1)
-    paper.add("}" if flags.go else "]")
+            buffer.add(", " if flags.go else " ")
+        print_value(buffer, key, verb, flags, depth + 1)
+        buffer.add(":")
+        print_value(buffer, value[key], verb, flags, depth + 1)
+    buffer.add("}" if flags.go else "]")
 
 
-def _print_list(paper: _Paper, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
+def _print_list(buffer: _Buffer, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
     named = "[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)
-    paper.add(named + "{" if flags.go else "[")
+    buffer.add(named + "{" if flags.go else "[")
     for index, item in enumerate(value):
         if index:
-            paper.add(", " if flags.go else " ")
-        print_value(paper, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
-    paper.add("}" if flags.go else "]")
+            buffer.add(", " if flags.go else " ")
+        print_value(buffer, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
+    buffer.add("}" if flags.go else "]")
 
 
-def _print_struct(paper: _Paper, value: Struct, verb: str, flags: Flags, depth: int) -> None:
+def _print_struct(buffer: _Buffer, value: Struct, verb: str, flags: Flags, depth: int) -> None:
     name = value.go_type
     if value.go_kind == POINTER:
         if value.nil:
-            _print_nil_pointer(paper, name, verb, flags)
+            _print_nil_pointer(buffer, name, verb, flags)
             return
         if depth:
-            _print_address(paper, value, verb, flags)
+            _print_address(buffer, value, verb, flags)
             return
-        paper.add("&")
+        buffer.add("&")
         name = name[1:]
-    paper.add(name + "{" if flags.go else "{")
+    buffer.add(name + "{" if flags.go else "{")
     for index, (field, item) in enumerate(value.fields.items()):
         if index:
-            paper.add(", " if flags.go else " ")
+            buffer.add(", " if flags.go else " ")
         if flags.go or flags.names:
-            paper.add(f"{field}:")
-        print_value(paper, item, verb, flags, depth + 1)
-    paper.add("}")
+            buffer.add(f"{field}:")
+        print_value(buffer, item, verb, flags, depth + 1)
+    buffer.add("}")
 
 
-def _print_nil_pointer(paper: _Paper, name: str, verb: str, flags: Flags) -> None:
+def _print_nil_pointer(buffer: _Buffer, name: str, verb: str, flags: Flags) -> None:
     if verb == "v":
-        paper.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
+        buffer.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
     else:
-        paper.add(_format_integer(0, verb, flags) if verb in "bodxX" else f"%!{verb}({name}={flags.pad('<nil>')})")
+        buffer.add(_format_integer(0, verb, flags) if verb in "bodxX" else f"%!{verb}({name}={flags.pad('<nil>')})")
 
 
-def _print_address(paper: _Paper, value: Struct, verb: str, flags: Flags) -> None:
+def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> None:
     """Where Go prints the address of a struct inside another value, which means nothing to us: zero stands for it."""
     if verb in "vbodxX":
-        paper.add("0x0" if verb == "v" else "0")
+        buffer.add("0x0" if verb == "v" else "0")
         return
     flags.erring = True
-    paper.add(f"%!{verb}({value.go_type}=")
-    print_value(paper, value, "v", flags, 0)
-    paper.add(")")
+    buffer.add(f"%!{verb}({value.go_type}=")
+    print_value(buffer, value, "v", flags, 0)
+    buffer.add(")")
     flags.erring = False
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import Action, Chain, Command, Expression, Identifier, Invoke, Nil, Pipe, Tree
+from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Nil, Pipe, Tree
 from netinit.golang.template.values import Function, to_bytes
 
 __all__ = ["Frame", "Slot", "last_visited"]
@@ -77,7 +77,7 @@ def last_visited(node: Expression | Command) -> Expression:
                 node = node.args[-1]
             else:
                 node = node.args[0]
-        elif isinstance(node, Chain) and not isinstance(node.base, Nil):
+        elif isinstance(node, FieldChain) and not isinstance(node.base, Nil):
             node = node.base
         else:
             return node

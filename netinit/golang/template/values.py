@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 
 ANY: Final = "interface {}"
 VALUE: Final = "reflect.Value"
-"""The parameter type of functions that tell a missing value from a null one."""
+"""The parameter type of functions that distinguish a missing value from a null one."""
 
 BOOL: Final = "bool"
 INT: Final = "int"
@@ -222,7 +222,7 @@ class Function:
 
     A parameter of type `ANY` takes everything and sees nil and missing values as `None`; one of type `VALUE` also
     sees `NO_VALUE`; every other type takes exactly the values of that type, and the template fails with Go's words
-    else. `variadic` is the type of the arguments after the fixed ones. `cost` tells, for the arguments of a call, the
+    else. `variadic` is the type of the arguments after the fixed ones. `cost` gives, for the arguments of a call, the
     steps that it takes beside those for long texts and results; it is asked before the call.
     """
 

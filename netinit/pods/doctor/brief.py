@@ -28,8 +28,8 @@ def _lines() -> list[str]:
     lines = []
     if missing:
         lines.append(
-            "NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
-            " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift wants an SCC"
+            "NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
+            " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
     have = [name for name in (detect.NFT, detect.LEGACY) if detect.programs(name, IPV4).restore]
     programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
@@ -40,6 +40,6 @@ def _lines() -> list[str]:
         lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
         lines.append(
             "modules are likely missing: on the node, `modprobe -a nf_tables nft_compat ip_tables iptable_nat"
-            " ip6table_nat xt_REDIRECT xt_owner xt_conntrack`; `netinit doctor` in a privileged container tells which"
+            " ip6table_nat xt_REDIRECT xt_owner xt_conntrack`; `netinit doctor` in a privileged container says which"
         )
     return lines

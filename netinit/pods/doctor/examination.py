@@ -1,4 +1,4 @@
-"""The whole examination: what was tried, what was seen, which backend `auto` takes, and whether pods will work."""
+"""The whole examination: what was checked, what was seen, which backend `auto` takes, and whether pods will work."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.pods import Pod, inside
+from netinit.kernel.pods import OpenPod, inside
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
-from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, Trial, needed_features, try_backends
+from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.inspect import Survey
 
 MOST_NAMED = 4
-MODULES = {feature.name: feature.modules for feature in FEATURES}
+MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """`trials` are empty where nothing could be tried, and `obstacle` says why. `backend` is what apply would take.
+    """`feature_checks` are empty where none could be made, and `obstacle` says why. `backend` is what apply would take.
 
     `needed` are the features that these options need, by the family's name.
     """
 
     backend: str
-    trials: tuple[Trial, ...]
+    feature_checks: tuple[FeatureChecks, ...]
     needed: dict[str, frozenset[str]]
     findings: tuple[Symptom, ...]
     obstacle: str = ""
 
     @property
     def good(self) -> bool:
-        """Whether pods with these options will work: a backend does all that is needed, and nothing is in the way."""
+        """Whether pods with these options will work: a backend does all that is needed, and nothing hinders it."""
         return bool(self.backend) and not any(finding.severity == ERROR for finding in self.findings)
 
 
@@ -62,7 +62,7 @@ def _read_resolv_conf(options: Options) -> tuple[str, tuple[Symptom, ...]]:
     if not options.pid:
         return read_text(detect.RESOLV_CONF), ()
     try:
-        with Pod(options) as pod:
+        with OpenPod(options) as pod:
             return pod.read_resolv_conf(), ()
     except NetinitError as error:
         return "", (Symptom(ERROR, "resolv.conf", str(error)),)
@@ -74,23 +74,23 @@ def _examine_here(
     settled = detect.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
-    trials, obstacle = _try(settled.options, families)
+    checks, obstacle = _check(settled.options, families)
     found = [Symptom(WARNING, "options", text) for text in settled.warnings]
     if warning:
         found.append(Symptom(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
-    seen = tuple(find.find_privileges(lacking=not any(trial.works(needed) for trial in trials)))
+    seen = tuple(find.find_privileges(lacking=not any(checked.works(needed) for checked in checks)))
     if options.pid or options.netns:
-        confine()  # the trials wanted more; from here on it is the pod's data that is read
+        confine()  # the feature checks wanted more; from here on it is the pod's data that is read
     backend = ""
     survey = None
     if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be seen, which is a finding of its own
         try:
             survey = Survey(settled.options, families, thorough=False)
-            backend = _choose(survey, trials, needed)
+            backend = _choose(survey, checks, needed)
         except NetinitError as error:
             found.append(Symptom(ERROR, "backend", str(error)))
         if survey and not backend:
-            found += _explain_lack(settled.options, survey, trials, needed)
+            found += _explain_lack(settled.options, survey, checks, needed)
     found += seen
     found += find.find_locks()
     if survey:
@@ -99,10 +99,10 @@ def _examine_here(
     found += find.find_full_tracking()
     found += find.find_collisions(settled.options, uids, gids)
     found += find.find_name_servers(settled.options, resolv_conf)
-    return Examination(backend, trials, needed, tuple(dict.fromkeys(found)), obstacle)
+    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle)
 
 
-def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, ...], str]:
+def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
     wanted = backends.named(options)
     names = (
         backends.AUTO_ORDER
@@ -111,44 +111,37 @@ def _try(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Trial, .
     )
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
-            return (), f"{name} is missing for a throw-away namespace; run the doctor in a privileged container to try"
+            return (), f"{name} is missing for an isolated namespace; run the doctor in a privileged container to check features"
     try:
-        return try_backends(options, families, names), ""
+        return check_backends(options, families, names), ""
     except (NamespaceError, OSError) as error:
         return (), str(error)
 
 
-def _choose(survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozenset[str]]) -> str:
-    """The backend that apply would end with: the first candidate that can be read here and whose trial was good."""
-    works = {trial.backend: trial.works(needed) for trial in trials}
-    for side in survey.candidates():
-        if works.get(side.backend.name, True) and (works or _seems_able(side.backend.name)):
-            return side.backend.name
+def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]) -> str:
+    """The backend that apply would end with: the first candidate that can be read here and whose feature checks were good."""
+    works = {checked.backend: checked.works(needed) for checked in checks}
+    for observed in survey.candidates():
+        if works.get(observed.backend.name, True) and (works or _seems_able(observed.backend.name)):
+            return observed.backend.name
     return ""
 
 
 def _seems_able(name: str) -> bool:
     """Whether nothing that can be seen speaks against a backend that was not tried."""
-    from netinit.base.net import IPV4
-    from netinit.kernel import run
-
-    if not detect.has_capability(detect.CAP_NET_ADMIN):
-        return False
-    if name in (backends.NFT, backends.LEGACY):
-        return bool(detect.programs(name.rpartition("-")[2], IPV4).restore)
-    return bool(run.find("nft")) if name == backends.NFTABLES else True
+    return detect.has_capability(detect.CAP_NET_ADMIN) and backends.is_installed(name)
 
 
 def _explain_lack(
-    options: Options, survey: Survey, trials: tuple[Trial, ...], needed: dict[str, frozenset[str]]
+    options: Options, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
 ) -> list[Symptom]:
     """Why no backend can be taken, cause by cause."""
     found = []
     wanted = backends.named(options)
-    for trial in trials:
-        if wanted not in (AUTO, trial.backend):
+    for checked in checks:
+        if wanted not in (AUTO, checked.backend):
             continue
-        problems = trial.problems(needed)
+        problems = checked.problems(needed)
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # where nothing can be programmed, nothing is captured
             more = (
@@ -157,9 +150,9 @@ def _explain_lack(
                 else ""
             )
             found.append(
-                Symptom(ERROR, trial.backend, f"{_on_one_line(cause)}{more}", _remedy(trial.backend, cause, concerned))
+                Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", _remedy(checked.backend, cause, concerned))
             )
-    if not trials:
+    if not checks:
         found += [Symptom(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
     return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
 
@@ -170,7 +163,7 @@ def _remedy(backend: str, cause: str, concerned: list[str]) -> str:
         return ""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
-    modules = dict.fromkeys(MODULES[name].split("; ")[place] for name in names if name in MODULES)
+    modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)
     return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""
 
 

@@ -1,4 +1,4 @@
-"""Tries every feature that rules need, with the very code that programs pods, in a throw-away namespace."""
+"""Tries every feature that rules need, with the very code that programs pods, in an isolated namespace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark,
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
-TRIED = backends.AUTO_ORDER
 
 
 _PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table has these
@@ -39,7 +38,7 @@ _PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that rules need of program and kernel; `kinds` are the matches and targets that stand for it."""
+    """Something that rules need of program and kernel; `kinds` are the matches and targets that need it."""
 
     name: str
     table: str
@@ -50,11 +49,11 @@ class Feature:
 
     def rule(self, family: Family) -> Rule:
         """A rule that needs it."""
-        return Rule(matches=self.matches, target=self.target, comment=self.name, origin="doctor", families=(family,))
+        return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
 
     @property
     def kinds(self) -> frozenset[object]:
-        """What tells that a plan needs it."""
+        """The matches and targets by which a plan needs it."""
         return kinds_of(self.target, self.matches)
 
 
@@ -80,14 +79,14 @@ FEATURES = (
     Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
     Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
-SETS = "sets"
+SETS_FEATURE = "sets"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FeatureChecks:
     """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
 
-    `failure` stands for everything where not even the beginning could be made.
+    `failure` says why, where nothing could be checked at all.
     """
 
     backend: str
@@ -147,20 +146,22 @@ def can_prove(options: Options) -> bool:
     return options.layout != CLASSIC and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
-def try_backends(options: Options, families: tuple[Family, ...], names: tuple[str, ...] = TRIED) -> tuple[Trial, ...]:
-    """Each backend's trial. NamespaceError when no throw-away namespace can be made."""
-    found = attempt_all({name: partial(_try_backend, name, options, families) for name in names}, SECONDS)
+def check_backends(
+    options: Options, families: tuple[Family, ...], names: tuple[str, ...] = backends.AUTO_ORDER
+) -> tuple[FeatureChecks, ...]:
+    """Each backend's feature checks. NamespaceError when no isolated namespace can be made."""
+    found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        Trial(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else Trial(name, outcome)
+        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else FeatureChecks(name, outcome)
         for name, outcome in found.items()
     )
 
 
-def _try_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
+def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
     os.environ["XTABLES_LOCKFILE"] = os.devnull  # nobody else is in this namespace, and others may hold the real one
     found = {}
     for family in families:
-        found[family.name] = _try_features(name, options, family) | {ROUTING: _try_routing(family)}
+        found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):
         renew()
         cause = _try_capture(name, options)
@@ -169,9 +170,9 @@ def _try_backend(name: str, options: Options, families: tuple[Family, ...]) -> d
     return found
 
 
-def _try_features(name: str, options: Options, family: Family) -> dict[str, str]:
+def _check_features(name: str, options: Options, family: Family) -> dict[str, str]:
     rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
-    rules[SETS] = (NAT, OUTPUT, _set_rule(family))
+    rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
     together = _program(name, options, family, tuple(rules.values()))
     if not together:
         return dict.fromkeys(rules, "")
@@ -181,7 +182,7 @@ def _try_features(name: str, options: Options, family: Family) -> dict[str, str]
 def _set_rule(family: Family) -> Rule:
     networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
     return Rule(
-        matches=(Destination(networks=networks),), target=Return(), comment=SETS, origin="doctor", families=(family,)
+        matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,)
     )
 
 
@@ -206,7 +207,7 @@ def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str
     return ""
 
 
-def _try_routing(family: Family) -> str:
+def _check_routing(family: Family) -> str:
     wanted = Plan(
         layout="none", families=(family,), tables=(), ip_rules=(IpRule(family=family, mark=1337, table=133),),
         routes=(Route(family=family, table=133),),

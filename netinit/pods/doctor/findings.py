@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netinit import backends
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
@@ -20,10 +21,10 @@ from netinit.pods.inspect import Survey
 ERROR, WARNING, NOTE = "error", "warning", "note"
 PRIVILEGE_REMEDY = (
     "run as user 0 with securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security baseline and restricted forbid"
-    " it (label the namespace pod-security.kubernetes.io/enforce=privileged, or use the CNI plugin), OpenShift wants an SCC"
+    " it (label the namespace pod-security.kubernetes.io/enforce=privileged, or use the CNI plugin), OpenShift needs an SCC"
     " that allows it"
 )
-STRICT = 1  # of rp_filter: the way back must be the very way in
+STRICT = 1  # of rp_filter: the path back must be the very path in
 MOST_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the first one
 Read = Callable[[str], str]
@@ -89,13 +90,13 @@ def find_locks() -> Iterator[Symptom]:
 def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     """Rules of Istio or netinit that are here already, above all beside the backend that would be taken."""
     holders = survey.holders()
-    names = [side.backend.name for side in holders]
+    names = [observed.backend.name for observed in holders]
     if len(names) > 1:
         yield Symptom(
             ERROR, "leftovers", f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",
             "netinit apply --reconcile keeps one, netinit remove takes all away",
         )  # fmt: skip
-    elif names and chosen and names != [chosen] and {names[0], chosen} != {"iptables-legacy", "libiptc"}:
+    elif names and chosen and names != [chosen] and names[0] not in backends.readers(chosen):
         yield Symptom(
             ERROR, "leftovers", f"rules of an earlier run are in {names[0]}, but {chosen} would be taken",
             "netinit apply --reconcile moves them, netinit remove takes them away",
@@ -137,8 +138,8 @@ def find_settings(
             for setting in ("src_valid_mark", "accept_local", "rp_filter")
         }  # for each the higher of the two counts
         marked = [one for one, value in values["src_valid_mark"].items() if value]
-        spared = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
-        if marked and not spared:
+        accepted = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
+        if marked and not accepted:
             yield Symptom(
                 ERROR, "settings",
                 f"net.ipv4.conf.{marked[0]}.src_valid_mark=1: the mark of TPROXY makes inbound IPv4 look as if it came from here,"
@@ -169,7 +170,7 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
         *(("group", gid, options.proxy_gids) for gid in gids),
     ):
         if number in taken:
-            root = " (the classic layout spares root)" if options.layout == CLASSIC and not number else ""
+            root = " (the classic layout excludes root)" if options.layout == CLASSIC and not number else ""
             yield Symptom(
                 ERROR, "users",
                 f"the application runs as {kind} {number}, which is the proxy's{root}: none of its traffic is captured",

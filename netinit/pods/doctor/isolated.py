@@ -1,4 +1,4 @@
-"""Throw-away network namespaces: a forked child enters one, tries, tells, and takes it along when it ends."""
+"""Isolated network namespaces: a forked child enters one, tries, reports, and the namespace ends with it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dic
     """
     wanted = {name: partial(_attempt, job) for name, job in jobs.items()}
     found: dict[str, Result | NetinitError] = {}
-    for name, outcome in children.ask_all(wanted, seconds=seconds, what=f"a trial of {seconds:.0f} s").items():
+    for name, outcome in children.ask_all(wanted, seconds=seconds, what=f"a feature check of {seconds:.0f} s").items():
         if isinstance(outcome, NamespaceError):
             raise outcome
         if isinstance(outcome, ChildLostError):
             found[name] = NetinitError(
-                "it did not end in time and was stopped"
-                if outcome.late
-                else "it ended without a result; stderr says why"
+                "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
             )
         else:
             found[name] = NetinitError(str(outcome)) if isinstance(outcome, (children.ChildError, OSError)) else outcome

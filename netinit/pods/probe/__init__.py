@@ -8,6 +8,6 @@ proxy may be running. What would leave the pod ends at the first router.
 from __future__ import annotations
 
 from netinit.pods.probe.matrix import Ask, plan_inbound, plan_outbound
-from netinit.pods.probe.rows import Probes, Row, probe
+from netinit.pods.probe.rows import ProbeResult, Probes, probe
 
-__all__ = ["Ask", "Probes", "Row", "plan_inbound", "plan_outbound", "probe"]
+__all__ = ["Ask", "ProbeResult", "Probes", "plan_inbound", "plan_outbound", "probe"]

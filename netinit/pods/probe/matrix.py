@@ -11,9 +11,9 @@ from netinit.options import CLASSIC, NONE, Options
 from netinit.options.kinds import ALL
 
 OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
-NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # stands for one that is not in /etc/resolv.conf
-LOOPBACK = {4: "127.0.0.1", 6: "::1"}
-PORTS = (8080, 9080, 18080, 28080, 38080)
+NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # for one that is not in /etc/resolv.conf
+LOCALHOST = {4: "127.0.0.1", 6: "::1"}
+CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
 APPLICATIONS = (1000, 65534, 4242)
 DNS = 53
 MOST = 3  # of each list are probed
@@ -22,7 +22,7 @@ OUTBOUND, INBOUND = "outbound", "inbound"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One connection to begin: by whom, whither. Inbound ones come from the temporary peer."""
+    """One connection to begin: by whom, where to. Inbound ones come from the temporary peer."""
 
     direction: str
     family: Family
@@ -44,11 +44,11 @@ def plan_outbound(options: Options, family: Family, own: str) -> tuple[Ask, ...]
 def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
     """The connections that come from the peer to `own`; `listening` are the ports that programs here listen on.
 
-    A captured port where nobody listens is preferred: with TPROXY nothing else tells whether the proxy was reached.
+    A captured port where nobody listens is preferred: with TPROXY nothing else shows whether the proxy was reached.
     """
     if options.inbound_mode == NONE:
         return ()
-    ports = [port for port in PORTS if port not in options.exclude_inbound_ports and port not in listening][:1]
+    ports = [port for port in CANDIDATE_PORTS if port not in options.exclude_inbound_ports and port not in listening][:1]
     if options.inbound_ports != ALL:
         named = [port for port in options.inbound_ports if isinstance(port, int)]
         ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
@@ -64,7 +64,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
 
 def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
     app = _choose_application(options)
-    port = next(port for port in (80, *PORTS) if port not in options.exclude_outbound_ports)
+    port = next(port for port in (80, *CANDIDATE_PORTS) if port not in options.exclude_outbound_ports)
     outside = OUTSIDE[family.version]
 
     def ask(user: tuple[str, int, int], what: str, host: str, number: int, protocol: str = "tcp") -> Ask:
@@ -106,8 +106,8 @@ def _choose_application(options: Options) -> int:
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
     """Connections that stay in the pod: through lo, and in again."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
-    loopback, passthrough = LOOPBACK[family.version], family.passthrough_address
-    port = next(port for port in PORTS if port not in options.exclude_outbound_ports)
+    loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
+    port = next(port for port in CANDIDATE_PORTS if port not in options.exclude_outbound_ports)
     yield Ask(OUTBOUND, family, "tcp", "app", "localhost", loopback, port, app, app)
     yield Ask(OUTBOUND, family, "tcp", "proxy", "localhost", loopback, port, uid, gid)
     if own:

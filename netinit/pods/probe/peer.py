@@ -15,16 +15,16 @@ from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated import IsolatedNamespace
-from netinit.pods.probe.knocking import Knock
 from netinit.pods.probe.matrix import Ask
+from netinit.pods.probe.sockets import ProbeSocket
 
 CAP_SYS_ADMIN = 21
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 NO_DAD = 0x02  # IFA_F_NODAD: usable at once
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
-PREFIX = {4: 30, 6: 126}
-HERE = {4: "192.0.2.202", 6: "2001:db8:ffff::2"}
-THERE = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
+PREFIX_LENGTH = {4: 30, 6: 126}
+POD_END = {4: "192.0.2.202", 6: "2001:db8:ffff::2"}
+PEER_END = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
 NEVER_ASLEEP = 0x80  # NUD_PERMANENT
 
 
@@ -38,7 +38,7 @@ class Peer:
 
     def __init__(self, families: Sequence[Family]) -> None:
         self._families = [family for family in families if family is IPV4 or Path("/proc/net/if_inet6").exists()]
-        self.here = {family: HERE[family.version] for family in families}
+        self.here = {family: POD_END[family.version] for family in families}
         self._stack = contextlib.ExitStack()
         self._there: IsolatedNamespace = IsolatedNamespace("peer")
 
@@ -56,10 +56,10 @@ class Peer:
     ) -> None:
         self._stack.close()
 
-    def knock(self, ask: Ask) -> Knock:
-        """A knock of the peer's at the pod."""
+    def open(self, ask: Ask) -> ProbeSocket:
+        """A socket of the peer's, to probe the pod with."""
         with self._there.entered():
-            return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
+            return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
 
     def _wire(self) -> None:
         from pyroute2 import IPRoute
@@ -72,7 +72,7 @@ class Peer:
             peer = {"ifname": "eth0", "net_ns_fd": self._there.descriptor}
             here.link("add", ifname=self.NAME, kind="veth", peer=peer)
             self._stack.callback(_unplug, here, self.NAME)
-            ends = [(here, self.NAME, HERE), (there, "eth0", THERE)]
+            ends = [(here, self.NAME, POD_END), (there, "eth0", PEER_END)]
             for link, name, addresses in ends:
                 _address(link, name, addresses, self._families)
             for (link, name, _), (other, other_name, addresses) in zip(ends, reversed(ends), strict=True):
@@ -85,7 +85,7 @@ def _address(link: Any, name: str, addresses: dict[int, str], families: Sequence
     index = link.link_lookup(ifname=name)[0]
     for family in families:
         flags = NO_DAD if family is IPV6 else 0
-        link.addr("add", index=index, address=addresses[family.version], prefixlen=PREFIX[family.version], flags=flags)
+        link.addr("add", index=index, address=addresses[family.version], prefixlen=PREFIX_LENGTH[family.version], flags=flags)
     link.link("set", index=index, state="up")
 
 
@@ -108,9 +108,9 @@ def _unplug(link: Any, name: str) -> None:
 def can_make_peers() -> str:
     """Why no peer can be made here; empty when one can."""
     if not detect.has_capability(CAP_SYS_ADMIN):
-        return "a peer wants SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
+        return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
     if importlib.util.find_spec("pyroute2") is None:
-        return "a peer wants the Python package pyroute2"
+        return "a peer needs the Python package pyroute2"
     return ""
 
 

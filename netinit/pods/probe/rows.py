@@ -15,9 +15,9 @@ from netinit.kernel.pods import inside
 from netinit.kernel.situation import advise
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
-from netinit.pods.probe.knocking import Knock
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
+from netinit.pods.probe.sockets import ProbeSocket
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
@@ -33,10 +33,10 @@ EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProbeResult:
     """One probe: what must become of it by the plan, what became of it, and whether that is the same.
 
-    `right` is None where the probe could not be made, or its end could not be told; `observed` says why.
+    `right` is None where the probe could not be made, or its end is not known; `observed` says why.
     """
 
     ask: Ask
@@ -50,18 +50,18 @@ class Row:
 class Probes:
     """The rows in order of the matrix, and what was left out and why."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProbeResult, ...]
     notes: tuple[str, ...] = ()
 
     @property
-    def wrong(self) -> tuple[Row, ...]:
+    def wrong(self) -> tuple[ProbeResult, ...]:
         """The rows that are not as the plan says."""
         return tuple(row for row in self.rows if row.right is False)
 
 
 @dataclass(slots=True)
 class _Sighting:
-    """All that tracking told of one probe."""
+    """All that tracking said of one probe."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ def _probe_here(options: Options, warning: str) -> Probes:
     settled = detect.settle(options)
     families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
-    rows: list[Row] = []
+    rows: list[ProbeResult] = []
     with ExitStack() as stack:
         if settled.options.inbound_mode == TPROXY:
             port = settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
@@ -121,15 +121,15 @@ def _check_privileges() -> None:
         if not detect.has_capability(number)
     ]
     if missing:
-        raise BackendUnavailableError(f"probing wants {' and '.join(missing)}: {advise(*missing)}")
+        raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing)}")
     if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"
         )
 
 
-def _probe_outbound(options: Options, families: Sequence[Family]) -> list[Row]:
-    rows: list[Row] = []
+def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeResult]:
+    rows: list[ProbeResult] = []
     for family in families:
         around = read_surroundings(family)
         own = next((address for name, address in around.addresses if name != LOOPBACK_DEVICE), None)
@@ -138,8 +138,8 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[Row]:
     return rows
 
 
-def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str]) -> list[Row]:
-    rows: list[Row] = []
+def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str]) -> list[ProbeResult]:
+    rows: list[ProbeResult] = []
     try:
         with Peer(families) as peer:
             for family in families:
@@ -150,7 +150,7 @@ def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str
     return rows
 
 
-def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[Row]:
+def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
     """The rows of one family and direction; what looks wrong was seen twice."""
     rows = _attempt(asks, options, around, peer, QUICK)
     wrong = [index for index, row in enumerate(rows) if row.right is False]
@@ -162,26 +162,26 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 
 def _attempt(
     asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
-) -> list[Row]:
+) -> list[ProbeResult]:
     """The rows, all under way at once."""
     ruleset = load_plan(plan_for(options), around.family)
-    knocks: list[Knock | str] = []
+    sockets: list[ProbeSocket | str] = []
     with ExitStack() as stack:
         for ask in asks:
             try:
-                knock = peer.knock(ask) if peer else _knock(ask)
+                opened = peer.open(ask) if peer else _open(ask)
             except (OSError, NetinitError) as error:
-                knocks.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
+                sockets.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
                 continue
-            stack.callback(knock.close)
-            knocks.append(knock)
-        sightings = _watch([knock for knock in knocks if isinstance(knock, Knock)], patience)
+            stack.callback(opened.close)
+            sockets.append(opened)
+        sightings = _watch([opened for opened in sockets if isinstance(opened, ProbeSocket)], patience)
     transparent = options.inbound_mode == TPROXY and peer is not None
     busy = listening_ports(around.family) if transparent else frozenset()
     rows = []
-    for ask, one in zip(asks, knocks, strict=True):
+    for ask, one in zip(asks, sockets, strict=True):
         if isinstance(one, str):
-            rows.append(Row(ask, "", one, None))
+            rows.append(ProbeResult(ask, "", one, None))
         else:
             trace, sighting = _predict(ask, one, ruleset, around), sightings[one.tuple]
             ambiguous = ask.port in busy and sighting.accepted and sighting.target == (ask.destination, ask.port)
@@ -189,18 +189,18 @@ def _attempt(
     return rows
 
 
-def _knock(ask: Ask) -> Knock:
-    return Knock(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
+def _open(ask: Ask) -> ProbeSocket:
+    return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
 
 
-def _watch(knocks: Sequence[Knock], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    """What tracking told of each; its entries are removed again."""
-    seen = {knock.tuple: _Sighting() for knock in knocks}
+def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
+    """What tracking said of each; its entries are removed again."""
+    seen = {opened.tuple: _Sighting() for opened in sockets}
     with Watch() as watch:
         try:
-            for knock in knocks:
-                with suppress(PermissionError):  # how the kernel tells that OUTPUT dropped it; nothing will be seen
-                    knock.send()
+            for opened in sockets:
+                with suppress(PermissionError):  # how the kernel says that OUTPUT dropped it; nothing will be seen
+                    opened.send()
             for event in _read_until_quiet(watch, seen, *patience):
                 seen[event.original].events.append(event)
         finally:
@@ -224,21 +224,21 @@ def _read_until_quiet(
                 yield event
 
 
-def _predict(ask: Ask, knock: Knock, ruleset: Ruleset, around: Surroundings) -> Trace:
+def _predict(ask: Ask, opened: ProbeSocket, ruleset: Ruleset, around: Surroundings) -> Trace:
     if ask.direction == INBOUND:
         packet = make_inbound(
-            around, knock.source, ask.destination, ask.port,
-            protocol=ask.protocol, interface=Peer.NAME, source_port=knock.source_port,
+            around, opened.source, ask.destination, ask.port,
+            protocol=ask.protocol, interface=Peer.NAME, source_port=opened.source_port,
         )  # fmt: skip
     else:
         packet = make_outbound(
             around, ask.destination, ask.port, protocol=ask.protocol, uid=ask.uid, gid=ask.gid,
-            source=knock.source, source_port=knock.source_port,
+            source=opened.source, source_port=opened.source_port,
         )  # fmt: skip
     return simulate(packet.replace(flags=("SYN",)) if ask.protocol == "tcp" else packet, ruleset, around)
 
 
-def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> Row:
+def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> ProbeResult:
     """Holds what was seen against the prediction.
 
     With `transparent`, TPROXY hands connections over as they are: one that is accepted where nobody listens was captured,
@@ -248,14 +248,14 @@ def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, am
     because = cause.rule.purpose if cause and cause.rule else ""
     expected = _tell_expected(trace)
     if trace.verdict == UNKNOWN:
-        return Row(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
+        return ProbeResult(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
     if ambiguous:
-        return Row(ask, expected, "accepted, by whom cannot be told: a program listens there too", None, because)
+        return ProbeResult(ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
     captured = transparent and sighting.accepted
     observed = _tell(ask, sighting)
     if trace.transparent and not sighting.events:
         observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"
-    return Row(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
+    return ProbeResult(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
 
 
 def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:

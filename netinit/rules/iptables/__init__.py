@@ -1,1 +1,1 @@
-"""The dialect of iptables: plans written, listings read and compared, and the way from one to the other. Pure."""
+"""The dialect of iptables: plans written, listings read and compared, and the transition from one to the other. Pure."""

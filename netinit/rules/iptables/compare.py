@@ -54,7 +54,7 @@ def table_names(written: Written, listing: Listing) -> list[str]:
 
 
 def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Difference]:
-    """Rules of others that stand before ours in a built-in chain and may end a packet's way there."""
+    """Foreign rules that stand before ours in a built-in chain and may end a packet's path there."""
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
@@ -62,12 +62,12 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
                 rule, comment = _part_comment(texts[index])
                 yield Difference(
                     kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
-                    purpose="stands before netinit's rules and may decide first", origin="a rule of somebody else",
+                    purpose="stands before netinit's rules and may decide first", origin="a foreign rule",
                 )  # fmt: skip
 
 
 def find_foreign_jumps(listing: Listing) -> Iterator[tuple[str, str, str]]:
-    """Rules in chains of others that jump into ours, as (table, chain, rule): ours cannot be removed under them."""
+    """Rules in foreign chains that jump into ours, as (table, chain, rule): ours cannot be removed under them."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain not in OWNED_CHAINS and chain not in BUILTIN_CHAINS:
@@ -111,7 +111,7 @@ def _missing_chain(table: str, chain: str, planned: WrittenChain, family: Family
     for number, written in enumerate(planned.rules, 1):
         yield Difference(
             kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
-            purpose=written.rule.comment, origin=written.rule.origin,
+            purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
 
 
@@ -147,13 +147,13 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
             extra += range(j1, j2)
     for index in missing:
         written = planned.rules[index]
-        twin = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
-        if twin is not None:
-            extra.remove(twin)
+        moved_from = next((j for j in extra if live_keys[j] == wanted_keys[index]), None)
+        if moved_from is not None:
+            extra.remove(moved_from)
         yield Difference(
-            kind=MISSING if twin is None else MOVED, where=family.name, table=table, chain=chain,
-            number=index + 1 if twin is None else numbers[twin] + 1, rule=written.text,
-            purpose=written.rule.comment, origin=written.rule.origin,
+            kind=MISSING if moved_from is None else MOVED, where=family.name, table=table, chain=chain,
+            number=index + 1 if moved_from is None else numbers[moved_from] + 1, rule=written.text,
+            purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
     for index in extra:
         yield _extra_rule(table, chain, numbers[index], live[index], family)

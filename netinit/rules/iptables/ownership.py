@@ -1,7 +1,7 @@
 """Which rules in the kernel's own chains are ours, whatever options made them.
 
 Rules in chains of our names are ours. In the built-in chains, which others use too, a rule is ours when it jumps to one
-of our chains, when it is one that the plan wants and our chains are there, or when it has the form that a layout gives
+of our chains, when it is one that the plan has and our chains are there, or when it has the form that a layout gives
 it and the values in it (interface, mark) are confirmed by other rules of ours. Everything else is left alone.
 """
 
@@ -80,8 +80,8 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
     return owned
 
 
-def spare_others(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
-    """`owned` without what was somebody else's before: rules of others that equal ours stay as many as they were."""
+def keep_foreign_rules(owned: Owned, listing: Listing, before: Listing, owned_before: Owned) -> Owned:
+    """`owned` without what was foreign before: foreign rules that equal ours stay as many as they were."""
     left: Owned = {}
     for place, indexes in owned.items():
         name, chain = place
@@ -103,8 +103,8 @@ def holds_ours(table: ListedTable) -> bool:
     return not OWNED_CHAINS.isdisjoint(table.rules)
 
 
-def holds_others(listing: Listing, owned: Owned) -> bool:
-    """Whether rules of somebody else are in the tables; empty tables are nobody's."""
+def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
+    """Whether foreign rules are in the tables; empty tables are nobody's."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain in BUILTIN_CHAINS:
@@ -144,7 +144,7 @@ def without_comment(text: str) -> str:
 
 
 def _excluded(jumping: list[str], chains: AbstractSet[str], option: str, confirming: list[str], other: str) -> set[str]:
-    """Interfaces X of `OPTION X -j RETURN` right before a jump to those chains of ours that another chain spares as well."""
+    """Interfaces X of `OPTION X -j RETURN` right before a jump to those chains of ours that another chain excludes as well."""
     found = set()
     for index, text in enumerate(jumping):
         if target_of(text) not in chains:
@@ -158,7 +158,7 @@ def _excluded(jumping: list[str], chains: AbstractSet[str], option: str, confirm
 
 
 def _sparing(table: str, chain: str, texts: list[str], evidence: Evidence) -> set[int]:
-    """Our rules that spare interfaces: virtual ones stand before equal rules of others, excluded ones behind."""
+    """Our rules that exclude interfaces: virtual ones stand before equal foreign rules, excluded ones behind."""
     if table not in (NAT, MANGLE) or chain not in (PREROUTING, OUTPUT):
         return set()
     option = "-i" if chain == PREROUTING else "-o"
@@ -185,7 +185,7 @@ def _has_our_form(table: str, chain: str, text: str, evidence: Evidence) -> bool
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
-    """Rules that the plan wants and that stand there: the first ones for what it inserts, the last for what it appends."""
+    """Rules that the plan has and that stand there: the first ones for what it inserts, the last for what it appends."""
     wanted = written.get(table, {}).get(chain)
     more: set[int] = set()
     if wanted:

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.model import Chain, Plan, Rule, Table
 
-USES = {"--istio-service-exclude-cidr": "exclude", "--istio-service-cidr": "capture"}  # a rule's origin -> in the name
-SPARE = "-new"  # the set that is filled before it is swapped in
+USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # the option that made a rule -> in the name
+NEW = "-new"  # the set that is filled before it is swapped in
 OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # with a value each
 MOST_ELEMENTS = 200_000  # of a set that is read
 UNREAD = "unknown elements: "
@@ -30,7 +30,7 @@ Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset li
 
 
 class AddressSet(Record):
-    """A set that a plan wants: its name, family, elements as ipset lists them, and the rule that asks it."""
+    """A set that a plan needs: its name, family, elements as ipset lists them, and the rule that references it."""
 
     name: str
     family: Family
@@ -48,7 +48,7 @@ class SetDestination(Destination):
         return XtMatch(place=EXTENSION, alternatives=(_spell_question(self.name),))
 
     def describe(self) -> str:
-        """The match in words; the set's name stands for its networks, which may be thousands."""
+        """The match in words; the set's name is shown for its networks, which may be thousands."""
         return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"
 
 
@@ -60,9 +60,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
             if any(element.startswith(UNREAD) for element in elements):
                 continue  # what a packet meets there stays unknown
             if match.xt().alternatives == (_spell_question(name),):
-                matches[place] = SetDestination(
-                    name=name, networks=tuple([_read_element(text) for text in sorted(elements)])
-                )
+                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
     return rule.replace(matches=tuple(matches))
 
 
@@ -95,13 +93,13 @@ def _use_in_chain(chain: Chain, owner: str, threshold: int, found: dict[str, Add
 
 def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, AddressSet]) -> Rule:
     matches: list[Match] = []
+    use = USES.get(rule.origin.option, "") if rule.origin and not rule.paired else ""
     for match in rule.matches:
-        named = rule.origin in USES and not rule.paired
-        if not (named and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
+        if not (use and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
             matches.append(match)
             continue
         family = match.networks[0].family
-        name = f"{owner}-{USES[rule.origin]}-{family.version}"
+        name = f"{owner}-{use}-{family.version}"
         elements = frozenset([element for network in match.networks for element in spell(network)])
         made = AddressSet(name=name, family=family, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
@@ -132,10 +130,7 @@ def parse_save(text: str, name: str, size: int) -> frozenset[str]:
     """
     first, *lines = text.split("\n")
     words = first.split(" ")
-    if (
-        words[:4] != ["create", name, "hash:net", "family"]
-        or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS
-    ):
+    if words[:4] != ["create", name, "hash:net", "family"] or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS:
         return unread("it was made with other options")
     beginning = f"add {name} "
     found = [line[len(beginning) :] for line in lines if line.startswith(beginning) and line.isprintable()]
@@ -159,11 +154,11 @@ def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force:
         if made.name not in live:
             fills.append(_render_filled(made.name, made.elements))
         elif force or live[made.name] != made.elements:
-            spare = made.name + SPARE
-            if spare in live:  # an earlier run was killed
-                fills.append(f"destroy {spare}\n")
-            fills.append(_render_filled(spare, made.elements))
-            swaps.append(f"swap {made.name} {spare}\n")
+            new = made.name + NEW
+            if new in live:  # an earlier run was killed
+                fills.append(f"destroy {new}\n")
+            fills.append(_render_filled(new, made.elements))
+            swaps.append(f"swap {made.name} {new}\n")
     return "".join(fills + swaps)
 
 
@@ -176,15 +171,15 @@ def render_return(before: Contents, now: Contents) -> str:
     for name, elements in before.items():
         if now.get(name) == elements or any(element.startswith(UNREAD) for element in elements):
             continue
-        spare = name + SPARE
+        new = name + NEW
         if name not in now:
             fills.append(_render_filled(name, elements))
             continue
-        if now.get(spare) != elements:
-            if spare in now:
-                fills.append(f"destroy {spare}\n")
-            fills.append(_render_filled(spare, elements))
-        swaps.append(f"swap {name} {spare}\n")
+        if now.get(new) != elements:
+            if new in now:
+                fills.append(f"destroy {new}\n")
+            fills.append(_render_filled(new, elements))
+        swaps.append(f"swap {name} {new}\n")
     return "".join(fills + swaps)
 
 
@@ -210,13 +205,13 @@ def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Differ
 
 def _difference(kind: str, made: AddressSet, text: str) -> Difference:
     return Difference(
-        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin
+        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
     )
 
 
 def _render_filled(name: str, elements: frozenset[str]) -> str:
     size = max(LEAST_SIZE, len(elements))
-    family = "inet6" if name.removesuffix(SPARE).endswith("-6") else "inet"
+    family = "inet6" if name.removesuffix(NEW).endswith("-6") else "inet"
     lines = [f"create {name} hash:net family {family} hashsize {max(LEAST_HASH, len(elements))} maxelem {size}\n"]
     lines += [f"add {name} {element}\n" for element in sorted(elements)]
     return "".join(lines)

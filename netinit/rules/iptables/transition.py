@@ -1,8 +1,8 @@
 """From what is listed to what is wanted: input for iptables-restore --noflush, one commit a table.
 
 Within a commit our chains are flushed, our jumps leave the built-in chains and the wanted ones come in, so there is no
-moment without rules and none in which traffic is dropped. Rules of others are not named by anything in here, and what
-somebody else put into a rule of ours is not written back: a rule is a line, and a comment may have several.
+moment without rules and none in which traffic is dropped. Foreign rules are not named by anything in here, and what
+others put into a rule of ours is not written back: a rule is a line, and a comment may have several.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
 
 
 def target_from_plan(written: Written) -> Target:
-    """What the plan wants: inserted rules at the top of built-in chains, all others behind what is there."""
+    """What the plan asks for: inserted rules at the top of built-in chains, all others behind what is there."""
     return {
         name: {
             chain: [(number if number <= planned.inserted else 0, text) for number, text in enumerate(planned.texts, 1)]
@@ -33,7 +33,7 @@ def target_from_plan(written: Written) -> Target:
 
 
 def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
-    """What a listing held of ours, every rule at its place among those of others: the way back.
+    """What a listing held of ours, every rule at its place among the foreign ones: to go back to it.
 
     And the places (table, chain, number) of rules that cannot be written: more of them than a comment is not printable.
     """
@@ -107,7 +107,7 @@ def _write_table(name: str, target: dict[str, Placed], table: ListedTable | None
 
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int]) -> list[str]:
-    """Deletes by text, but by number, from the end, where an equal rule of others stands first or the text is no line."""
+    """Deletes by text, but by number, from the end, where an equal foreign rule stands first or the text is no line."""
     by_number = [
         index
         for index in indexes

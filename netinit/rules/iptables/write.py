@@ -1,4 +1,4 @@
-"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings taken apart.
+"""Rulesets in the dialect of iptables: a plan written as iptables-save lists it, and listings parsed.
 
 The kernel's spelling is the same for iptables-nft and iptables-legacy, so a plan written in it can be compared with a
 listing line by line. Nothing in here comes from a user as text: addresses, ports, ids and checked names only.
@@ -32,7 +32,7 @@ class WrittenRule(Record):
 
 
 class WrittenChain(Record):
-    """A chain's rules in the kernel's order. In built-in chains the first `inserted` stand before those of others."""
+    """A chain's rules in the kernel's order. In built-in chains the first `inserted` stand before foreign ones."""
 
     rules: tuple[WrittenRule, ...]
     inserted: int = 0
@@ -101,11 +101,12 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         if len(texts) == 1:  # the common case, kept quick for lists of thousands
             texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
-            texts = [
-                f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives
-            ]
-    target = f"-j {rule.target.xt(family)}"
-    return [text + target for text in texts]
+            texts = [f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives]
+    target = rule.target.xt(family)
+    if not target:
+        return [text.rstrip() for text in texts]
+    ending = f"{rule.target.option} {target}"
+    return [text + ending for text in texts]
 
 
 def _escape(comment: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
+from netinit.options import Interception
 from netinit.rules.matches import Match
-from netinit.rules.model import BUILTIN_CHAINS, TABLES, Chain, Rule, Table
+from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
 from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """A ruleset in the making."""
+    """A ruleset in the making. `origin` is the field of the option that a rule follows from; without it all plans have the rule."""
 
     def __init__(self, families: tuple[Family, ...]) -> None:
         self._families = families
         self._appended: dict[tuple[str, str], list[Rule]] = {}
         self._inserted: dict[tuple[str, str], list[Rule]] = {}
+        self._origins = {"": ALWAYS}
 
     def append(
         self,
@@ -27,7 +29,7 @@ class Builder:
         *matches: Match,
         to: Target,
         why: str,
-        origin: str,
+        origin: str = "",
         families: tuple[Family, ...] = FAMILIES,
         paired: bool = False,
     ) -> None:
@@ -41,7 +43,7 @@ class Builder:
         *matches: Match,
         to: Target,
         why: str,
-        origin: str,
+        origin: str = "",
         families: tuple[Family, ...] = FAMILIES,
     ) -> None:
         """Adds a rule before all appended ones of its chain, behind those inserted earlier."""
@@ -61,8 +63,13 @@ class Builder:
     ) -> None:
         wanted = tuple([family for family in families if family in self._families])
         if wanted:
-            rule = Rule(matches=matches, target=to, comment=why, origin=origin, families=wanted, paired=paired)
+            made = self._origins.get(origin) or self._origin(origin)
+            rule = Rule(matches=matches, target=to, comment=why, origin=made, families=wanted, paired=paired)
             place.setdefault((table, chain), []).append(rule)
+
+    def _origin(self, option: str) -> Origin:
+        made = self._origins[option] = Origin(option=option, label=Interception.flag(option).label)
+        return made
 
     def tables(self) -> tuple[Table, ...]:
         """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""

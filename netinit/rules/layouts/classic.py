@@ -56,20 +56,18 @@ def plan(options: Interception) -> Plan:
 
 def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
     table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
-    ports = "--istio-inbound-ports"
+    ports = "inbound_ports"
     if transparent:
-        inbound.define_tproxy(builder, options, options.outbound_port, "--envoy-port", families)
+        inbound.define_tproxy(builder, options, options.outbound_port, "outbound_port", families)
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin=ports, families=families,
     )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (SSH_PORT,), "always", families)
+        inbound.exclude_ports(builder, table, (SSH_PORT,), "", families)
         if options.exclude_inbound_ports:
-            inbound.exclude_ports(
-                builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports", families
-            )
+            inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
     else:
         chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
     if transparent:
@@ -83,16 +81,16 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
     builder.append(
         NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT),
-        why="outbound connections are looked at", origin="always",
+        why="outbound connections are looked at",
     )  # fmt: skip
     for family in FAMILIES:
         if not options.keep_local_loopback:
             builder.append(
                 NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)),
                 to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
-                origin="DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", families=(family,),
+                origin="keep_local_loopback", families=(family,),
             )  # fmt: skip
-    for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
+    for kind, numbers, flag in (("uid", options.proxy_uids, "proxy_uids"), ("gid", options.proxy_gids, "proxy_gids")):
         for number in numbers:
             builder.append(
                 NAT, ISTIO_OUTPUT, Owner(kind=kind, number=number), to=Return(),
@@ -106,13 +104,13 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
     if options.outbound_cidrs not in (ALL, ()):
         builder.append(
             NAT, ISTIO_OUTPUT, to=Return(),
-            why="all other networks are not captured", origin="--istio-service-cidr",
+            why="all other networks are not captured", origin="outbound_cidrs",
         )  # fmt: skip
 
 
 def _refuse_ipv6() -> tuple[Table, ...]:
     builder = Builder((IPV6,))
-    why, origin = "IPv6 is off: what is not captured is refused", "--ipv6"
+    why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     builder.append(
         FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),

@@ -55,7 +55,7 @@ def plan(options: Interception) -> Plan:
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:
     if options.drop_invalid:
-        why, origin = "packets that belong to no connection would reset it", "--drop-invalid"
+        why, origin = "packets that belong to no connection would reset it", "drop_invalid"
         invalid = ConnectionState(states=("INVALID",))
         builder.append(MANGLE, PREROUTING, invalid, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
         builder.append(MANGLE, ISTIO_DROP, to=Drop(), why=why, origin=origin)

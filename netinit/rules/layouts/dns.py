@@ -1,6 +1,6 @@
 """DNS: queries of the application go to the proxy's resolver, in connection-tracking zones of their own.
 
-The zones keep apart two connections with the same addresses and ports: the application's query as it sent it, and the
+The zones separate two connections with the same addresses and ports: the application's query as it sent it, and the
 query that the proxy's resolver makes to the same server (Istio's reason, istio/istio#33469).
 """
 
@@ -15,19 +15,19 @@ from netinit.rules.targets import Jump, Redirect, TrackZone
 
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2
-ORIGIN = "--redirect-dns"
+ORIGIN = "redirect_dns"
 
 
 def wanted(options: Interception, warnings: list[str]) -> bool:
     """Whether DNS, which was asked for, can be captured; adds a warning where not."""
     if not options.capture_all_dns and not options.dns_servers:
-        warnings.append(f"{ORIGIN}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
+        warnings.append(f"{options.flag(ORIGIN).label}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
         return False
     return True
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Sends queries to the listener and keeps the zones apart."""
+    """Sends queries to the listener and separates the zones."""
     scopes = _scopes(options)
     served = FAMILIES if options.capture_all_dns else tuple([families[0] for families, _, _ in scopes])
     builder.append(

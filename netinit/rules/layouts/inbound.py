@@ -37,7 +37,7 @@ def exclude_tunnel(builder: Builder, options: Interception) -> None:
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
     builder.append(
         NAT, ISTIO_INBOUND, port, to=Return(),
-        why="tunnelled connections reach the proxy as they are", origin="--inbound-tunnel-port",
+        why="tunnelled connections reach the proxy as they are", origin="tunnel_port",
     )  # fmt: skip
 
 
@@ -45,11 +45,11 @@ def define_redirects(builder: Builder, options: Interception) -> None:
     """The two chains that send connections to the proxy, one for each direction."""
     builder.append(
         NAT, ISTIO_REDIRECT, TCP, to=Redirect(port=options.outbound_port),
-        why="outbound connections go to the proxy", origin="--envoy-port",
+        why="outbound connections go to the proxy", origin="outbound_port",
     )  # fmt: skip
     builder.append(
         NAT, ISTIO_IN_REDIRECT, TCP, to=Redirect(port=options.inbound_port),
-        why="inbound connections go to the proxy", origin="--inbound-capture-port",
+        why="inbound connections go to the proxy", origin="inbound_port",
     )  # fmt: skip
 
 
@@ -58,14 +58,14 @@ def capture(builder: Builder, options: Interception) -> None:
     transparent = options.inbound_mode == TPROXY
     table = MANGLE if transparent else NAT
     if transparent:
-        define_tproxy(builder, options, options.inbound_port, "--inbound-capture-port")
+        define_tproxy(builder, options, options.inbound_port, "inbound_port")
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
-        why="inbound connections are looked at", origin="--istio-inbound-ports",
+        why="inbound connections are looked at", origin="inbound_ports",
     )  # fmt: skip
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
-            exclude_ports(builder, table, options.exclude_inbound_ports, "--istio-local-exclude-ports")
+            exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
         chosen: Match = TCP
         why = "every other inbound connection goes to the proxy"
     else:
@@ -76,12 +76,12 @@ def capture(builder: Builder, options: Interception) -> None:
         divert(builder, chosen, established, paired=options.inbound_ports != ALL)
         builder.append(
             MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
-            why=why, origin="--istio-inbound-ports",
+            why=why, origin="inbound_ports",
         )  # fmt: skip
     else:
         builder.append(
             NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
-            why=why, origin="--istio-inbound-ports",
+            why=why, origin="inbound_ports",
         )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def divert(
     """Packets of connections that the proxy has accepted already skip TPROXY."""
     builder.append(
         MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
-        why="the proxy has this connection already", origin="--istio-inbound-interception-mode", paired=paired, families=families,
+        why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
     )  # fmt: skip
 
 
@@ -110,11 +110,11 @@ def define_tproxy(
     builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
 ) -> None:
     """The chains that hand connections to a transparent socket."""
-    mode = "--istio-inbound-interception-mode"
+    mode = "inbound_mode"
     why = "the policy route delivers marked packets here"
     builder.append(
         MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
-        why=why, origin="--istio-inbound-tproxy-mark", families=families,
+        why=why, origin="tproxy_mark", families=families,
     )  # fmt: skip
     builder.append(
         MANGLE, ISTIO_DIVERT, to=Accept(),

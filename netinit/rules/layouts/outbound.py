@@ -19,7 +19,7 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Return
 
-LOOPBACK_DEVICE = OutInterface(names=("lo",))
+ON_LOOPBACK = OutInterface(names=("lo",))
 
 
 def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
@@ -33,7 +33,7 @@ def exclude_interfaces(builder: Builder, options: Interception, transparent: boo
         ):
             builder.append(
                 table, chain, match, to=Return(),
-                why="traffic of these interfaces is not captured", origin="--istio-exclude-interfaces",
+                why="traffic of these interfaces is not captured", origin="exclude_interfaces",
             )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
     names = tuple(reversed(options.virtual_interfaces))
     if not names:
         return
-    origin = "--kube-virt-interfaces"
+    origin = "virtual_interfaces"
     scopes: list[tuple[tuple[Family, ...], tuple[Match, ...]]] = []
     if options.outbound_cidrs == ALL:
         scopes = [(FAMILIES, (InInterface(names=names),))]
@@ -66,7 +66,7 @@ def exclude_virtual_interfaces(builder: Builder, options: Interception) -> None:
 
 def enter(builder: Builder) -> None:
     """Everything that leaves a socket of the pod is looked at."""
-    builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at", origin="always")
+    builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at")
 
 
 def exclude_ports(builder: Builder, options: Interception) -> None:
@@ -75,7 +75,7 @@ def exclude_ports(builder: Builder, options: Interception) -> None:
         if options.exclude_outbound_ports:
             builder.append(
                 NAT, ISTIO_OUTPUT, Port(protocol=protocol, ports=options.exclude_outbound_ports), to=Return(),
-                why="these outbound ports are not captured", origin="--istio-local-outbound-ports-exclude",
+                why="these outbound ports are not captured", origin="exclude_outbound_ports",
                 paired=protocol == "tcp",
             )  # fmt: skip
 
@@ -85,13 +85,13 @@ def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) ->
     for family in FAMILIES:
         source = Source(networks=(Network.parse(family.passthrough),))
         builder.append(
-            NAT, ISTIO_OUTPUT, source, LOOPBACK_DEVICE, to=Return(),
-            why="the proxy passes an inbound connection on to the application", origin="always", families=(family,),
+            NAT, ISTIO_OUTPUT, source, ON_LOOPBACK, to=Return(),
+            why="the proxy passes an inbound connection on to the application", families=(family,),
         )  # fmt: skip
     captures_loopback = options.outbound_cidrs != ALL and any(
         isinstance(network, Network) and _is_loopback(network) for network in options.outbound_cidrs
     )
-    for kind, numbers, flag in (("uid", options.proxy_uids, "--proxy-uid"), ("gid", options.proxy_gids, "--proxy-gid")):
+    for kind, numbers, flag in (("uid", options.proxy_uids, "proxy_uids"), ("gid", options.proxy_gids, "proxy_gids")):
         for number in numbers:
             _exclude_owner(builder, options, Owner(kind=kind, number=number), flag, capture_dns, captures_loopback)
 
@@ -109,7 +109,7 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     excluded = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), LOOPBACK_DEVICE,
+            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), ON_LOOPBACK,
             Port(protocol="tcp", ports=excluded, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
             why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
         )  # fmt: skip
@@ -117,7 +117,7 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
         other = owner.replace(negated=True)
         port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
         builder.append(
-            NAT, ISTIO_OUTPUT, LOOPBACK_DEVICE, *port, other, to=Return(),
+            NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, other, to=Return(),
             why="the application talks to itself", origin=flag,
         )  # fmt: skip
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=flag)
@@ -129,14 +129,14 @@ def exclude_groups(builder: Builder, options: Interception) -> None:
         for group in options.exclude_owner_groups:
             builder.append(
                 NAT, ISTIO_OUTPUT, Owner(kind="gid", number=group), to=Return(),
-                why="traffic of this group is not captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+                why="traffic of this group is not captured", origin="exclude_owner_groups",
             )  # fmt: skip
     else:
         others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
         if others:
             builder.append(
                 NAT, ISTIO_OUTPUT, *others, to=Return(),
-                why="only these groups' traffic is captured", origin="ISTIO_OUTBOUND_OWNER_GROUPS",
+                why="only these groups' traffic is captured", origin="owner_groups",
             )  # fmt: skip
 
 
@@ -146,12 +146,12 @@ def exclude_networks(builder: Builder, options: Interception) -> None:
         own = Destination(networks=(loopback(options, family),))
         builder.append(
             NAT, ISTIO_OUTPUT, own, to=Return(),
-            why="loopback traffic stays in the pod", origin="always", families=(family,),
+            why="loopback traffic stays in the pod", families=(family,),
         )  # fmt: skip
     for family, networks in by_family(options.exclude_outbound_cidrs):
         builder.append(
             NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
-            why="these networks are not captured", origin="--istio-service-exclude-cidr", families=(family,),
+            why="these networks are not captured", origin="exclude_outbound_cidrs", families=(family,),
         )  # fmt: skip
 
 
@@ -161,18 +161,18 @@ def capture(builder: Builder, options: Interception) -> None:
     if options.outbound_ports:
         builder.append(
             NAT, ISTIO_OUTPUT, Port(protocol="tcp", ports=options.outbound_ports), to=to_proxy,
-            why="these outbound ports are captured whatever the address", origin="--istio-outbound-ports",
+            why="these outbound ports are captured whatever the address", origin="outbound_ports",
         )  # fmt: skip
     if options.outbound_cidrs == ALL:
         builder.append(
             NAT, ISTIO_OUTPUT, to=to_proxy,
-            why="every other outbound connection goes to the proxy", origin="--istio-service-cidr",
+            why="every other outbound connection goes to the proxy", origin="outbound_cidrs",
         )  # fmt: skip
         return
     for family, networks in by_family(options.outbound_cidrs):
         builder.append(
             NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
-            why="these networks are captured", origin="--istio-service-cidr", families=(family,),
+            why="these networks are captured", origin="outbound_cidrs", families=(family,),
         )  # fmt: skip
 
 
@@ -183,3 +183,4 @@ def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[N
         for family in FAMILIES
     ]
     return [(family, found) for family, found in sorted_out if found]
+

@@ -10,7 +10,7 @@ from netinit.rules.matches import InInterface, Mark, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_INBOUND, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.targets import RestoreMark, Return, SaveMark, SetMark
 
-ORIGIN = "--istio-inbound-interception-mode"
+ORIGIN = "inbound_mode"
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:
@@ -25,8 +25,8 @@ def mark_connections(builder: Builder, options: Interception) -> None:
         MANGLE, OUTPUT, out, TCP, marked, to=Return(),
         why="the proxy passes on a captured connection", origin=ORIGIN,
     )  # fmt: skip
-    owners = [(Owner(kind="uid", number=uid), "--proxy-uid") for uid in options.proxy_uids]
-    owners += [(Owner(kind="gid", number=gid), "--proxy-gid") for gid in options.proxy_gids]
+    owners = [(Owner(kind="uid", number=uid), "proxy_uids") for uid in options.proxy_uids]
+    owners += [(Owner(kind="gid", number=gid), "proxy_gids") for gid in options.proxy_gids]
     for owner, flag in owners:
         for family in FAMILIES:
             builder.append(

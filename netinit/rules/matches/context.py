@@ -95,8 +95,14 @@ class ConnectionState(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        states = ",".join([state for state in NFT_STATES if state.upper() in self.states])
-        return f"ct state {'!= ' if self.negated else ''}{states}"
+        """ValueError for a state or a translation: nft has no one expression for either of the two."""
+        states = [state for state in NFT_STATES if state.upper() in self.states]
+        translated = [word.lower() for word in ("SNAT", "DNAT") if word in self.states]
+        no = "! " if self.negated else ""  # `!=` would compare all bits
+        parts = [f"ct {what} {no}{','.join(words)}" for what, words in (("state", states), ("status", translated)) if words]
+        if len(parts) > 1 and not self.negated:
+            raise ValueError(f"{' or '.join(parts)}: nft has no one expression for both")
+        return " ".join(parts)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.state in self.states:

@@ -209,7 +209,16 @@ def _spell_networks(field: str, networks: tuple[Network, ...], negated: bool) ->
 def _spell_interfaces(field: str, names: tuple[str, ...], negated: bool) -> str:
     """The nft expression for one of the interfaces, in the order in which nft lists them."""
     ordered = sorted(set(names), key=_as_number)
-    return spell_one_of(field, [f'"{name}"' for name in ordered], negated)
+    return spell_one_of(field, [f'"{_spell_interface(name)}"' for name in ordered], negated)
+
+
+def _spell_interface(name: str) -> str:
+    """The name as nft has it: `*` for any ending, with a backslash where it is a letter. ValueError for any name at all."""
+    if name == "+":
+        raise ValueError("any interface: nft has no expression for it")
+    if name.endswith("+"):
+        return f"{name[:-1]}*"
+    return f"{name[:-1]}\\*" if name.endswith("*") else name
 
 
 def _as_number(name: str) -> int:

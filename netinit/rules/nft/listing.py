@@ -1,4 +1,4 @@
-"""What nft lists, taken apart: its JSON (libnftables-json(5)), spelled as the writer spells rules, and compared.
+"""What nft lists, parsed: its JSON (libnftables-json(5)), spelled as the writer spells rules, and compared.
 
 The text of a listing changes with the version of nft, its JSON is a documented format. What is not understood is kept
 as JSON, so that it shows up as a difference and is never taken for something planned.
@@ -13,7 +13,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import number_of
 from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
-from netinit.rules.nft.writer import TABLE_NAMES, Written, WrittenChain
+from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-DIALECT = "nft"
 LONG_LIST = 10  # elements of a set that are shown
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
@@ -34,21 +33,21 @@ class ListedChain(Record):
     rules: tuple[str, ...]
 
 
-class ListedTable(Record):
+class ListedNftTable(Record):
     """A table: its chains, and what else is in it (sets, maps, ...) as kind and name."""
 
     chains: dict[str, ListedChain]
     others: tuple[str, ...] = ()
 
 
-Listing = dict[str, ListedTable]  # table -> its contents
+Listing = dict[str, ListedNftTable]  # table -> its contents
 
 
 def parse_listing(text: str) -> Listing:
     """The owned tables in what `nft --json list` printed. ParseError where it is not that."""
     try:
         return {
-            table: ListedTable(
+            table: ListedNftTable(
                 chains={
                     name: ListedChain(hook=spell_hook(chain), rules=tuple([spell_rule(rule) for rule in rules]))
                     for name, (chain, rules) in chains.items()
@@ -167,7 +166,7 @@ def _spell_value(left: str, value: Any) -> str | None:
 
 
 def _order_of(left: str) -> Callable[[str], Any]:
-    """How the elements of a set are ordered, which the kernel does not tell: by value."""
+    """How the elements of a set are ordered, which the kernel does not say: by value."""
     if left.startswith(("ip ", "ip6 ")):
         return lambda text: number_of(text.partition("/")[0].partition("-")[0])
     if left in ("iifname", "oifname"):
@@ -227,7 +226,7 @@ def compare_listing(written: Written, listing: Listing) -> tuple[Difference, ...
     return tuple(found)
 
 
-def _compare_table(table: str, planned: dict[str, WrittenChain], listed: ListedTable) -> Iterator[Difference]:
+def _compare_table(table: str, planned: dict[str, WrittenNftChain], listed: ListedNftTable) -> Iterator[Difference]:
     nothing = ListedChain(hook="", rules=())
     for name, wanted in planned.items():
         live = listed.chains.get(name)
@@ -240,12 +239,12 @@ def _compare_table(table: str, planned: dict[str, WrittenChain], listed: ListedT
     for name, chain in listed.chains.items():
         if name not in planned:
             yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=name)
-            yield from _compare_chain(table, name, WrittenChain(hook="", rules=()), chain)
+            yield from _compare_chain(table, name, WrittenNftChain(hook="", rules=()), chain)
     for other in listed.others:
         yield Difference(kind=EXTRA, where=DIALECT, table=table, rule=other)
 
 
-def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedChain) -> Iterator[Difference]:
+def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: ListedChain) -> Iterator[Difference]:
     """Aligns both sequences; what is missing at one place and extra at another has moved."""
     from difflib import SequenceMatcher
 
@@ -270,7 +269,7 @@ def _compare_chain(table: str, chain: str, wanted: WrittenChain, live: ListedCha
             number=(index if moved_from is None else moved_from) + 1,
             rule=_abridge(texts[index], lists),
             purpose=wanted.rules[index].rule.comment,
-            origin=wanted.rules[index].rule.origin,
+            origin=wanted.rules[index].rule.origin_label,
         )
     for place in extra:
         rule = _abridge(live.rules[place], planned_lists)

@@ -208,7 +208,7 @@ def _read_rule(listed: Json, sockets: dict[str, list[Json]]) -> Rule:
         match for match in matches if not (isinstance(match, Protocol) and match.name in implied and not match.negated)
     ]
     return Rule(
-        matches=tuple(kept), target=target, comment=str(listed.get("comment", "")), origin="",
+        matches=tuple(kept), target=target, comment=str(listed.get("comment", "")), origin=None,
         families=tuple([one for one in FAMILIES if one in families]),
     )  # fmt: skip
 

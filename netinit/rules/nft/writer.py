@@ -43,6 +43,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DIALECT = "nft"
 PREFIX = "istio-proxy-"
 TABLE_NAMES = tuple([PREFIX + name for name in TABLES])
 HOOKS = {
@@ -58,21 +59,21 @@ HOOKS = {
 }
 
 
-class WrittenRule(Record):
+class WrittenNftRule(Record):
     """A rule as nft lists it without counter values, and the planned rule that it came from."""
 
     text: str
     rule: Rule
 
 
-class WrittenChain(Record):
+class WrittenNftChain(Record):
     """A chain: where it is hooked in (empty: only jumps lead to it) and its rules."""
 
     hook: str
-    rules: tuple[WrittenRule, ...]
+    rules: tuple[WrittenNftRule, ...]
 
 
-Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
+Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
 
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
@@ -80,11 +81,11 @@ def write_plan(plan: Plan, *, comments: bool = False) -> Written:
     return {PREFIX + table.name: _write_table(table, comments) for table in plan.tables}
 
 
-def _write_table(table: Table, comments: bool) -> dict[str, WrittenChain]:
+def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
     entering = _families_entering(table)
-    chains: dict[str, WrittenChain] = {}
+    chains: dict[str, WrittenNftChain] = {}
     for chain in table.chains:
-        rules: list[WrittenRule] = []
+        rules: list[WrittenNftRule] = []
         for rule in (*chain.inserted, *chain.rules):
             words = _write_matches(rule, entering[chain.name])
             comment = f' comment "{rule.comment}"' if comments else ""
@@ -94,8 +95,8 @@ def _write_table(table: Table, comments: bool) -> dict[str, WrittenChain]:
                 statements: tuple[str, ...] = (f"jump {name}",)
             else:
                 statements = rule.target.nft(rule.families[0])
-            rules += [WrittenRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
-        chains[spell_chain(chain.name)] = WrittenChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
+            rules += [WrittenNftRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
+        chains[spell_chain(chain.name)] = WrittenNftChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
     return chains
 
 
@@ -109,13 +110,13 @@ def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
     return "".join([f"{word} " for word in interfaces + others])
 
 
-def _write_socket_chain(rule: Rule, comment: str) -> tuple[str, WrittenChain]:
+def _write_socket_chain(rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
     """The name of the chain in which a rule with a Socket match is finished, and that chain."""
     (target,) = rule.target.nft(rule.families[0])
     texts = [f"{unless} counter return{comment}" for unless in Socket().nft_unless()]
     texts.append(f"{Socket().nft()} counter {target}{comment}")
     name = f"{target.rpartition(' ')[2]}-socket"
-    return name, WrittenChain(hook="", rules=tuple([WrittenRule(text=text, rule=rule) for text in texts]))
+    return name, WrittenNftChain(hook="", rules=tuple([WrittenNftRule(text=text, rule=rule) for text in texts]))
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
@@ -142,7 +143,7 @@ def spell_chain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def render_table(name: str, chains: dict[str, WrittenChain]) -> str:
+def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
     for chain, written in chains.items():

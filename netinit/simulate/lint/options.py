@@ -235,7 +235,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
             ERROR,
             "own-port",
             "--inbound-tunnel-port",
-            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each wants a port of its own",
+            f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own",
         )
     if options.redirect_dns and DNS_LISTENER in own:
         yield Finding(
@@ -249,7 +249,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
     ):
         yield Finding(
             WARNING, "own-port", "--inbound-capture-port",
-            f"{options.inbound_port} is --envoy-port too: the proxy cannot tell inbound from outbound connections",
+            f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections",
         )  # fmt: skip
     for port in options.outbound_ports:
         if port in own:

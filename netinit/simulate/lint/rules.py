@@ -14,7 +14,7 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 
 _FINAL = Accept | Drop | Reject | Return | Redirect | Tproxy
 # Istio makes them whether they are used or not.
-_SPARE_CHAINS = frozenset(("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND"))
+_CHAINS_WITHOUT_TRAFFIC = frozenset(("ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_INBOUND"))
 
 
 def find_unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
@@ -27,9 +27,9 @@ def find_unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
                 if name in reached:
                     for problem in _hidden_rules(chain, table):
                         found.setdefault(problem, []).append(family.name)
-                elif name not in _SPARE_CHAINS:
-                    origin = chain.rules[0].origin if chain.rules else table
-                    problem = (origin, f"the chain {name} of {table} has rules, but no rule leads there")
+                elif name not in _CHAINS_WITHOUT_TRAFFIC:
+                    origin = chain.rules[0].origin if chain.rules else None
+                    problem = (origin.label if origin else table, f"the chain {name} of {table} has rules, but no rule leads there")
                     found.setdefault(problem, []).append(family.name)
     for (option, message), families in found.items():
         yield Finding(WARNING, UNREACHABLE, option, f"{message} ({' and '.join(families)})")
@@ -48,7 +48,7 @@ def _reached(chains: dict[str, LoadedChain]) -> set[str]:
 
 
 def _hidden_rules(chain: LoadedChain, table: str) -> Iterator[tuple[str, str]]:
-    """Rules behind one that ends the way of every packet that they could match: the option, and what is wrong.
+    """Rules behind one that ends the path of every packet that they could match: the option, and what is wrong.
 
     Lists of networks may be long: those rules are looked up by their prefixes, all others are few.
     """
@@ -61,7 +61,7 @@ def _hidden_rules(chain: LoadedChain, table: str) -> Iterator[tuple[str, str]]:
             before = _wider(by_network, network)
         if before:
             yield (
-                loaded.origin or table,
+                loaded.origin.label if loaded.origin else table,
                 f"rule {loaded.number} of {table} {chain.name}, {loaded.quotation}, is never reached: "
                 f"rule {before.number}, {before.quotation}, takes all that it would match",
             )

@@ -165,10 +165,10 @@ def test_rules_are_programmed_found_right_changed_and_removed_among_those_of_oth
         state = backend.observe()
         assert state.compare(wanted).differences == ()
         assert state.compare(wanted).change().scripts == {}
-        assert (state.ours, state.others) == (True, True)
+        assert (state.ours, state.foreign) == (True, True)
     backend.commit(backend.observe().compare(EMPTY_PLAN).removal())
     state = backend.observe()
-    assert (state.ours, state.others) == (False, True)
+    assert (state.ours, state.foreign) == (False, True)
     for family in FAMILIES:
         tables = without_empty_tables(state.texts[family])
         assert tables == without_empty_tables(before[family])

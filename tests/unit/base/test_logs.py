@@ -91,10 +91,7 @@ def test_a_text_stands_below_its_title_line_by_line(logged):
 
 def test_a_line_of_a_text_cannot_pass_for_an_event(logged):
     events, stream = logged()
-    events.info(
-        "Final state:",
-        f'-A OUTPUT -m comment --comment "x\n{STAMP}\tinfo\tall is well\u2028{STAMP}\tinfo\tagain" -j RETURN\n',
-    )
+    events.info("Final state:", f'-A OUTPUT -m comment --comment "x\n{STAMP}\tinfo\tall is well\u2028{STAMP}\tinfo\tagain" -j RETURN\n')
     found = [line for line in stream.getvalue().splitlines() if line.startswith(f"{STAMP}\t")]
     assert found == [f"{STAMP}\tinfo\tFinal state:"]
 

@@ -24,9 +24,7 @@ def run(capsys, monkeypatch):
         except SystemExit as ended:  # click's completion ends the process itself
             code = ended.code
         out, err = capsys.readouterr()
-        return SimpleNamespace(
-            code=code, out=out, err=err, told=list(told), errors=[line.split("\t")[-1] for line in err.splitlines()]
-        )
+        return SimpleNamespace(code=code, out=out, err=err, told=list(told), errors=[line.split("\t")[-1] for line in err.splitlines()])
 
     return run_line
 

@@ -37,16 +37,12 @@ def read_until(terminal, wanted):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize(
-    ("typed", "completed"), [("netinit exp", "netinit explain"), ("netinit explain --to-p", "--to-port")]
-)
+@pytest.mark.parametrize(("typed", "completed"), [("netinit exp", "netinit explain"), ("netinit explain --to-p", "--to-port")])
 def test_the_tabulator_completes(shell, typed, completed, tmp_path):
     needs(shell)
     argv, lines = SHELLS[shell]
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        argv, stdin=theirs, stdout=theirs, stderr=theirs, env={**ENVIRON, "HOME": str(tmp_path)}, start_new_session=True
-    ) as process:
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env={**ENVIRON, "HOME": str(tmp_path)}, start_new_session=True) as process:
         os.close(theirs)
         try:
             os.write(ours, "".join(f"{line}\n" for line in [*lines, "echo REA''DY"]).encode())
@@ -64,9 +60,7 @@ def test_fish_completes(typed, completed, tmp_path):
     needs("fish")
     script = f"netinit completion fish | source; complete -C '{typed}'"
     environ = {**ENVIRON, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", script], capture_output=True, text=True, check=False, env=environ
-    )
+    done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=False, env=environ)
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [completed], done
 
 

@@ -19,11 +19,7 @@ COMMANDS = group.root.list_commands(None)
 def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
     done = run("netinit --help")
     assert (done.code, done.err) == (0, "")
-    listed = [
-        line.split()[0]
-        for line in done.out.partition("Commands:")[2].splitlines()
-        if line.startswith("  ") and line[2] != " "
-    ]
+    listed = [line.split()[0] for line in done.out.partition("Commands:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
     assert listed == COMMANDS
     assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
 
@@ -55,14 +51,10 @@ def test_every_bad_item_of_a_list_is_named(run):
     assert [item for item in ("'abc'", "'70000'", "'10.0.0.0/33'", "'foo'") if item not in done.err] == [], done.err
 
 
-@pytest.mark.parametrize(
-    "line", [["render", "-b", "80"], ["completion", "bash"], ["explain", "--to", "192.0.2.1:80"], ["lint"]]
-)
+@pytest.mark.parametrize("line", [["render", "-b", "80"], ["completion", "bash"], ["explain", "--to", "192.0.2.1:80"], ["lint"]])
 def test_a_closed_stdout_is_an_error_that_says_so(line):
     start = [sys.executable, "-m", "netinit", *line]
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", *start], stderr=subprocess.PIPE, text=True, check=False, timeout=60
-    )
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *start], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert (done.returncode, "stdout is closed" in done.stderr) == (1, True), done
     assert "internal error" not in done.stderr
 
@@ -162,10 +154,7 @@ def test_a_shell_completes_commands_flags_and_values(words, number, offered, run
     assert applied == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["netinit inject -f a", "netinit check-inject --valuesFile a", "netinit inject -o a", "netinit apply --netns a"],
-)
+@pytest.mark.parametrize("words", ["netinit inject -f a", "netinit check-inject --valuesFile a", "netinit inject -o a", "netinit apply --netns a"])
 def test_a_shell_completes_names_of_files_where_a_file_is_meant(words, run, monkeypatch):
     asked = {"_NETINIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
     for name, text in asked.items():

@@ -35,16 +35,7 @@ def run(*words, **more):
 
 def test_neither_the_environment_nor_the_working_folder_decides_what_code_runs(folder):
     evil = str(folder.parent / "evil")
-    started = run(
-        folder / "netinit",
-        "-n",
-        "-b",
-        "80",
-        "--ipv6",
-        "off",
-        env={"PYTHONPATH": evil, "PYTHONHOME": "", "HOME": evil},
-        cwd=evil,
-    )
+    started = run(folder / "netinit", "-n", "-b", "80", "--ipv6", "off", env={"PYTHONPATH": evil, "PYTHONHOME": "", "HOME": evil}, cwd=evil)
     assert started.returncode == 0, started.stderr
     assert "-A ISTIO_INBOUND -p tcp -m tcp --dport 80" in started.stdout
     assert "EVIL" not in started.stderr

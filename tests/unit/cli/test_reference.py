@@ -36,9 +36,7 @@ def test_the_table_has_every_option_once_in_rows_of_equal_length():
 
 def test_every_command_has_a_section_with_its_own_options_alone():
     text = reference.render_commands()
-    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [
-        f"netinit {name}" for name in group.COMMANDS
-    ]
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [f"netinit {name}" for name in group.COMMANDS]
     assert "| `--live` | Also send real packets" in text
     assert "<code>--pod FILE&#124;-</code>" in text
     assert "--istio-inbound-ports" not in text
@@ -48,10 +46,7 @@ def test_only_what_stands_between_the_comments_is_renewed():
     text = "before\n```sh\nnetinit version\n```\n<!-- output -->\nold\n<!-- end -->\nafter\n"
     made = reference.renew(text)
     printed = reference.print_output("netinit version")
-    assert (
-        made
-        == f"before\n```sh\nnetinit version\n```\n<!-- output -->\n\n```text\n{printed}```\n\n<!-- end -->\nafter\n"
-    )
+    assert made == f"before\n```sh\nnetinit version\n```\n<!-- output -->\n\n```text\n{printed}```\n\n<!-- end -->\nafter\n"
     assert reference.renew(made) == made
     assert reference.remove_parts(made) == "before\n```sh\nnetinit version\n```\n\nafter\n"
 

@@ -22,10 +22,7 @@ FLAGS = "-b * -i * --ipv6 on"
 MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["netinit render", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"],
-)
+@pytest.mark.parametrize("command", ["netinit render", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])
 def test_every_way_to_a_dry_run_prints_the_restore_form(command, run, applied):
     done = run(f"{command} {FLAGS}")
     assert (done.code, done.err, applied) == (0, "", [])
@@ -57,12 +54,8 @@ def test_the_form_of_nft_is_a_script_with_both_families(run):
 
 def test_a_family_can_be_chosen(run):
     assert run(f"netinit render {FLAGS} --family ipv4").out == render.render_restore(WANTED, [IPV4])
-    assert run(f"netinit apply -n {FLAGS} --family=ipv6 --format=commands").out == render.render_commands(
-        WANTED, [IPV6]
-    )
-    assert {
-        rule["family"] for rule in json.loads(run(f"netinit render {FLAGS} --family ipv6 --format json").out)["rules"]
-    } == {"IPv6"}
+    assert run(f"netinit apply -n {FLAGS} --family=ipv6 --format=commands").out == render.render_commands(WANTED, [IPV6])
+    assert {rule["family"] for rule in json.loads(run(f"netinit render {FLAGS} --family ipv6 --format json").out)["rules"]} == {"IPv6"}
 
 
 def test_a_family_that_is_off_is_empty_and_says_so(run):
@@ -114,12 +107,7 @@ def test_a_dry_run_leaves_no_trace_and_needs_no_privilege(readable, tmp_path):
     look = "iptables-nft-save; ip6tables-nft-save; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names; ip rule; ip address"
     dry = "; ".join(
         f"{shlex.join([*readable, *NOBODY])} --inh-caps=-all {sys.executable} -I -S {MAIN} {words}"
-        for words in (
-            "-n -b 80 -m TPROXY",
-            "render --format nft",
-            "render --format json --redirect-dns",
-            "apply -n --reconcile",
-        )
+        for words in ("-n -b 80 -m TPROXY", "render --format nft", "render --format json --redirect-dns", "apply -n --reconcile")
     )
     done = subprocess.run(
         ["unshare", "-n", "sh", "-ec", f"({look}) >$0; ({dry}) >/dev/null; ({look}) | cmp - $0", tmp_path / "before"],
@@ -136,13 +124,7 @@ def test_the_restore_form_is_valid_input_of_iptables_restore(variant):
     line = f"{sys.executable} {MAIN} render -b '*' -i '*' -m TPROXY --redirect-dns --capture-all-dns --drop-invalid --ipv6 on --rule-comments"
     for family, program in (("ipv4", "iptables"), ("ipv6", "ip6tables")):
         done = subprocess.run(
-            [
-                "unshare",
-                "-n",
-                "bash",
-                "-c",
-                f"set -o pipefail; {line} --family {family} | {program}-{variant}-restore --noflush",
-            ],
+            ["unshare", "-n", "bash", "-c", f"set -o pipefail; {line} --family {family} | {program}-{variant}-restore --noflush"],
             capture_output=True,
             text=True,
             check=False,
@@ -151,25 +133,14 @@ def test_the_restore_form_is_valid_input_of_iptables_restore(variant):
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize(
-    "form", ["-m TPROXY --redirect-dns --capture-all-dns", "-m REDIRECT --rule-comments", "--layout classic -m TPROXY"]
-)
+@pytest.mark.parametrize("form", ["-m TPROXY --redirect-dns --capture-all-dns", "-m REDIRECT --rule-comments", "--layout classic -m TPROXY"])
 def test_the_commands_program_what_the_restore_form_programs(form):
     """Through a shell, as people paste them."""
     line = f"{sys.executable} {MAIN} render -b 80,81 -i '*' -x 10.0.0.0/8 -k net1 --ipv6 on {form}"
     saves = []
-    for load in (
-        f"{line} --format commands | sh -e",
-        f"{line} --family ipv4 | iptables-restore -n; {line} --family ipv6 | ip6tables-restore -n",
-    ):
+    for load in (f"{line} --format commands | sh -e", f"{line} --family ipv4 | iptables-restore -n; {line} --family ipv6 | ip6tables-restore -n"):
         done = subprocess.run(
-            [
-                "unshare",
-                "-n",
-                "bash",
-                "-c",
-                f"set -eo pipefail; ip link set lo up; {load}; iptables-save; ip6tables-save",
-            ],
+            ["unshare", "-n", "bash", "-c", f"set -eo pipefail; ip link set lo up; {load}; iptables-save; ip6tables-save"],
             capture_output=True,
             text=True,
             check=False,

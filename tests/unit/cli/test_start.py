@@ -35,24 +35,7 @@ OWN = frozenset(
     netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet
     """.split(),  # noqa: SIM905 - a list to read and to edit
 )
-SIDECAR = [
-    "-p",
-    "15001",
-    "-z",
-    "15006",
-    "-u",
-    "1337",
-    "-m",
-    "REDIRECT",
-    "-i",
-    "*",
-    "-x",
-    "",
-    "-b",
-    "*",
-    "-d",
-    "15090,15021,15020",
-]
+SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]
 
 
 # What injecting plain manifests adds to the standard library's share; everything here is written in C or needed by re and json.
@@ -85,9 +68,7 @@ def imports(*command, words=SIDECAR):
 @pytest.mark.netns
 def test_a_plain_apply_imports_no_module_that_is_not_listed_here():
     loaded = imports("unshare", "-n", sys.executable, "-I", "-S", "-X", "importtime", MAIN)
-    assert loaded - CHEAP - OWN == set(), (
-        "a pod's start pays for each of these; import them where they are needed, or list them here"
-    )
+    assert loaded - CHEAP - OWN == set(), "a pod's start pays for each of these; import them where they are needed, or list them here"
     assert OWN - loaded == set(), "no longer imported: take them off the list"
 
 
@@ -99,12 +80,7 @@ def test_a_plain_dry_run_imports_nothing_costly_either():
 
 @pytest.mark.parametrize("name", ["inject", "kube-inject"])
 def test_a_plain_injection_imports_pyyaml_and_little_else(name, tmp_path):
-    files = {
-        "-f": POD,
-        "--injectConfigFile": CONFIG,
-        "--meshConfigFile": "defaultConfig:\n  concurrency: 2\n",
-        "--valuesFile": '{"image": "x"}',
-    }
+    files = {"-f": POD, "--injectConfigFile": CONFIG, "--meshConfigFile": "defaultConfig:\n  concurrency: 2\n", "--valuesFile": '{"image": "x"}'}
     words = [name]
     for number, (flag, text) in enumerate(files.items()):
         path = tmp_path / str(number)
@@ -113,15 +89,9 @@ def test_a_plain_injection_imports_pyyaml_and_little_else(name, tmp_path):
     loaded = imports(sys.executable, "-I", "-S", "-X", "importtime", MAIN, words=words)
     assert "netinit.inject.stream" in loaded
     foreign = {name for name in loaded if not name.startswith("netinit")}
-    for_yaml = imports(
-        sys.executable, "-I", "-S", "-X", "importtime", "-c", "import site; site.main(); import yaml", words=[]
-    )
-    assert foreign - CHEAP - FOR_INJECTION - DATACLASSES - for_yaml == set(), (
-        "each costs milliseconds; import them where they are needed, or list them here"
-    )
-    assert FOR_INJECTION - loaded <= {"_typing", "unicodedata", "binascii", "collections.abc"}, (
-        "no longer imported: take them off the list"
-    )
+    for_yaml = imports(sys.executable, "-I", "-S", "-X", "importtime", "-c", "import site; site.main(); import yaml", words=[])
+    assert foreign - CHEAP - FOR_INJECTION - DATACLASSES - for_yaml == set(), "each costs milliseconds; import them where they are needed, or list them here"
+    assert FOR_INJECTION - loaded <= {"_typing", "unicodedata", "binascii", "collections.abc"}, "no longer imported: take them off the list"
 
 
 def test_an_injection_with_unusual_flags_or_yaml_gives_the_same(tmp_path):
@@ -131,13 +101,7 @@ def test_an_injection_with_unusual_flags_or_yaml_gives_the_same(tmp_path):
     config = f"--injectConfigFile={tmp_path}/config"
     lines = (["-f", f"{tmp_path}/plain.yaml"], [f"-f{tmp_path}/plain.yaml"], ["-f", f"{tmp_path}/unusual.yaml"])
     texts = {
-        subprocess.run(
-            [sys.executable, "-I", "-S", MAIN, "inject", config, *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=30,
-        ).stdout
+        subprocess.run([sys.executable, "-I", "-S", MAIN, "inject", config, *words], capture_output=True, text=True, check=True, timeout=30).stdout
         for words in lines
     }
     assert len(texts) == 1
@@ -165,9 +129,7 @@ def test_the_names_and_first_words_decide_who_reads_the_rest(argv, program, isti
     assert start.read_call(argv.split()) == start.Call(program=program, istio=istio, apply=apply, words=words)
 
 
-@pytest.mark.parametrize(
-    "line", ["netinit apply", "netinit istio-iptables", "netinit", "istio-iptables", "/bin/istio-iptables"]
-)
+@pytest.mark.parametrize("line", ["netinit apply", "netinit istio-iptables", "netinit", "istio-iptables", "/bin/istio-iptables"])
 def test_the_same_flags_mean_the_same_under_every_name(line, run, applied):
     assert run(f"{line} -p 4000 -u 7 -b=80,443 --redirect-dns=false").code == 0
     assert applied == [Options(outbound_port=4000, proxy_uids=(7,), inbound_ports=(80, 443))]
@@ -207,12 +169,7 @@ def test_a_wrong_command_line_ends_with_1_as_in_istio_or_with_2(line, code, run,
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ApplyError("the kernel said no"), 1),
-        (ValidationFailedError("probes went astray"), 126),
-        (KeyboardInterrupt(), 130),
-    ],
+    ("error", "code"), [(ApplyError("the kernel said no"), 1), (ValidationFailedError("probes went astray"), 126), (KeyboardInterrupt(), 130)]
 )
 @pytest.mark.parametrize("program", ["netinit apply", "istio-iptables"])
 def test_a_failure_ends_with_its_own_code(program, error, code, run, monkeypatch):
@@ -231,10 +188,7 @@ def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, m
 
     monkeypatch.setattr("netinit.pods.apply.main", fail)
     done = run("istio-iptables -b 80")
-    assert [line.split("\t")[1:] for line in done.err.splitlines()] == [
-        ["error", "first line"],
-        ["error", r"second \x1b[31mline"],
-    ]
+    assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
     assert done.told == ["first line\nsecond \x1b[31mline"]
 
 
@@ -275,14 +229,10 @@ def test_the_program_runs_uninstalled_without_site_packages_from_anywhere(tmp_pa
     for command in ([MAIN], ["-m", "netinit"], [str(link)]):
         where = {"cwd": Path(MAIN).parent.parent} if command[0] == "-m" else {"cwd": tmp_path}
         options = [] if command[0] == "-m" else ["-I", "-S"]
-        done = subprocess.run(
-            [sys.executable, *options, *command, "-n", "-p", "0"], capture_output=True, text=True, check=False, **where
-        )
+        done = subprocess.run([sys.executable, *options, *command, "-n", "-p", "0"], capture_output=True, text=True, check=False, **where)
         assert done.returncode == (1 if command[0] == str(link) else 2), done.stderr
         assert "-p: '0' is not a port" in done.stderr
-    helped = subprocess.run(
-        [sys.executable, "-I", "-S", MAIN, "--help"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    helped = subprocess.run([sys.executable, "-I", "-S", MAIN, "--help"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (helped.returncode, helped.stderr) == (0, "")
     assert "Usage: netinit" in helped.stdout
 
@@ -298,16 +248,12 @@ def test_a_reader_that_goes_away_is_no_error_message():
 def test_a_full_disk_is_an_error_and_a_closed_stream_is_none():
     command = [sys.executable, "-I", "-S", MAIN]
     for words in (["-n", "--ipv6", "on"], ["render", "--ipv6", "on"]):
-        done = subprocess.run(
-            ["bash", "-c", '"$@" >/dev/full', "-", *command, *words], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["bash", "-c", '"$@" >/dev/full', "-", *command, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
         assert "the system refuses: No space left on device" in done.stderr
     for closed in ("2>&-", ">&- 2>&-", "<&- 2>&-"):
-        done = subprocess.run(
-            ["bash", "-c", f'"$@" {closed}', "-", *command, "-p", "0"], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["bash", "-c", f'"$@" {closed}', "-", *command, "-p", "0"], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", ""), closed
 
 
@@ -315,9 +261,7 @@ def test_a_full_disk_is_an_error_and_a_closed_stream_is_none():
 def test_bytes_that_are_no_text_are_refused_readably_in_every_locale(locale):
     command = [sys.executable.encode(), b"-I", b"-S", MAIN.encode(), b"-n"]
     for words, environ in (([b"-b", b"80\xff\xc3\xa9"], {}), ([], {b"ISTIO_INBOUND_PORTS": b"80\xff\xc3\xa9"})):
-        done = subprocess.run(
-            [*command, *words], capture_output=True, check=False, env={b"LC_ALL": locale.encode(), **environ}
-        )
+        done = subprocess.run([*command, *words], capture_output=True, check=False, env={b"LC_ALL": locale.encode(), **environ})
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.count(b"\n") == 1
         assert b"is not a port" in done.stderr

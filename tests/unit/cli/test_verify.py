@@ -15,22 +15,13 @@ from netinit.options import Options
 from netinit.pods import verify
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import Ask
-from netinit.pods.probe.rows import Row
+from netinit.pods.probe.rows import ProbeResult
 from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
 from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
-MISSING = Difference(
-    kind="missing",
-    where="IPv4",
-    table="nat",
-    chain="OUTPUT",
-    number=1,
-    rule="-j ISTIO_OUTPUT",
-    purpose="why",
-    origin="always",
-)
+MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
 MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
@@ -61,31 +52,19 @@ def test_no_difference_is_said_in_a_line():
 )
 def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differences, verdict):
     ask = Ask.__new__(Ask)  # its fields do not matter here
-    rows = tuple(Row(ask, "captured", "direct", outcome) for outcome in outcomes)
+    rows = tuple(ProbeResult(ask, "captured", "direct", outcome) for outcome in outcomes)
     report = None if differences is None else verify.Report(backend="iptables-nft", plan=PLAN, differences=differences)
     assert conclude(report, Probes(rows)) == verdict
 
 
 def test_json_has_every_field_of_a_difference():
-    found = json.loads(
-        render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",)))
-    )
+    found = json.loads(render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
     assert found == {
         "ok": False,
         "backend": "memory",
         "hash": hash_plan(PLAN),
         "differences": [
-            {
-                "kind": "missing",
-                "where": "IPv4",
-                "table": "nat",
-                "chain": "OUTPUT",
-                "number": 1,
-                "rule": "-j ISTIO_OUTPUT",
-                "comment": "",
-                "purpose": "why",
-                "origin": "always",
-            }
+            {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
     }

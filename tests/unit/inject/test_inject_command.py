@@ -411,8 +411,6 @@ def test_a_broken_template_hinders_only_the_pods_that_ask_for_it(folder):
     (folder / "a.yaml").write_text(POD + "---\n" + asking)
     result = run(inject.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
     assert isinstance(result.exception, InjectionError)
-    assert str(result.exception).startswith(
-        f"{folder}/a.yaml: document 2: Pod \"shop/p\": template 'other' cannot be parsed: template: other:1"
-    )
+    assert str(result.exception).startswith(f'{folder}/a.yaml: document 2: Pod "shop/p": template \'other\' cannot be parsed: template: other:1')
     refused = run(check.command, "-f", folder / "a.yaml", "--injectConfigFile", folder / "config")
     assert isinstance(refused.exception, ConfigError), "the check tells about every template"

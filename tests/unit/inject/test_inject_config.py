@@ -100,11 +100,7 @@ def test_a_lazy_configuration_refuses_a_broken_template_when_a_pod_asks_for_it()
         load_config(source)
     config = load_config(source, lazily=True)
     assert inject_pod(POD, config)["spec"]["containers"][0]["name"] == "c"
-    assert (list(config.templates), len(config.templates), "other" in config.templates) == (
-        ["sidecar", "other"],
-        2,
-        True,
-    )
+    assert (list(config.templates), len(config.templates), "other" in config.templates) == (["sidecar", "other"], 2, True)
     for asked in ("other", "both"):
         with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
             inject_pod({**POD, "metadata": {"annotations": {"inject.istio.io/templates": asked}}}, config)

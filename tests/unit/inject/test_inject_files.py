@@ -204,7 +204,7 @@ def test_a_link_of_a_stranger_is_not_followed(shared):
     theirs, secret = shared / "theirs", shared / "secret"
     (theirs / "out.yaml").symlink_to(secret)
     os.chown(theirs / "out.yaml", STRANGER, STRANGER, follow_symlinks=False)
-    with pytest.raises(RefusedFileError, match="a symbolic link on the way belongs to the user 65534"):
+    with pytest.raises(RefusedFileError, match="a symbolic link on the path belongs to the user 65534"):
         replace(str(theirs / "out.yaml"), "x")
     (theirs / "sub").symlink_to(shared)
     os.chown(theirs / "sub", STRANGER, STRANGER, follow_symlinks=False)
@@ -215,7 +215,7 @@ def test_a_link_of_a_stranger_is_not_followed(shared):
     pod.write_text(POD)
     refused(
         InjectionError,
-        "-o: .*out.yaml: is not written: a symbolic link on the way belongs",
+        "-o: .*out.yaml: is not written: a symbolic link on the path belongs",
         "-f",
         pod,
         "-o",

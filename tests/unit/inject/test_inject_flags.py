@@ -87,14 +87,10 @@ def test_check_inject_has_the_same_flags_without_those_that_write():
     assert own == {"output", "explain"}
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("--valueFile", "--valuesFile"), ("--namespace-label", "--namespace-labels")]
-)
+@pytest.mark.parametrize(("typed", "meant"), [("--valueFile", "--valuesFile"), ("--namespace-label", "--namespace-labels")])
 @pytest.mark.parametrize("command", ["inject", "check-inject", "kube-inject"])
 def test_a_mistyped_flag_is_answered_with_what_may_be_meant(command, typed, meant):
-    done = subprocess.run(
-        [sys.executable, MAIN, command, "-f", "a", typed, "x"], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, MAIN, command, "-f", "a", typed, "x"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done
     assert f"'{typed}' is not an option; did you mean {meant}" in done.stderr
 
@@ -106,18 +102,10 @@ def test_a_wrong_line_is_refused_without_click():
     )  # fmt: skip
     assert done.returncode == 2, done
     assert "netinit: --valuesFile: '/nonexistent' does not exist" in done.stderr
-    assert "click" not in {
-        line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
-    }
+    assert "click" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
 def test_a_fault_shows_where_it_happened_if_asked():
-    done = subprocess.run(
-        [sys.executable, MAIN, "inject", "-f", "/nonexistent", "--debug"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = subprocess.run([sys.executable, MAIN, "inject", "-f", "/nonexistent", "--debug"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done
     assert "Traceback" in done.stderr

@@ -128,12 +128,7 @@ def test_an_error_shows_a_long_item_up_to_80_letters(length, shown):
 
 
 def test_several_items_with_a_second_of_their_key_are_all_kept():
-    original = [
-        {"containerPort": 1, "protocol": "TCP"},
-        {"containerPort": 2},
-        {"containerPort": 1, "protocol": "UDP"},
-        {"containerPort": 3},
-    ]
+    original = [{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 2}, {"containerPort": 1, "protocol": "UDP"}, {"containerPort": 3}]
     merged = merge({"ports": original}, {"ports": [{"containerPort": 1, "name": "a"}]})
     assert merged == {"ports": [{**original[0], "name": "a"}, original[2], original[1], original[3]]}
 
@@ -141,9 +136,7 @@ def test_several_items_with_a_second_of_their_key_are_all_kept():
 def test_an_order_may_name_bare_keys():
     original = {"ports": [{"containerPort": 1}, {"containerPort": 2}, {"containerPort": 3}]}
     patch = {"$setElementOrder/ports": [3, {"containerPort": 1}], "ports": [{"containerPort": 1, "name": "a"}]}
-    assert merge(original, patch) == {
-        "ports": [{"containerPort": 3}, {"containerPort": 1, "name": "a"}, {"containerPort": 2}]
-    }
+    assert merge(original, patch) == {"ports": [{"containerPort": 3}, {"containerPort": 1, "name": "a"}, {"containerPort": 2}]}
 
 
 def test_null_deletes_beside_directives_too():
@@ -151,10 +144,7 @@ def test_null_deletes_beside_directives_too():
 
 
 def test_an_order_of_what_is_no_list_or_not_there_changes_nothing():
-    assert merge({"a": 1, "env": "x"}, {"$setElementOrder/env": ["b"], "$setElementOrder/ports": [1]}) == {
-        "a": 1,
-        "env": "x",
-    }
+    assert merge({"a": 1, "env": "x"}, {"$setElementOrder/env": ["b"], "$setElementOrder/ports": [1]}) == {"a": 1, "env": "x"}
     assert merge({"env": [{"name": "a"}]}, {"env": None, "$setElementOrder/env": ["a"]}) == {}
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
-from netinit.inject import MeshConfig, Owner, inject_pod, load_config
+from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.containers import Overrides, normalize, reorder
 from netinit.inject.images import init_image, proxy_image
 from netinit.inject.meshconfig import seconds
@@ -49,7 +49,7 @@ def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
     ],
 )  # fmt: skip
 def test_the_workload_behind_a_pod(given, owner):
-    found = Owner.of_pod(given)
+    found = PodOwner.of_pod(given)
     assert (found.name, found.kind, found.api_version, found.namespace) == (*owner, "ns")
 
 

@@ -30,21 +30,9 @@ WEBHOOK = {
     ],
 }
 ANSWERS = {
-    "/api/v1/namespaces/istio-system/configmaps/istio-sidecar-injector": {
-        "kind": "ConfigMap",
-        "apiVersion": "v1",
-        "data": INJECTOR,
-    },
-    "/api/v1/namespaces/istio-system/configmaps/istio": {
-        "kind": "ConfigMap",
-        "apiVersion": "v1",
-        "data": {"mesh": "trustDomain: td"},
-    },
-    "/api/v1/namespaces/shop": {
-        "kind": "Namespace",
-        "apiVersion": "v1",
-        "metadata": {"labels": {"istio-injection": "enabled"}},
-    },
+    "/api/v1/namespaces/istio-system/configmaps/istio-sidecar-injector": {"kind": "ConfigMap", "apiVersion": "v1", "data": INJECTOR},
+    "/api/v1/namespaces/istio-system/configmaps/istio": {"kind": "ConfigMap", "apiVersion": "v1", "data": {"mesh": "trustDomain: td"}},
+    "/api/v1/namespaces/shop": {"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": {"istio-injection": "enabled"}}},
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
         "kind": "MutatingWebhookConfigurationList",
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -32,9 +32,7 @@ def test_records_come_back_equal_and_families_as_the_very_same():
     assert ask(lambda: None) is None
 
 
-@pytest.mark.parametrize(
-    "error", [ApplyError("no"), OptionError("a", "b"), PermissionError(13, "Permission denied", "/x")]
-)
+@pytest.mark.parametrize("error", [ApplyError("no"), OptionError("a", "b"), PermissionError(13, "Permission denied", "/x")])
 def test_errors_come_back_as_they_were_raised(error):
     with pytest.raises(type(error)) as caught:
         ask(lambda: fail(error))
@@ -63,9 +61,7 @@ def test_a_child_has_no_descriptor_but_those_that_are_meant_for_it():
         os.close(writer)
     assert writer in found
     assert reader not in found
-    assert len([number for number in found if number > 2]) <= 4, (
-        "the answer, the leash, what was kept, and the listing itself"
-    )
+    assert len([number for number in found if number > 2]) <= 4, "the answer, the leash, what was kept, and the listing itself"
 
 
 class Evil:
@@ -75,11 +71,7 @@ class Evil:
         return os.system, ("echo taken over > /dev/null",)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [Evil(), os.system, Options.from_argv, OSError, children.ask],
-    ids=["evil", "system", "from_argv", "OSError", "ask"],
-)
+@pytest.mark.parametrize("value", [Evil(), os.system, Options.from_argv, OSError, children.ask], ids=["evil", "system", "from_argv", "OSError", "ask"])
 def test_an_answer_that_would_run_something_is_not_read(monkeypatch, value):
     monkeypatch.setattr(children, "_pack", lambda item: pickle.dumps(item, protocol=4))
     with pytest.raises(NetinitError, match="which no answer may"):
@@ -104,11 +96,7 @@ def test_a_child_can_answer_and_go_on_and_can_fail_where_nothing_can_be_raised()
         assert Path(f"/proc/{server.pid}").exists()
         pid = server.pid
     assert not Path(f"/proc/{pid}").exists()
-    found = children.ask_all(
-        {1: lambda answer: answer.fail(ApplyError("in a callback")), 2: lambda _: "well", 3: lambda _: 1 / 0},
-        seconds=20,
-        what="jobs",
-    )
+    found = children.ask_all({1: lambda answer: answer.fail(ApplyError("in a callback")), 2: lambda _: "well", 3: lambda _: 1 / 0}, seconds=20, what="jobs")
     assert str(found[1]) == "in a callback"
     assert found[2] == "well"
     assert isinstance(found[3], children.ChildError)
@@ -142,8 +130,5 @@ def test_an_answer_that_claims_to_be_endless_is_refused():
         os.write(answer.descriptor, (1 << 60).to_bytes(8, "little"))
         time.sleep(60)
 
-    with (
-        children.start(lie, seconds=20, what="the job") as child,
-        pytest.raises(NetinitError, match="answered more than 256 MB"),
-    ):
+    with children.start(lie, seconds=20, what="the job") as child, pytest.raises(NetinitError, match="answered more than 256 MB"):
         child.receive()

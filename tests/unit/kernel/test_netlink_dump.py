@@ -45,8 +45,7 @@ class Answers:
     def answer(self):
         flags, bodies = self.dumps.pop(0) if len(self.dumps) > 1 else self.dumps[0]
         return b"".join(
-            struct.pack("=IHHII", 16 + len(body), kind, flags, self.sequence, 0) + body
-            for kind, body in [*((KIND, b) for b in bodies), (NLMSG_DONE, bytes(4))]
+            struct.pack("=IHHII", 16 + len(body), kind, flags, self.sequence, 0) + body for kind, body in [*((KIND, b) for b in bodies), (NLMSG_DONE, bytes(4))]
         )
 
 
@@ -77,10 +76,7 @@ def test_a_dump_that_is_too_large_is_an_error():
 
 def test_a_table_of_more_rules_than_are_read_is_an_error_that_says_what_to_do():
     check_size({"nat": TableCount(chains={"A": MOST_RULES - 1, "B": 1})}, "IPv4")
-    with pytest.raises(
-        ParseError,
-        match="table nat has 200,001 rules, and more than 200,000 are not read; remove those that nobody needs",
-    ):
+    with pytest.raises(ParseError, match="table nat has 200,001 rules, and more than 200,000 are not read; remove those that nobody needs"):
         check_size({"nat": TableCount(chains={"A": MOST_RULES, "B": 1})}, "IPv4")
 
 
@@ -95,11 +91,7 @@ def test_an_answer_larger_than_the_buffer_is_asked_for_again_with_more_room():
     assert answers.asked == 3, "128 KiB, 256 KiB, 512 KiB"
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [list_addresses, lambda: list_mark_rules(2), lambda: list_local_routes(10)],
-    ids=["addresses", "rules", "routes"],
-)
+@pytest.mark.parametrize("ask", [list_addresses, lambda: list_mark_rules(2), lambda: list_local_routes(10)], ids=["addresses", "rules", "routes"])
 def test_addresses_rules_and_routes_are_asked_for_again_after_a_change(monkeypatch, ask):
     answers = Answers((NLM_F_DUMP_INTR, []), (NLM_F_DUMP_INTR, []), (0, []))
     monkeypatch.setattr("netinit.kernel.netlink.socket", lambda *_: answers)

@@ -20,20 +20,12 @@ def find_late_imports(path):
     """What functions of a file import from elsewhere than netinit."""
     for function in [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]:
         for node in ast.walk(function):
-            names = (
-                [one.name for one in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) else []
             yield from (name for name in names if not name.startswith("netinit"))
 
 
 def test_everything_that_functions_import_late_is_on_the_list():
-    found = {
-        name for room in preload.ROOMS for path in (PACKAGE / room).rglob("*.py") for name in find_late_imports(path)
-    }
+    found = {name for room in preload.ROOMS for path in (PACKAGE / room).rglob("*.py") for name in find_late_imports(path)}
     assert found - OF_LIBIPTC - LATER == set(preload.LAZY)
 
 

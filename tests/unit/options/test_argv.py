@@ -60,24 +60,12 @@ def test_the_arguments_of_the_first_template_are_read():
     ("words", "problems"),
     [
         (["-i", "-b", "80"], ["-i: '-b' looks like a flag; an empty value is written -i=''"]),
-        (
-            ["--istio-service-cidr", "--dry-run"],
-            ["--istio-service-cidr: '--dry-run' looks like a flag; an empty value is written --istio-service-cidr=''"],
-        ),
-        (
-            ["-i", "--", "x"],
-            [
-                "-i: '--' looks like a flag; an empty value is written -i=''",
-                "'x' is not an option; quote values that hold blanks or *",
-            ],
-        ),
+        (["--istio-service-cidr", "--dry-run"], ["--istio-service-cidr: '--dry-run' looks like a flag; an empty value is written --istio-service-cidr=''"]),
+        (["-i", "--", "x"], ["-i: '--' looks like a flag; an empty value is written -i=''", "'x' is not an option; quote values that hold blanks or *"]),
         (["-p"], ["-p: the value is missing (PORT)"]),
         (["-np"], ["-p: the value is missing (PORT)"]),
         (["-b", "80", "443"], ["'443' is not an option; quote values that hold blanks or *"]),
-        (
-            ["--redirect-dns", "false"],
-            ["'false' is not an option; a switch and its value are one word, --switch=false"],
-        ),
+        (["--redirect-dns", "false"], ["'false' is not an option; a switch and its value are one word, --switch=false"]),
         (["-"], ["'-' is not an option; quote values that hold blanks or *"]),
         ([""], ["'' is not an option; quote values that hold blanks or *"]),
         (["a\nb"], ["'a\\nb' is not an option; quote values that hold blanks or *"]),

@@ -107,23 +107,11 @@ REFUSED = [
     (v.NETWORKS, "10.0.0.0/8\x00", "a number from 0 to 32"),
     (v.NETWORKS, "10.0.0.0\x00/8", "is not an IPv4 network"),
     (v.NETWORKS_OR_ALL, "*,10.0.0.0/8", "holds '*', which has no prefix length"),
-    (
-        v.PORTS,
-        "80,abc,70000",
-        "holds 'abc' and '70000', each of which is not a port: use a decimal number from 1 to 65535",
-    ),
+    (v.PORTS, "80,abc,70000", "holds 'abc' and '70000', each of which is not a port: use a decimal number from 1 to 65535"),
     (v.PORTS, "x,x,80", "holds 'x', which is not a port"),
     (v.PORTS_OR_ALL, "*,80,y", "holds '*' and 'y', each of which is not a port"),
-    (
-        v.NETWORKS,
-        "10.0.0.0/33,foo",
-        "holds '10.0.0.0/33', which has a prefix length that is not a number from 0 to 32; and 'foo', which has no prefix length",
-    ),
-    (
-        v.UIDS,
-        "nobody-here,1337,-1",
-        "holds 'nobody-here' and '-1', each of which is not a user in this image: pass a number",
-    ),
+    (v.NETWORKS, "10.0.0.0/33,foo", "holds '10.0.0.0/33', which has a prefix length that is not a number from 0 to 32; and 'foo', which has no prefix length"),
+    (v.UIDS, "nobody-here,1337,-1", "holds 'nobody-here' and '-1', each of which is not a user in this image: pass a number"),
     (v.INTERFACES, "eth0,a/b,c:d", "holds 'a/b' and 'c:d', each of which is not an interface name"),
     (v.PORTS, ",".join(f"p{number}" for number in range(10)), "'p8' and 'p9', each of which is not a port"),
     (v.PORTS, ",".join(f"p{number}" for number in range(5000)), "'p9' and 4990 more, each of which is not a port"),
@@ -203,10 +191,4 @@ def test_a_long_value_is_shortened_in_messages_and_stays_on_one_line():
 
 
 def test_durations_are_written_in_the_largest_unit_that_divides_them():
-    assert [v.write_duration(n) for n in (3600 * 10**9, 90 * 10**9, 5 * 10**8, 2000, 7)] == [
-        "1h",
-        "90s",
-        "500ms",
-        "2us",
-        "7ns",
-    ]
+    assert [v.write_duration(n) for n in (3600 * 10**9, 90 * 10**9, 5 * 10**8, 2000, 7)] == ["1h", "90s", "500ms", "2us", "7ns"]

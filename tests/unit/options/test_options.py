@@ -95,10 +95,7 @@ def test_every_variable_sets_its_field_and_a_flag_goes_before_it(flag, name):
         default = getattr(Options.from_argv([]), flag.field)
         text = flag.kind.write(default)
         if flag.kind.metavar != "PID":  # no pid is not a pid: it can only be left out
-            assert (
-                getattr(Options.from_argv([f"--{flag.long}={text}"], with_companions(flag, {name: good})), flag.field)
-                == default
-            )
+            assert getattr(Options.from_argv([f"--{flag.long}={text}"], with_companions(flag, {name: good})), flag.field) == default
 
 
 @pytest.mark.parametrize("flag", NAMED, ids=lambda flag: flag.long)
@@ -184,8 +181,7 @@ def test_the_proxys_default_user_is_found_by_name():
 
 def test_all_that_is_wrong_is_reported_at_once():
     found = problems(
-        ["-p", "0", "-i", "-b", "80", "--proxy-uid=ghost", "--nonsense", "stray", "loose"],
-        {"PROBE_TIMEOUT": "soon", "DUAL_STACK": "maybe"},
+        ["-p", "0", "-i", "-b", "80", "--proxy-uid=ghost", "--nonsense", "stray", "loose"], {"PROBE_TIMEOUT": "soon", "DUAL_STACK": "maybe"}
     )
     assert [problem.partition(":")[0] for problem in found] == [
         "-i",
@@ -217,13 +213,7 @@ def test_options_that_cannot_stand_together_are_refused(line, problem):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "--cni-mode --pid 1",
-        "--cni-mode --netns blue",
-        "--cni-mode -n",
-        "--backend iptables-nft --force-iptables-binary nft",
-    ],
+    "line", ["--cni-mode --pid 1", "--cni-mode --netns blue", "--cni-mode -n", "--backend iptables-nft --force-iptables-binary nft"]
 )
 def test_options_that_can_stand_together_are_taken(line):
     assert Options.from_argv(line.split())
@@ -239,11 +229,7 @@ def test_values_may_be_given_typed_or_as_the_flag_spells_them():
 def test_typed_values_are_checked_like_texts():
     with pytest.raises(OptionError) as caught:
         Options(outbound_port=0, exclude_interfaces=("eth0 -j ACCEPT",), inbound_mode="redirect")
-    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
-        "outbound_port",
-        "exclude_interfaces",
-        "inbound_mode",
-    ]
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["outbound_port", "exclude_interfaces", "inbound_mode"]
     with pytest.raises(OptionError, match="outbound_prot: there is no such option; did you mean outbound_port"):
         Options(outbound_prot=1)
     with pytest.raises(OptionError, match="outbound_port: '70000'"):
@@ -276,35 +262,20 @@ def test_what_follows_from_other_options_follows_again_when_they_are_replaced():
 
 def test_what_is_captured_and_how_it_is_run_are_told_apart():
     run = {flag.field for flag in FLAGS} - {flag.field for flag in Interception.flags}
-    assert {
-        "netns",
-        "pid",
-        "backend",
-        "log_as_json",
-        "dry_run",
-        "lock_timeout",
-        "rule_comments",
-        "ipset_threshold",
-    } <= run
+    assert {"netns", "pid", "backend", "log_as_json", "dry_run", "lock_timeout", "rule_comments", "ipset_threshold"} <= run
     assert {"layout", "ipv6", "dns_servers", "inbound_ports"} <= {flag.field for flag in Interception.flags}
 
 
 def test_the_type_checker_knows_every_field_of_the_constructor(tmp_path):
     wrong = {"nonexistent=1": "call-arg", 'dry_run="x"': "arg-type", "outbound_port=None": "arg-type"}
     source = tmp_path / "user.py"
-    lines = [
-        "from netinit import Options",
-        *[f"Options({words})" for words in wrong],
-        "Options(dry_run=True, outbound_port=15001, inbound_ports=(80,))",
-    ]
+    lines = ["from netinit import Options", *[f"Options({words})" for words in wrong], "Options(dry_run=True, outbound_port=15001, inbound_ports=(80,))"]
     source.write_text("\n".join(lines) + "\n")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), str(source)],
         capture_output=True, text=True, check=False, cwd=Path(netinit.__file__).parent.parent, timeout=100,
     )  # fmt: skip
-    found = [
-        line.partition(": error: ") for line in done.stdout.splitlines() if str(source) in line or "user.py" in line
-    ]
+    found = [line.partition(": error: ") for line in done.stdout.splitlines() if str(source) in line or "user.py" in line]
     assert [int(place.rpartition(":")[2]) for place, _, _ in found] == [2, 3, 4], done.stdout + done.stderr
     assert [text.rpartition("[")[2].rstrip("]") for _, _, text in found] == list(wrong.values()), done.stdout
 
@@ -364,14 +335,7 @@ def test_what_has_no_flag_travels_in_the_environment():
 
 @pytest.mark.parametrize(
     ("text", "level"),
-    [
-        ("default:debug", "debug"),
-        ("warn", "warn"),
-        ("all:none", "none"),
-        ("iptables:debug", "info"),
-        ("x:debug,default:error", "error"),
-        ("", "info"),
-    ],
+    [("default:debug", "debug"), ("warn", "warn"), ("all:none", "none"), ("iptables:debug", "info"), ("x:debug,default:error", "error"), ("", "info")],
 )
 def test_the_log_level_is_that_of_the_default_scope(text, level):
     assert Options(log_output_level=text).log_level == level

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
+from netinit.backends.memory_machine import MemoryMachine, SideBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.routes import BOOT, FULL_MASK
 from netinit.options import Options
-from netinit.pods.apply import INTERIM_BIT, apply, remove
+from netinit.pods.apply import INTERIM_BIT, _tell, apply, remove
 from netinit.pods.verify import verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
@@ -274,10 +274,7 @@ def test_one_that_cannot_work_makes_room_for_the_next(machine):
     machine.missing = {NFT, LEGACY, NFTABLES, LIBIPTC}
     with pytest.raises(BackendUnavailableError) as failure:
         apply(asked("auto"), machine=machine)
-    assert str(failure.value).splitlines()[:2] == [
-        "no backend works here:",
-        "  iptables-legacy: iptables-legacy is not installed",
-    ]
+    assert str(failure.value).splitlines()[:2] == ["no backend works here:", "  iptables-legacy: iptables-legacy is not installed"]
 
 
 def test_one_that_fails_in_the_middle_is_put_back_before_the_next_is_tried(machine):
@@ -308,17 +305,12 @@ def test_rules_that_nobody_can_look_at_are_no_reason_to_remove_half(machine):
 
 def test_what_cannot_be_put_back_is_named(machine):
     apply(asked(LEGACY, mode="TPROXY"), machine=machine)
-    machine.fail = lambda step: (
-        ApplyError("no memory") if step.startswith(LEGACY) else OSError(12, "") if step.startswith("delete") else None
-    )
+    machine.fail = lambda step: ApplyError("no memory") if step.startswith(LEGACY) else OSError(12, "") if step.startswith("delete") else None
     with pytest.raises(ApplyError) as failure:
         apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     text = str(failure.value)
     assert text.startswith("IPv4: no memory; IPv6: no memory; ")
-    assert (
-        "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory"
-        in text
-    )
+    assert "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory" in text
 
 
 def test_rules_of_others_that_stand_first_are_a_warning(machine):
@@ -342,3 +334,29 @@ def test_the_backend_in_memory_leaves_what_the_kernel_has_alone(machine):
     assert apply(asked("memory", "--reconcile", mode="TPROXY"), machine=machine).changed
     assert ours(machine) == [LEGACY]
     assert machine.link.rules == []
+
+
+class Said:
+    """A log that keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def info(self, text, rules=""):
+        self.lines.append(f"{text} {rules}".strip())
+
+    warn = info
+
+
+@pytest.mark.parametrize(
+    ("reads_back", "said"),
+    [(True, "Final nftables state:"), (False, "Final nftables state, as committed:")],
+)
+def test_the_log_says_whether_the_rules_were_listed_afterwards_or_are_what_was_committed(machine, reads_back, said, monkeypatch):
+    monkeypatch.setattr(SideBackend, "reads_back", reads_back)
+    first, second = (apply(asked(NFT), machine=machine).replace(rules={"nft": "table"}) for _ in range(2))
+    log = Said()
+    _tell(first, log, removed=False)
+    assert log.lines[-1] == f"{said} table"
+    _tell(second, log, removed=False)
+    assert log.lines[-1] == "Final nftables state: table", "a second run has read them"

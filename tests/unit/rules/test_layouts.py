@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
+from netinit.rules.model import ALWAYS
 from strategies import made_options
 
 SOME = settings(max_examples=80, deadline=None, derandomize=True)
@@ -35,7 +36,7 @@ def test_every_rule_says_why_it_exists_and_is_of_a_family_that_is_planned(option
     made = plan(options)
     for _, _, rule in rules_of(made):
         assert rule.comment
-        assert rule.origin == "always" or rule.origin.startswith("--") or rule.origin.isupper(), rule
+        assert rule.origin == ALWAYS or rule.origin.label == Options.flag(rule.origin.option).label, rule
         assert rule.families
         assert set(rule.families) <= set(made.families)
 

@@ -56,12 +56,18 @@ def listed(text, family=IPV4):
         ("-m owner ! --gid-owner 0-5", "meta skgid != 0-5", "its socket's gid is not from 0 to 5"),
         ("-m mark ! --mark 0x1/0x3", "meta mark & 0x00000003 != 0x00000001", "its mark under the mask 0x3 is not 0x1"),
         ("-m connmark ! --mark 0x2/0x3", "ct mark & 0x00000003 != 0x00000002", "its connection's mark under the mask 0x3 is not 0x2"),
-        ("-m conntrack ! --ctstate INVALID,NEW", "ct state != invalid,new", "its connection is neither INVALID nor NEW"),
+        ("-m conntrack ! --ctstate INVALID,NEW", "ct state ! invalid,new", "its connection is neither INVALID nor NEW"),
         ("-m addrtype --dst-type LOCAL", "fib daddr type local", "its destination address is of the type LOCAL"),
         ("-m addrtype ! --src-type LOCAL,BROADCAST", "fib saddr type != { local, broadcast }", "its source address is not of the type LOCAL or BROADCAST"),
         ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "tcp flags & (fin | syn | rst | ack) == syn", "of its TCP flags FIN, SYN, RST, ACK just SYN are set"),
         ("-p tcp -m tcp ! --tcp-flags FIN,SYN NONE", "tcp flags & (fin | syn) != 0x0", "of its TCP flags FIN, SYN not just none are set"),
         ("-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "tcp flags & (fin | syn | ack) == syn | ack", "of its TCP flags FIN, SYN, ACK just SYN, ACK are set"),
+        ("-o eth+", 'oifname "eth*"', "it leaves through eth+"),
+        ("! -i et+", 'iifname != "et*"', "it came in not through et+"),
+        ("-i eth*", 'iifname "eth\\*"', "it came in through eth*"),
+        ("-m conntrack --ctstate DNAT", "ct status dnat", "its connection is DNAT"),
+        ("-m conntrack ! --ctstate SNAT,DNAT", "ct status ! snat,dnat", "its connection is neither SNAT nor DNAT"),
+        ("-m conntrack ! --ctstate NEW,DNAT", "ct state ! new ct status ! dnat", "its connection is neither NEW nor DNAT"),
         ("-m set --match-set banned dst", "-m set --match-set banned dst", "`-m set --match-set banned dst` (not known to netinit) holds"),
     ],
 )  # fmt: skip
@@ -70,6 +76,18 @@ def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     assert write_rule(rule, IPV4) == [f"{text} -j RETURN"]
     assert rule.matches[-1].nft() == nft  # before it may stand the protocol
     assert rule.matches[-1].describe() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("-m conntrack --ctstate NEW,DNAT", "ct state new or ct status dnat: nft has no one expression for both"),
+        ("-i +", "any interface: nft has no expression for it"),
+    ],
+)
+def test_what_nft_cannot_say_is_not_said_otherwise(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        listed(text).nft()
 
 
 @pytest.mark.parametrize(
@@ -89,11 +107,7 @@ def test_matches_on_connections_make_the_kernel_track_them(text, tracks):
 
 
 def test_addresses_of_ipv6_have_ipv6_s_words():
-    for text, nft in (
-        ("-s ::6/128", "ip6 saddr ::6"),
-        ("! -d ::1/128", "ip6 daddr != ::1"),
-        ("-d fd00::/8", "ip6 daddr fd00::/8"),
-    ):
+    for text, nft in (("-s ::6/128", "ip6 saddr ::6"), ("! -d ::1/128", "ip6 daddr != ::1"), ("-d fd00::/8", "ip6 daddr fd00::/8")):
         match = listed(text, IPV6)
         assert match.nft() == nft
         assert write_rule(parse_rule(f"{text} -j RETURN", IPV6), IPV6) == [f"{text} -j RETURN"]

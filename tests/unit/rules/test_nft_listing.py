@@ -1,4 +1,4 @@
-"""nft's JSON, taken apart and compared with a plan."""
+"""nft's JSON, parsed and compared with a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft.listing import compare_listing, parse_listing
-from netinit.rules.nft.writer import HOOKS, WrittenChain, write_plan
+from netinit.rules.nft.writer import HOOKS, WrittenNftChain, write_plan
 
 TABLE = "istio-proxy-nat"
 TCP = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}
@@ -36,41 +36,11 @@ def spelled(*expr: dict) -> str:
     [
         ({"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "lo"}}, 'oifname "lo"'),
         ({"match": {"op": "!=", "left": {"meta": {"key": "mark"}}, "right": 1338}}, "meta mark != 0x0000053a"),
-        (
-            {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["related", "established"]}},
-            "ct state established,related",
-        ),
+        ({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["related", "established"]}}, "ct state established,related"),
         ({"match": {"op": "==", "left": {"ct": {"key": "state"}}, "right": "invalid"}}, "ct state invalid"),
-        (
-            {
-                "match": {
-                    "op": "==",
-                    "left": {"payload": {"protocol": "ip", "field": "daddr"}},
-                    "right": {"prefix": {"addr": "10.0.0.0", "len": 8}},
-                }
-            },
-            "ip daddr 10.0.0.0/8",
-        ),
-        (
-            {
-                "match": {
-                    "op": "==",
-                    "left": {"payload": {"protocol": "ip6", "field": "daddr"}},
-                    "right": {"set": ["fd00::1", {"range": ["::5", "::7"]}]},
-                }
-            },
-            "ip6 daddr { ::5-::7, fd00::1 }",
-        ),
-        (
-            {
-                "match": {
-                    "op": "!=",
-                    "left": {"payload": {"protocol": "tcp", "field": "dport"}},
-                    "right": {"set": [15008, 53]},
-                }
-            },
-            "tcp dport != { 53, 15008 }",
-        ),
+        ({"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"prefix": {"addr": "10.0.0.0", "len": 8}}}}, "ip daddr 10.0.0.0/8"),
+        ({"match": {"op": "==", "left": {"payload": {"protocol": "ip6", "field": "daddr"}}, "right": {"set": ["fd00::1", {"range": ["::5", "::7"]}]}}}, "ip6 daddr { ::5-::7, fd00::1 }"),
+        ({"match": {"op": "!=", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [15008, 53]}}}, "tcp dport != { 53, 15008 }"),
         ({"match": {"op": "<=", "left": {"socket": {"key": "transparent"}}, "right": 1}}, "socket transparent <= 1"),
         ({"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"ct": {"key": "mark"}}}}, "meta mark set ct mark"),
         ({"mangle": {"key": {"ct": {"key": "zone"}}, "value": 2}}, "ct zone set 2"),
@@ -95,13 +65,7 @@ def test_what_plans_hold_is_spelled_as_the_writer_spells_it(expr, text):
         {"redirect": {"port": 15001, "flags": "random"}},
         {"redirect": None},
         {"tproxy": {"family": "ip", "port": 15006, "addr": "127.0.0.1"}},
-        {
-            "match": {
-                "op": "==",
-                "left": {"payload": {"protocol": "ip", "field": "daddr"}},
-                "right": {"set": [{"elem": {"val": "1.2.3.4", "timeout": 9}}]},
-            }
-        },
+        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"set": [{"elem": {"val": "1.2.3.4", "timeout": 9}}]}}},
     ],
 )
 def test_what_no_plan_holds_is_kept_as_it_is_and_never_taken_for_something_planned(expr):
@@ -117,9 +81,7 @@ def test_tables_of_others_are_not_looked_at():
     assert listing[TABLE].chains["istio-redirect"].rules == ("meta l4proto tcp counter redirect to :1",)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "not json", "[]", '{"nftables": 3}', '{"nftables": [{"rule": {"family": "inet"}}]}']
-)
+@pytest.mark.parametrize("text", ["", "not json", "[]", '{"nftables": 3}', '{"nftables": [{"rule": {"family": "inet"}}]}'])
 def test_what_is_no_listing_is_an_error_that_shows_it(text):
     with pytest.raises(ParseError, match="nft's JSON listing is not understood"):
         parse_listing(text)
@@ -128,9 +90,7 @@ def test_what_is_no_listing_is_an_error_that_shows_it(text):
 def test_differences_are_told_in_order_with_purpose_and_option():
     wanted = write_plan(plan(Options.from_argv(["-b", ""]).replace(ipv6="off")))
     redirect, other = [TCP, COUNTER, {"redirect": {"port": 15001}}], [TCP, COUNTER, {"drop": None}]
-    listing = parse_listing(
-        listing_of(other, redirect, more=({"set": {"family": "inet", "table": TABLE, "name": "mine"}},))
-    )
+    listing = parse_listing(listing_of(other, redirect, more=({"set": {"family": "inet", "table": TABLE, "name": "mine"}},)))
     found = [d for d in compare_listing(wanted, listing) if d.chain in ("istio-redirect", "istio-inbound", "")]
     assert [d.describe() for d in found] == [
         f"missing: nft {TABLE} istio-inbound: the chain itself",
@@ -145,10 +105,7 @@ def test_a_rule_at_another_place_has_moved():
     chain = {"chain": {"family": "inet", "table": "istio-proxy-mangle", "name": "istio-divert", "handle": 1}}
     table = {"table": {"family": "inet", "name": "istio-proxy-mangle", "handle": 1}}
     mark = [COUNTER, {"mangle": {"key": {"meta": {"key": "mark"}}, "value": 1337}}]
-    rules = [
-        {"rule": {"family": "inet", "table": "istio-proxy-mangle", "chain": "istio-divert", "handle": n, "expr": expr}}
-        for n, expr in enumerate(([COUNTER, {"accept": None}], mark))
-    ]
+    rules = [{"rule": {"family": "inet", "table": "istio-proxy-mangle", "chain": "istio-divert", "handle": n, "expr": expr}} for n, expr in enumerate(([COUNTER, {"accept": None}], mark))]
     found = compare_listing(wanted, parse_listing(json.dumps({"nftables": [table, chain, *rules]})))
     assert [d.kind for d in found if d.chain == "istio-divert"] == ["moved"], [d.describe() for d in found]
 
@@ -156,17 +113,9 @@ def test_a_rule_at_another_place_has_moved():
 def test_of_long_lists_only_what_differs_is_shown():
     networks = [f"10.{number}.0.0/17" for number in range(200)]
     wanted = write_plan(plan(Options.from_argv(["-x", ",".join(networks)]).replace(ipv6="off")))
-    live = {
-        "set": [{"prefix": {"addr": text.partition("/")[0], "len": 17}} for text in [*networks[1:], "172.16.0.0/17"]]
-    }
-    rule = [
-        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": live}},
-        COUNTER,
-        {"return": None},
-    ]
-    found = [
-        d for d in compare_listing(wanted, parse_listing(listing_of(rule, chain="istio-output"))) if " more " in d.rule
-    ]
+    live = {"set": [{"prefix": {"addr": text.partition("/")[0], "len": 17}} for text in [*networks[1:], "172.16.0.0/17"]]}
+    rule = [{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": live}}, COUNTER, {"return": None}]
+    found = [d for d in compare_listing(wanted, parse_listing(listing_of(rule, chain="istio-output"))) if " more " in d.rule]
     assert [(d.kind, d.rule) for d in found] == [
         ("missing", "ip daddr { 10.0.0.0/17 and 199 more } counter return"),
         ("extra", "ip daddr { 172.16.0.0/17 and 199 more } counter return"),
@@ -188,15 +137,7 @@ def test_a_hook_is_spelled_as_the_writer_spells_it(place):
 
 
 def test_hooks_of_other_priorities_and_policies_are_others():
-    chain = {
-        "family": "inet",
-        "table": TABLE,
-        "name": "x",
-        "type": "nat",
-        "hook": "output",
-        "prio": 7,
-        "policy": "drop",
-    }
+    chain = {"family": "inet", "table": TABLE, "name": "x", "type": "nat", "hook": "output", "prio": 7, "policy": "drop"}
     text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, {"chain": chain}]})
     assert parse_listing(text)[TABLE].chains["x"].hook == "type nat hook output priority 7; policy drop;"
 
@@ -271,9 +212,7 @@ def compare(planned, *items):
     rule = next(iter(write_plan(plan(Options()))[TABLE].values())).rules[0]
     assert rule.rule == some
     wanted = {
-        name: WrittenChain(
-            hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin="")) for text in texts)
-        )
+        name: WrittenNftChain(hook=hook, rules=tuple(rule.replace(text=text, rule=some.replace(comment="", origin=None)) for text in texts))
         for name, (hook, texts) in planned.items()
     }
     text = json.dumps({"nftables": [{"table": {"family": "inet", "name": TABLE}}, *items]})
@@ -319,41 +258,23 @@ def test_a_chain_that_no_plan_wants_is_too_much_and_each_of_its_rules():
 
 
 def test_rules_are_numbered_as_they_stand_and_each_twin_counts_once():
-    items = [
-        chain_item("x"),
-        rule_item("x", {"drop": None}),
-        rule_item("x", {"accept": None}),
-        rule_item("x", {"return": None}),
-    ]
+    items = [chain_item("x"), rule_item("x", {"drop": None}), rule_item("x", {"accept": None}), rule_item("x", {"return": None})]
     where = f"nft {TABLE} x rule"
     assert compare({"x": ("", ["drop", "accept", "return"])}, *items) == []
     assert compare({"x": ("", ["accept", "drop", "return"])}, *items) in (
         [f"moved: {where} 1: drop"], [f"moved: {where} 2: accept"],
     )  # fmt: skip
-    assert compare({"x": ("", ["drop", "counter", "return"])}, *items) == [
-        f"missing: {where} 2: counter",
-        f"extra: {where} 2: accept",
-    ]
+    assert compare({"x": ("", ["drop", "counter", "return"])}, *items) == [f"missing: {where} 2: counter", f"extra: {where} 2: accept"]
     assert compare({"x": ("", ["drop", "accept", "return", "return"])}, *items) == [f"missing: {where} 4: return"]
     assert compare({"x": ("", ["drop", "accept"])}, *items) == [f"extra: {where} 3: return"]
 
 
 def test_a_list_is_shown_whole_up_to_ten_elements():
     for length in (10, 11):
-        ports = [
-            {
-                "match": {
-                    "op": "==",
-                    "left": {"payload": {"protocol": "tcp", "field": "dport"}},
-                    "right": {"set": [*range(1, length + 1)]},
-                }
-            }
-        ]
+        ports = [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [*range(1, length + 1)]}}}]
         (found,) = compare({"x": ("", [])}, chain_item("x"), rule_item("x", *ports, {"drop": None}))
         whole = ", ".join(map(str, range(1, 11)))
-        assert (
-            found == f"extra: nft {TABLE} x rule 1: tcp dport {{ {whole}{' and 1 more' if length > 10 else ''} }} drop"
-        )
+        assert found == f"extra: nft {TABLE} x rule 1: tcp dport {{ {whole}{' and 1 more' if length > 10 else ''} }} drop"
 
 
 def test_an_error_shows_the_beginning_of_what_is_no_listing():

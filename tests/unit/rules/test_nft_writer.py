@@ -71,38 +71,19 @@ def test_a_list_is_one_rule_however_long():
 
 
 def test_every_rule_counts_and_every_hook_accepts():
-    chains = [
-        chain
-        for table in written("-m", "TPROXY", "-b", "*", "-i", "*", "--drop-invalid", ipv6="on").values()
-        for chain in table.values()
-    ]
+    chains = [chain for table in written("-m", "TPROXY", "-b", "*", "-i", "*", "--drop-invalid", ipv6="on").values() for chain in table.values()]
     assert all(" counter " in f" {rule.text}" for chain in chains for rule in chain.rules)
     assert all(chain.hook.endswith("policy accept;") for chain in chains if chain.hook)
 
 
 def test_interfaces_stand_first_as_in_istios_commands():
     rules = texts("-k", "eth1", "-i", "10.0.0.0/8", table="nat", chain="prerouting", ipv6="off")
-    assert rules == [
-        'iifname "eth1" ip daddr 10.0.0.0/8 counter jump istio-redirect',
-        'iifname "eth1" meta nfproto ipv4 counter return',
-    ]
+    assert rules == ['iifname "eth1" ip daddr 10.0.0.0/8 counter jump istio-redirect', 'iifname "eth1" meta nfproto ipv4 counter return']
 
 
 def test_comments_fit_into_what_the_kernel_keeps():
-    wanted = write_plan(
-        plan(
-            Options.from_argv(
-                ["-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"]
-            )
-        ),
-        comments=True,
-    )
-    comments = [
-        rule.text.partition(' comment "')[2]
-        for table in wanted.values()
-        for chain in table.values()
-        for rule in chain.rules
-    ]
+    wanted = write_plan(plan(Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"])), comments=True)
+    comments = [rule.text.partition(' comment "')[2] for table in wanted.values() for chain in table.values() for rule in chain.rules]
     assert all(comments)
     assert max(len(comment) for comment in comments) <= 128
     assert not [comment for comment in comments if '"' in comment[:-1]]

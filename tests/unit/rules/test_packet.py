@@ -9,11 +9,7 @@ from core import IPV4, IPV6, Network, Surroundings, number_of
 POD = Surroundings(
     family=IPV4,
     addresses=(("eth0", number_of("10.0.0.2")), ("eth0", number_of("10.0.0.3")), ("eth1", number_of("10.1.0.2"))),
-    routes=(
-        (Network.parse("10.0.0.0/8"), "eth1"),
-        (Network.parse("10.5.0.0/16"), "eth2"),
-        (Network.parse("10.5.5.5/32"), "eth3"),
-    ),
+    routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.5.0.0/16"), "eth2"), (Network.parse("10.5.5.5/32"), "eth3")),
     default_interface="eth9",
     local_marks=frozenset({1337}),
 )

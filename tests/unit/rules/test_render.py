@@ -45,21 +45,7 @@ SIDECAR = Options(inbound_ports="*", outbound_cidrs="*", exclude_inbound_ports="
 
 def validate(value, schema, place="$"):
     """Raises AssertionError where the value is not as the schema wants it; knows the keywords that our schema uses."""
-    known = {
-        "$schema",
-        "$defs",
-        "title",
-        "description",
-        "type",
-        "required",
-        "additionalProperties",
-        "properties",
-        "items",
-        "enum",
-        "const",
-        "pattern",
-        "minimum",
-    }
+    known = {"$schema", "$defs", "title", "description", "type", "required", "additionalProperties", "properties", "items", "enum", "const", "pattern", "minimum"}
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
         return validate(value, SCHEMA["$defs"][name], place)
@@ -74,9 +60,7 @@ def validate(value, schema, place="$"):
     assert "minimum" not in schema or value >= schema["minimum"], f"{place}: {value!r}"
     if isinstance(value, dict):
         assert set(schema["required"]) <= set(value), f"{place}: {set(schema['required']) - set(value)} missing"
-        assert set(value) <= set(schema["properties"]), (
-            f"{place}: {set(value) - set(schema['properties'])} not in the schema"
-        )
+        assert set(value) <= set(schema["properties"]), f"{place}: {set(value) - set(schema['properties'])} not in the schema"
         for key, one in value.items():
             validate(one, schema["properties"][key], f"{place}.{key}")
     if isinstance(value, list):
@@ -89,14 +73,7 @@ def test_the_validator_of_these_tests_notices_what_is_wrong():
     good = render.describe_plan(plan(SIDECAR))
     validate(good, SCHEMA)
     rule = good["rules"][0]
-    for key, bad in (
-        ("number", 0),
-        ("number", "1"),
-        ("family", "IPv5"),
-        ("text", "-j ACCEPT\n-A OUTPUT"),
-        ("chain", "evil chain"),
-        ("more", 1),
-    ):
+    for key, bad in (("number", 0), ("number", "1"), ("family", "IPv5"), ("text", "-j ACCEPT\n-A OUTPUT"), ("chain", "evil chain"), ("more", 1)):
         with pytest.raises(AssertionError):
             validate({**good, "rules": [{**rule, key: bad}]}, SCHEMA)
     for key in SCHEMA["required"]:
@@ -116,10 +93,7 @@ def test_every_rendering_tells_the_same_rules(options):
     rules = [line.partition(" -A ")[2] or line.partition(" -I ")[2] for line in commands if " -N " not in line]
     assert check(restore, names) == len(rules) == len(described["rules"])
     assert [line[3:] for line in restore.splitlines() if line.startswith(("-A ", "-I "))] == rules
-    written = [
-        f"{r['chain']} {r['number']} {r['text']}" if r["inserted"] else f"{r['chain']} {r['text']}"
-        for r in described["rules"]
-    ]
+    written = [f"{r['chain']} {r['number']} {r['text']}" if r["inserted"] else f"{r['chain']} {r['text']}" for r in described["rules"]]
     assert written == rules
     routing = len(described["ip_rules"]) + len(described["routes"]) + len(described["addresses"])
     assert restore.count("# besides: ") == routing
@@ -151,15 +125,7 @@ def test_the_hash_tells_what_is_programmed_and_nothing_else():
     assert base == render.describe_plan(plan(SIDECAR), [IPV4])["hash"]
     made = plan(SIDECAR)
     assert base == render.hash_plan(made.replace(warnings=("mind this",)))
-    changed = [
-        SIDECAR.replace(**{k: v})
-        for k, v in (
-            ("outbound_port", 15002),
-            ("ipv6", "off"),
-            ("exclude_inbound_ports", ()),
-            ("inbound_mode", "TPROXY"),
-        )
-    ]
+    changed = [SIDECAR.replace(**{k: v}) for k, v in (("outbound_port", 15002), ("ipv6", "off"), ("exclude_inbound_ports", ()), ("inbound_mode", "TPROXY"))]
     assert len({base, *[render.hash_plan(plan(one)) for one in changed]}) == 5
 
 
@@ -170,9 +136,7 @@ def test_the_hash_is_the_same_in_every_run_and_version_that_programs_the_same():
 
 
 def test_every_rule_says_why_it_exists_and_which_option_made_it():
-    for rule in render.describe_plan(
-        plan(SIDECAR.replace(inbound_mode="TPROXY", redirect_dns=True, capture_all_dns=True))
-    )["rules"]:
+    for rule in render.describe_plan(plan(SIDECAR.replace(inbound_mode="TPROXY", redirect_dns=True, capture_all_dns=True)))["rules"]:
         assert len(rule["comment"]) > 5, rule
         assert re.fullmatch(r"--[a-z_-]+|[A-Z0-9_]+|always", rule["origin"]), rule
 
@@ -208,9 +172,7 @@ def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
     described = render.describe_plan(made, [IPV6])
     assert described["addresses"] == [{"family": "IPv6", "cidr": "::6/128", "device": "lo"}]
     assert described["ip_rules"] == [{"family": "IPv6", "fwmark": 1337, "table": 133}]
-    assert described["routes"] == [
-        {"family": "IPv6", "table": 133, "type": "local", "destination": "default", "device": "lo"}
-    ]
+    assert described["routes"] == [{"family": "IPv6", "table": 133, "type": "local", "destination": "default", "device": "lo"}]
     assert render.describe_plan(made, [IPV4])["addresses"] == []
 
 
@@ -232,11 +194,5 @@ def test_the_json_tells_built_in_chains_and_inserted_rules_from_the_others():
     chains = {(one["table"], one["name"]): one["builtin"] for one in described["chains"]}
     assert chains["nat", "OUTPUT"] is True
     assert chains["nat", "ISTIO_OUTPUT"] is False
-    rules = [
-        (one["number"], one["inserted"], one["text"]) for one in described["rules"] if one["chain"] == "PREROUTING"
-    ]
-    assert rules == [
-        (1, True, "-i a -j ISTIO_REDIRECT"),
-        (2, True, "-i a -j RETURN"),
-        (3, False, "-p tcp -j ISTIO_INBOUND"),
-    ]
+    rules = [(one["number"], one["inserted"], one["text"]) for one in described["rules"] if one["chain"] == "PREROUTING"]
+    assert rules == [(1, True, "-i a -j ISTIO_REDIRECT"), (2, True, "-i a -j RETURN"), (3, False, "-p tcp -j ISTIO_INBOUND")]

@@ -149,15 +149,10 @@ def test_an_unknown_target_makes_the_verdict_unknown(target):
 
 def test_a_jump_to_a_chain_that_is_not_listed_is_unknown():
     trace = outbound("mangle OUTPUT -j ELSEWHERE")
-    assert (trace.fate, trace.reason) == (
-        UNKNOWN,
-        "rule 1 of mangle OUTPUT, `-j ELSEWHERE`: nothing is known of ELSEWHERE",
-    )
+    assert (trace.fate, trace.reason) == (UNKNOWN, "rule 1 of mangle OUTPUT, `-j ELSEWHERE`: nothing is known of ELSEWHERE")
 
 
-@pytest.mark.parametrize(
-    "text", ["mangle OUTPUT -j A\nmangle A -j A", "mangle OUTPUT -j A\nmangle A -j B\nmangle B -j A"]
-)
+@pytest.mark.parametrize("text", ["mangle OUTPUT -j A\nmangle A -j A", "mangle OUTPUT -j A\nmangle A -j B\nmangle B -j A"])
 def test_chains_that_call_each_other_in_a_circle_are_unknown(text):
     trace = outbound(text)
     assert (trace.fate, trace.reason.partition("`: ")[2]) == (UNKNOWN, "the chain A calls itself")
@@ -167,14 +162,7 @@ def test_a_chain_may_be_called_twice_one_after_the_other():
     assert outbound("mangle OUTPUT -j A\nmangle OUTPUT -j A\nmangle A -p udp -j DROP").fate == SENT
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "mangle PREROUTING -p tcp",
-        "mangle PREROUTING -m conntrack --ctstate INVALID",
-        "nat PREROUTING -p udp -j REDIRECT --to-ports 1",
-    ],
-)
+@pytest.mark.parametrize("text", ["mangle PREROUTING -p tcp", "mangle PREROUTING -m conntrack --ctstate INVALID", "nat PREROUTING -p udp -j REDIRECT --to-ports 1"])
 def test_what_comes_in_for_nobody_knows_whom_is_unknown_whether_it_is_tracked_or_not(text):
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
     trace = simulate(packet, rules(text), POD)
@@ -199,16 +187,11 @@ def test_a_redirect_on_a_card_whose_address_nobody_named_is_for_this_host():
     assert (trace.fate, trace.last.destination, trace.redirect_port) == (DELIVERED, None, 1)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "mark"),
-    [("0x5/0xffffffff", "0x2/0x4", 3), ("0x5/0xffffffff", "0x4/0x1", 0), ("0x0/0x0", "0x6/0x0", 6)],
-)
+@pytest.mark.parametrize(("first", "second", "mark"), [("0x5/0xffffffff", "0x2/0x4", 3), ("0x5/0xffffffff", "0x4/0x1", 0), ("0x0/0x0", "0x6/0x0", 6)])
 def test_marks_are_cleared_under_the_mask_and_xored(first, second, mark):
     packet = outbound(f"mangle OUTPUT -j MARK --set-xmark {first}\nmangle OUTPUT -j MARK --set-xmark {second}").last
     assert packet.mark == mark
-    tracked = outbound(
-        f"mangle OUTPUT -j CONNMARK --set-xmark {first}\nmangle OUTPUT -j CONNMARK --set-xmark {second}\nmangle OUTPUT -m conntrack --ctstate NEW"
-    ).last
+    tracked = outbound(f"mangle OUTPUT -j CONNMARK --set-xmark {first}\nmangle OUTPUT -j CONNMARK --set-xmark {second}\nmangle OUTPUT -m conntrack --ctstate NEW").last
     assert (tracked.connection_mark, tracked.mark) == (mark, 0)
 
 
@@ -327,10 +310,7 @@ def test_a_packet_that_is_tracked_already_changes_neither_its_zone_nor_its_state
     looped = outbound("raw PREROUTING -j CT --notrack" + tracked, "10.0.0.2")
     assert (looped.last.state, len(looped.hits)) == ("NEW", 2)
     assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --notrack" + tracked, "10.0.0.2").last.state == "NEW"
-    assert (
-        outbound("raw OUTPUT -j CT --notrack\nraw OUTPUT -j CT --zone 1" + tracked, "10.0.0.2").last.state
-        == "UNTRACKED"
-    )
+    assert outbound("raw OUTPUT -j CT --notrack\nraw OUTPUT -j CT --zone 1" + tracked, "10.0.0.2").last.state == "UNTRACKED"
 
 
 @pytest.mark.parametrize(
@@ -480,9 +460,7 @@ def test_a_dnat_changes_what_it_names(target, ended):
     assert end(outbound(f"nat OUTPUT -p tcp -j DNAT --to-destination {target}")) == ended
 
 
-@pytest.mark.parametrize(
-    "target", ["DNAT --to-destination 1.1.1.1", "REDIRECT --to-ports 1", "MASQUERADE", "CT --zone 1"]
-)
+@pytest.mark.parametrize("target", ["DNAT --to-destination 1.1.1.1", "REDIRECT --to-ports 1", "MASQUERADE", "CT --zone 1"])
 def test_a_target_in_a_table_where_the_kernel_has_it_not_is_unknown(target):
     trace = outbound(f"mangle OUTPUT -p tcp -j {target}\nfilter OUTPUT -m conntrack --ctstate NEW")
     assert (trace.fate, trace.redirect_port) == (UNKNOWN, 0)
@@ -499,16 +477,11 @@ def test_a_refusal_is_told_from_a_drop():
 
 
 def path(trace):
-    return [
-        " ".join(word for word in (step.hook, step.table, step.chain) if word) + ": " + step.outcome
-        for step in trace.steps
-    ]
+    return [" ".join(word for word in (step.hook, step.table, step.chain) if word) + ": " + step.outcome for step in trace.steps]
 
 
 def test_the_path_of_a_captured_connection():
-    trace = outbound(
-        "nat OUTPUT -p udp -j ACCEPT\nnat OUTPUT -j A\nnat A -p udp -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
-    )
+    trace = outbound("nat OUTPUT -p udp -j ACCEPT\nnat OUTPUT -j A\nnat A -p udp -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
     assert (trace.reason, trace.last.has_socket, trace.last.uid, trace.last.gid) == ("", False, None, None)
     assert path(trace) == [
         ": it leaves through eth0: by the routing table",
@@ -527,9 +500,7 @@ def test_the_path_of_a_captured_connection():
 
 def test_the_path_of_a_packet_of_no_connection():
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=("SYN", "ACK"))
-    trace = simulate(
-        packet, rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p udp -j ACCEPT"), POD
-    )
+    trace = simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p udp -j ACCEPT"), POD)
     nowhere = "nat: NAT is not asked: the packet belongs to no tracked connection"
     assert path(trace) == [
         "PREROUTING connection tracking: its connection is not known: INVALID",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from netinit.options import Options
+from netinit.options import Interception, Options
 from netinit.rules.layouts import plan
 from netinit.rules.matches import Port
-from netinit.rules.model import NAT, Chain, Plan, Rule, Table
+from netinit.rules.model import NAT, Chain, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from netinit.simulate.lint import ERROR, lint
+from strategies import made_options
 
+TEST = Origin(option="a_test", label="a test")
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
 
 
@@ -105,7 +109,7 @@ def in_front(made: Plan, rule: Rule) -> Plan:
 def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind):
     options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
     rule = Rule(
-        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin="a test"
+        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin=TEST
     )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
@@ -118,7 +122,7 @@ def test_a_chain_that_no_rule_leads_to_is_found():
     lost = Chain(
         name="LOST",
         rules=(
-            Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin="a test"),
+            Rule(target=Redirect(port=1), matches=(Port(protocol="tcp", ports=(1,)),), comment="", origin=TEST),
         ),
     )
     tables = tuple(t.replace(chains=(*t.chains, lost)) if t.name == NAT else t for t in made.tables)
@@ -158,3 +162,38 @@ def test_ten_thousand_excluded_networks_are_looked_through_at_once():
 def test_errors_stand_first():
     severities = [one[0] for one in found("-b 80,15006 -d 7")]
     assert severities == ["error", "warning"]
+
+
+USUAL = {"proxy_uids": (1337,), "inbound_ports": "*", "outbound_cidrs": "*", "exclude_inbound_ports": (15090, 15021, 15020), "ipv6": "on"}
+FIELDS = [flag.field for flag in Interception.flags if flag.field != "layout"]
+MORE = {"outbound_port": 15008, "inbound_port": 15001, "tunnel_port": 15006, "tproxy_mark": 7, "tproxy_table": 8, "dual_stack": True}
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(made_options(), st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
+def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
+    """But for networks that are excluded in vain: those of a family that is off, or excluded already."""
+    values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
+    options = Options(**{**USUAL, **values})
+    assert options.may_contradict() or {one.option for one in lint(options)} <= {"--istio-service-exclude-cidr"}
+
+
+@pytest.mark.parametrize(
+    "line", [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " -x 10.0.0.0/8", SIDECAR + " -u 1000670001 -p 1 -z 2 -e 3 --drop-invalid", ""]
+)
+def test_a_usual_sidecars_start_does_not_pay_for_lint(line):
+    assert not Options.from_argv(line.split()).may_contradict()
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["-b 80", "-b 80 -d 1", "-m NONE", "-i 10.0.0.0/8", "-x 0.0.0.0/0", "-x ::/0", "-u 0", "-g 0", "-p 15006", "-p 15008", "-z 15008", "-q 80", "-o 80",
+     "-k eth1", "-c eth1", "-t 7", "-r 8", "--redirect-dns", "--capture-all-dns", "--layout classic"],
+)  # fmt: skip
+def test_what_may_contradict_is_looked_at(more):
+    assert Options.from_argv([*SIDECAR.split(), *more.split()]).may_contradict()
+
+
+@pytest.mark.parametrize("line", ["-d 80", "-m TPROXY", "-x 10.0.0.0/8"])
+def test_an_exception_without_its_rule_is_looked_at(line):
+    assert Options.from_argv(line.split()).may_contradict()

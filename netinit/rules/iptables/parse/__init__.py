@@ -54,7 +54,7 @@ class Module:
 def parse_rule(spec: str, family: Family) -> Rule:
     """The rule that `spec` (a rule of iptables-save without `-A CHAIN`, or as people write it) means in this family.
 
-    Its comment is what `-m comment` says, its origin empty. ParseError where quotes do not close or a word is missing.
+    Its comment is what `-m comment` says, it has no origin. ParseError where quotes do not close or a word is missing.
     """
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
@@ -67,7 +67,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
             reader.goes, [word.text for word in reader.target], " ".join([word.raw for word in reader.target]), family
         ),
         comment=reader.comment,
-        origin="",
+        origin=None,
         families=(family,),
     )
 
@@ -124,7 +124,7 @@ def split_words(spec: str) -> list[Word]:
 
 
 class _Reader:
-    """Takes the words of one rule apart."""
+    """Parses the words of one rule."""
 
     def __init__(self, spec: str, family: Family) -> None:
         self._spec = spec
@@ -157,8 +157,8 @@ class _Reader:
                 at = self._read_option(option, words, first, at, loose)
             else:
                 raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
-        if not self.target and self.goes:
-            raise ParseError(f"rule {self._spec!r}: -g names no chain")
+        if self.goes and len(self.target) != 1:
+            raise ParseError(f"rule {self._spec!r}: -g names one chain, and nothing else")
         for module in self._modules:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""

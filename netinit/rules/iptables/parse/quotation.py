@@ -1,4 +1,4 @@
-"""A listed rule as people see it: its text, and apart from it what its maker has noted there."""
+"""A listed rule as people see it: its text, and separately what its maker has noted there."""
 
 from __future__ import annotations
 

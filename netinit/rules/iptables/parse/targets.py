@@ -45,7 +45,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
         return Observe(text="")
     name = words[0]
     if goes:
-        return Jump(chain=name, goto=True) if len(words) == 1 else UnknownTarget(text=f"-g {text}")
+        return Jump(chain=name, goto=True)
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:
         return plain
@@ -81,12 +81,7 @@ def _read_redirect(options: dict[str, str], _: str, __: Family) -> Target | None
 def _read_tproxy(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if (
-        not port
-        or mark is None
-        or mark[1] != FULL_MASK
-        or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}
-    ):
+    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
         return None
     if options.get("--on-ip", family.any_address) != family.any_address:
         return None
@@ -121,9 +116,7 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     number = read_number(text)
     if number is None:
         return None
-    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(
-        option
-    )
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
 
 
 def _read_mark(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -163,9 +156,7 @@ def _read_dnat(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None
-            if number is None
-            else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
+            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None

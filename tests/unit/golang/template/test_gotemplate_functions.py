@@ -259,9 +259,7 @@ class Sample:
 def test_a_function_has_the_parameters_that_its_signature_tells(call):
     types = {"int": "int", "str": "string", "float": "float64", "bool": "bool"}
     parameters = inspect.signature(call).parameters.values()
-    wanted = [
-        parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty
-    ]
+    wanted = [parameter for parameter in parameters if parameter.kind in (0, 1) and parameter.default is parameter.empty]
     rest = [parameter for parameter in parameters if parameter.kind == parameter.VAR_POSITIONAL]
     found = Function.of(call)
     assert len(found.params) == len(wanted)

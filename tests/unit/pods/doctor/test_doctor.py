@@ -14,7 +14,7 @@ from netinit.kernel import detect
 from netinit.options import Options
 from netinit.pods.doctor import summarise
 from netinit.pods.doctor.examination import Examination
-from netinit.pods.doctor.feature_checks import Trial, needed_features
+from netinit.pods.doctor.feature_checks import FeatureChecks, needed_features
 from netinit.pods.doctor.findings import (
     ERROR,
     NOTE,
@@ -62,12 +62,12 @@ def test_a_family_that_is_off_needs_nothing():
 
 def test_a_backend_works_when_all_that_is_needed_works_and_was_tried():
     outcomes = {"IPv4": {"nat": "", "owner": "no xt_owner", "TPROXY": "no xt_TPROXY"}}
-    trial = Trial("iptables-nft", outcomes)
-    assert trial.works({"IPv4": frozenset({"nat"})})
-    assert not trial.works({"IPv4": frozenset({"nat", "owner"})})
-    assert not trial.works({"IPv6": frozenset({"nat"})})
-    assert not Trial("iptables-nft", {}, "it died").works({})
-    assert trial.problems({"IPv4": frozenset({"nat", "owner"})}) == {"no xt_owner": ["IPv4 owner"]}
+    checked = FeatureChecks("iptables-nft", outcomes)
+    assert checked.works({"IPv4": frozenset({"nat"})})
+    assert not checked.works({"IPv4": frozenset({"nat", "owner"})})
+    assert not checked.works({"IPv6": frozenset({"nat"})})
+    assert not FeatureChecks("iptables-nft", {}, "it died").works({})
+    assert checked.problems({"IPv4": frozenset({"nat", "owner"})}) == {"no xt_owner": ["IPv4 owner"]}
 
 
 # Users
@@ -82,7 +82,7 @@ def test_an_application_that_is_the_proxy_is_an_error():
         "error the application runs as group 1337, which is the proxy's: none of its traffic is captured"
     ]
     classic = Options.from_argv(["--layout", "classic"])
-    assert "the classic layout spares root" in told(find_collisions(classic, (0,), ()))[0]
+    assert "the classic layout excludes root" in told(find_collisions(classic, (0,), ()))[0]
 
 
 # Name servers
@@ -142,9 +142,9 @@ def test_settings_matter_only_where_they_do_harm():
 
 
 def examination(**changes):
-    trial = Trial("iptables-nft", {"IPv4": {"nat": "", "owner": "no"}, "IPv6": {"nat": "", "owner": ""}})
+    checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": "", "owner": "no"}, "IPv6": {"nat": "", "owner": ""}})
     given = {
-        "backend": "iptables-nft", "trials": (trial, Trial("nftables", {}, "it died")),
+        "backend": "iptables-nft", "feature_checks": (checked, FeatureChecks("nftables", {}, "it died")),
         "needed": {"IPv4": frozenset({"nat"})}, "findings": (), "obstacle": "",
     }  # fmt: skip
     return Examination(**{**given, **changes})
@@ -171,7 +171,7 @@ def test_an_error_decides_a_note_does_not():
 
 
 def test_what_was_not_tried_is_not_claimed():
-    text = render_text(examination(trials=(), obstacle="SYS_ADMIN is missing"))
+    text = render_text(examination(feature_checks=(), obstacle="SYS_ADMIN is missing"))
     assert text.startswith("not tried: SYS_ADMIN is missing\n")
     assert "pods should work, as far as can be seen without trying: iptables-nft is taken" in text
 
@@ -179,8 +179,8 @@ def test_what_was_not_tried_is_not_claimed():
 def test_json_says_the_same():
     answer = json.loads(render_json(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
-    assert answer["trials"]["iptables-nft"]["features"]["IPv4"] == {"nat": None, "owner": "no"}
-    assert answer["trials"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
+    assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": None, "owner": "no"}
+    assert answer["feature_checks"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
     assert answer["findings"] == [{"severity": "error", "subject": "users", "message": "wrong", "remedy": "do this"}]
 
 
@@ -224,10 +224,7 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     assert run_program(["istio-iptables"], {}) == 1
     for text in (capsys.readouterr().err, *told):
         assert "no backend works here:" in text
-        assert (
-            "doctor: NET_RAW missing, which legacy iptables wants: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]"
-            in text
-        )
+        assert "doctor: NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]" in text
     assert len(told) == 1
 
 

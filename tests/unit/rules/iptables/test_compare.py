@@ -141,9 +141,7 @@ def test_a_table_is_the_same_only_with_the_same_chains_and_rules_in_order():
 
 def test_differences_of_every_table_are_told_and_comments_apart_from_rules():
     text = (
-        LIVE.replace(
-            "nat ISTIO_REDIRECT", "nat ISTIO_REDIRECT -p udp -m comment --comment why -j RETURN\nnat ISTIO_REDIRECT", 1
-        )
+        LIVE.replace("nat ISTIO_REDIRECT", "nat ISTIO_REDIRECT -p udp -m comment --comment why -j RETURN\nnat ISTIO_REDIRECT", 1)
         + '\nfilter INPUT -p tcp -j ISTIO_DROP\nfilter ISTIO_DROP -m comment --comment "a b" -j DROP'
     )
     assert differences(text) == [
@@ -175,13 +173,11 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
 
 
 def test_a_shadow_says_all_that_is_known_of_it():
-    listing = make_listing(
-        'nat OUTPUT -p tcp -m comment --comment "so" -j ACCEPT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT'
-    )
+    listing = make_listing('nat OUTPUT -p tcp -m comment --comment "so" -j ACCEPT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT')
     (found,) = find_shadows(listing, owned_rules(listing, {}, gather([listing])), IPV4)
     assert found.describe() == (
         'shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
-        "  (stands before netinit's rules and may decide first; a rule of somebody else)"
+        "  (stands before netinit's rules and may decide first; a foreign rule)"
     )
 
 

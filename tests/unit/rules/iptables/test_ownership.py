@@ -11,10 +11,10 @@ from core import (
     IPV6,
     Options,
     gather,
-    holds_others,
+    holds_foreign_rules,
+    keep_foreign_rules,
     owned_rules,
     plan,
-    spare_others,
     target_of,
     write_plan,
 )
@@ -315,12 +315,12 @@ def test_comments_change_nothing_about_whose_a_rule_is(comment):
 )
 def test_tables_hold_something_of_others(text, policies, others):
     listing = make_listing(text, policies)
-    assert holds_others(listing, owned_rules(listing, {}, gather([listing]))) is others
+    assert holds_foreign_rules(listing, owned_rules(listing, {}, gather([listing]))) is others
 
 
 def spared(now, before, owned, owned_before):
     place = ("nat", "PREROUTING")
-    left = spare_others(
+    left = keep_foreign_rules(
         {place: owned}, make_listing(now), make_listing(before), {place: owned_before} if owned_before else {}
     )
     return left.get(place, [])
@@ -335,6 +335,6 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
     assert spared(once, once, [0], [0]) == [0]  # it was ours before
     assert spared(once, "nat PREROUTING -j ACCEPT", [0], []) == [0]
     assert spared(once, "mangle PREROUTING", [0], []) == [0]  # the table was not there
-    assert spare_others(
+    assert keep_foreign_rules(
         {("nat", "THEIRS"): [0]}, make_listing("nat THEIRS -j DROP"), make_listing("nat OUTPUT"), {}
     ) == {("nat", "THEIRS"): [0]}

@@ -1,4 +1,4 @@
-"""A rule of somebody else in a message: its text between backquotes, its comment as a quotation of its own."""
+"""A foreign rule in a message: its text between backquotes, its comment as a quotation of its own."""
 
 from __future__ import annotations
 

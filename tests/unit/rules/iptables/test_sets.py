@@ -6,6 +6,7 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
+from netinit.options.kinds import Flag
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import (
     compare_sets,
@@ -52,6 +53,17 @@ def test_the_captured_networks_have_a_set_of_their_own(layout):
     assert "-m set --match-set netinit-nft-capture-4 dst -j ISTIO_REDIRECT" in rules_of(new, IPV4)
 
 
+@pytest.mark.parametrize("layout", ["current", "classic"])
+def test_what_becomes_a_set_hangs_on_the_option_and_not_on_what_it_is_called(layout, monkeypatch):
+    fields = {"exclude_outbound_cidrs": FOUR, "outbound_cidrs": SIX + FOUR[:3], "layout": layout}
+    usual = rewritten(2, **fields)[2]
+    monkeypatch.setattr(Flag, "label", property(lambda flag: f"--renamed-{flag.field}"))
+    renamed = rewritten(2, **fields)[2]
+
+    assert [(made.name, made.elements) for made in renamed] == [(made.name, made.elements) for made in usual] != []
+    assert {made.rule.origin.label for made in renamed} == {"--renamed-exclude_outbound_cidrs", "--renamed-outbound_cidrs"}
+
+
 def test_nothing_is_rewritten_where_no_list_is_long():
     old, new, wanted = rewritten(6, exclude_outbound_cidrs=FOUR, outbound_cidrs="*")
     assert new is old
@@ -88,10 +100,7 @@ def test_a_set_that_is_not_there_is_filled_in_its_place_and_another_beside_it_an
 
 def test_the_way_back_swaps_what_is_still_there_and_fills_what_is_not():
     old, new, other = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"}), frozenset({"fd00::/8"})
-    assert (
-        render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new})
-        == "swap a a-new\n"
-    )
+    assert render_return({"a": old, "b": old}, {"a": new, "a-new": old, "b": old, "b-new": new, "c": new}) == "swap a a-new\n"
 
     filled = render_return({"x-4": old, "y-6": other}, {"y-6": new, "y-6-new": new}).splitlines()
     assert filled == [
@@ -102,9 +111,7 @@ def test_the_way_back_swaps_what_is_still_there_and_fills_what_is_not():
         "add y-6-new fd00::/8",
         "swap y-6 y-6-new",
     ]
-    assert render_return({"a": unread("it was made with other options")}, {"a": new}) == "", (
-        "what is not known is not made"
-    )
+    assert render_return({"a": unread("it was made with other options")}, {"a": new}) == "", "what is not known is not made"
 
 
 CREATED = "create a hash:net family inet hashsize 64 maxelem 65536 bucketsize 12 initval 0x1\n"
@@ -136,9 +143,7 @@ def test_a_set_that_is_not_made_as_ours_or_not_as_long_as_the_kernel_says_is_as_
     (element,) = parse_save(text, "a", 2)
     assert element.startswith("unknown elements: ")
     asking = parse_rule("-m set --match-set a dst -j RETURN", IPV4)
-    assert resolve(asking, {"a": frozenset((element,))}) == asking, (
-        "what it holds is not known, so what a packet meets is not"
-    )
+    assert resolve(asking, {"a": frozenset((element,))}) == asking, "what it holds is not known, so what a packet meets is not"
 
 
 def test_every_element_that_is_wrong_is_a_difference_of_its_own():

@@ -175,7 +175,7 @@ def test_the_first_tables_whole_and_nothing_else_is_what_a_killed_first_run_leav
     nat = "\n".join(line for line in text.splitlines() if line.startswith("nat"))
     assert interrupted("")
     assert interrupted(mangle)
-    assert interrupted(f"{mangle}\nnat OUTPUT -j THEIRS\nnat THEIRS")  # others' rules mean nothing
+    assert interrupted(f"{mangle}\nnat OUTPUT -j THEIRS\nnat THEIRS")  # foreign rules mean nothing
     assert interrupted(text)
     assert not interrupted(nat)  # the second without the first
     assert not interrupted(mangle.replace("0x539", "0x7"))

@@ -9,13 +9,13 @@ from netinit.lab.pod import Pod
 from netinit.lab.servers import Listener, Server
 from netinit.options import DNS_LISTENER, DNS_PORT
 
-__all__ = ["APP_ID", "PROXY_ID", "furnish"]
+__all__ = ["APP_ID", "PROXY_ID", "start_servers"]
 
 APP_ID = 1000
 PROXY_ID = 1337
 
 
-def furnish(
+def start_servers(
     pod: Pod,
     *,
     app: Sequence[int] = (80, 8080),

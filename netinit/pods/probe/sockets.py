@@ -1,8 +1,8 @@
-"""Knocking: the first packet of a connection, sent by a user of one's choice, that nobody has to answer for.
+"""Probing: the first packet of a connection, sent by a user of one's choice, that nobody has to answer for.
 
 A TCP segment that asks for a connection is sent through a raw socket. Rules see it as they see any socket's (the owner
-match reads whose socket it is), tracking and NAT treat it alike. When somebody answers, the kernel finds no socket that
-asked and resets: the program behind the port never learns of it. UDP is asked with a datagram without content.
+match reads whose socket it is), and so do tracking and NAT. When somebody answers, the kernel finds no socket that
+asked and resets: the program behind the port never learns of it. With UDP it is a datagram without content.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from netinit.base.errors import NamespaceError
 from netinit.base.net import IPV6, Family
 from netinit.kernel.users import creating_as
 
-TCP, UDP = 6, 17
 SYN = 0x02
 HOPS = 1  # whatever is not for this pod ends at the first router
 CHECKSUM_OFFSET = 16
 IPV6_CHECKSUM = 7  # linux/in6.h
 
 
-class Knock:
-    """A socket of a user, ready to knock at one address. `source` and `source_port` are its own end.
+class ProbeSocket:
+    """A socket of a user, ready to send the first packet to one address. `source` and `source_port` are its own end.
 
     OSError says why the address cannot be reached (no route); NamespaceError that the user cannot be taken on.
     """
@@ -40,7 +39,7 @@ class Knock:
         try:
             if self.is_tcp:
                 with creating_as(uid, gid):
-                    self._raw = socket.socket(family.number, socket.SOCK_RAW, TCP)
+                    self._raw = socket.socket(family.number, socket.SOCK_RAW, socket.IPPROTO_TCP)
             else:
                 self._reserved.close()
                 with creating_as(uid, gid):
@@ -77,10 +76,11 @@ class Knock:
     @property
     def tuple(self) -> tuple[int, str, int, str, int]:
         """The connection as tracking will name it: protocol, source, port, destination, port."""
-        return TCP if self.is_tcp else UDP, self.source, self.source_port, self._destination, self._port
+        protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
+        return protocol, self.source, self.source_port, self._destination, self._port
 
     def send(self) -> None:
-        """The packet is on its way. OSError where the kernel refuses it at once."""
+        """Sends the packet. OSError where the kernel refuses it at once."""
         if self._raw:
             self._raw.send(self._segment())
         else:
@@ -99,7 +99,7 @@ class Knock:
         segment = ends + struct.pack("!II", number, 0) + rest
         if self._family is IPV6:  # the kernel fills in the checksum
             return segment + bytes(4)
-        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self._destination) + struct.pack("!HH", TCP, 20)
+        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self._destination) + struct.pack("!HH", socket.IPPROTO_TCP, 20)
         return segment + struct.pack("!HH", _checksum(pseudo + segment), 0)
 
 

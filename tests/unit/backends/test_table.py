@@ -1,0 +1,59 @@
+"""The table of backends: one line is all that is known of a backend before it is loaded."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from netinit import backends
+from netinit.backends import BACKENDS
+from netinit.backends.base import Backend
+from netinit.options import AUTO, Options
+
+
+def kinds_of(line):
+    names = [(line.module, line.made_by), *([(backends.SETS, line.with_sets)] if line.with_sets else [])]
+    return [getattr(import_module(module), name) for module, name in names]
+
+
+@pytest.mark.parametrize("line", BACKENDS.values(), ids=list(BACKENDS))
+def test_a_line_says_of_its_classes_what_they_say_of_themselves(line):
+    for kind in kinds_of(line):
+        assert issubclass(kind, Backend)
+        assert (kind.name, kind.in_kernel, getattr(kind, "variant", "")) == (line.name, bool(line.tables), line.variant)
+
+
+def test_the_flags_choose_from_the_table():
+    assert Options.flag("backend").kind.words == (AUTO, *BACKENDS)
+    assert Options.flag("force_iptables_binary").kind.words == ("legacy", "nft", "")
+    assert backends.AUTO_ORDER == ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, AUTO),
+        ({"backend": "memory"}, "memory"),
+        ({"force_iptables_binary": "legacy"}, "iptables-legacy"),
+        ({"force_iptables_binary": "nft"}, "iptables-nft"),
+        ({"native_nftables": True}, "nftables"),
+    ],
+)
+def test_three_flags_name_a_backend(fields, name):
+    assert backends.named(Options(**fields)) == name
+
+
+def test_two_that_see_the_same_tables_know_of_each_other():
+    assert backends.readers("iptables-legacy") == backends.readers("libiptc") == ("iptables-legacy", "libiptc")
+    assert [backends.readers(name) for name in ("iptables-nft", "nftables", "memory")] == [("iptables-nft",), ("nftables",), ("memory",)]
+
+
+@pytest.mark.parametrize(("folder", "missing"), [("", ("iptables-nft", "iptables-legacy", "nftables")), (None, ())])
+def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypatch):
+    def find(program, *_):
+        return "" if folder == "" else f"/sbin/{program}"
+
+    monkeypatch.setattr(backends.run, "find", find)
+    monkeypatch.setattr(backends.detect, "programs", lambda variant, _: backends.detect.Programs(save=find(variant), restore=find(variant)))
+    assert tuple(name for name in BACKENDS if not backends.is_installed(name)) == missing
