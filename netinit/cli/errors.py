@@ -26,8 +26,10 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
         write_termination_log(message)
     if as_event and (as_json or not shows_on_a_terminal()):
         Log(as_json=as_json).error(message)
-    else:
+    elif shows_on_a_terminal():
         _show_person(message)
+    else:
+        show_lines([f"{NAME}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         import traceback
 
@@ -37,7 +39,7 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
 def _show_person(message: str) -> None:
     try:
         from netinit.cli.face import fail
-    except ImportError:  # without click, which is for people's commands, there is no colour
+    except ImportError:  # without click, which people's commands are made of
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     else:
         fail(NAME, message)

@@ -48,9 +48,9 @@ def command(  # noqa: PLR0917
 ) -> int:
     """Show what happens to one connection, and why.
 
-    The rules are those that the options ask for; with --pid, --netns or --live the live rules, which tell by which
-    options they were made; with --pod those of a pod's init container, and with both the live rules compared with
-    these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
+    The rules are those that the options ask for; with --pid, --netns or --live the live rules, from which the options
+    that made them are read back; with --pod those of a pod's init container, and with both the live rules compared
+    with these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
     Where the result cannot be known, the answer says so.
 
       netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'

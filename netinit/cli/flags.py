@@ -22,14 +22,8 @@ from netinit.options.kinds import SWITCH, Flag, quote_value
 Kind = TypeVar("Kind")
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING = (
-    "Namespace",
-    "Rules",
-    "Programming",
-    "Validation",
-    "Output",
-    "Logging",
-)
+NAMESPACE, RULES, PROGRAMMING, VALIDATION = "Namespace", "Rules", "Programming", "Validation"
+OUTPUT, LOGGING = "Output", "Logging"
 TOPICS = {  # what is no option of the rules, by what it is about; a test holds it against the options
     NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
     PROGRAMMING: (

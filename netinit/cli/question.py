@@ -84,10 +84,10 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container (YAML or JSON); with --pid they are compared with the live ones."),
-        click.option("--select", default="", metavar="NAME", help="The pod of --pod that is meant, where it holds several: [KIND/]NAME or NAMESPACE/NAME."),
+        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; with --pid the live ones too."),
+        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
-        click.option("--live", is_flag=True, help="Use the live rules of this namespace, which tell the options that made them; implied by --pid and --netns."),
+        click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
         function = decorate(function)
     return function
@@ -139,12 +139,9 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
         notes += (f"{source}: rules of {spell_options(recovered.options)}",)
         others = find_other_values(found.given, recovered.options) if found.given else ()
         if others:
-            words = [
-                f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others
-            ]
-            warnings += (
-                f"{source}: the rules are not those that {'the manifest' if facts else 'the options given'} would make: {'; '.join(words)}",
-            )
+            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
+            by = "the manifest" if facts else "the options given"
+            warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     return Ground(found.rulesets, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from netinit.base.net import FAMILIES
-from netinit.lab import Namespace
+from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.layouts import plan
@@ -79,7 +79,7 @@ def test_what_nft_lists_tells_the_options_that_made_it(options):
 @given(options=made_options())
 def test_the_json_that_these_tests_make_of_a_plan_is_what_nft_prints(options):
     made = plan(options)
-    with Namespace("recover") as namespace:
+    with NetworkNamespace("recover") as namespace:
         namespace.run(["nft", "-f", "-"], stdin=render_script(made), check=True)
         printed = json.loads(namespace.run(["nft", "--json", "list", "ruleset"], check=True).stdout)["nftables"]
     assert read_tables([json.dumps({"nftables": printed})]) == read_tables([as_json(made)])

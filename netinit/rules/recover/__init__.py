@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Rule
     from netinit.rules.nft.reading import Tables
-    from netinit.rules.recover.layouts import Chains, Routing
+    from netinit.rules.recover.reading import Chains, Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     """
     evidence = gather(listings.values())
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
-    spared: list[str] = []
+    excluded: list[str] = []
     for family, listing in listings.items():
         owned = owned_rules(listing, {}, evidence)
         rules[family] = {}
@@ -64,17 +64,17 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                 rules[family][name, chain] = [
                     resolve(parse_rule(texts[index], family), contents or {}) for index in ours
                 ]
-        spared += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
+        excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
     found = _recover(rules, routing)
-    if not spared or not found.options:
+    if not excluded or not found.options:
         return found
-    names = ", ".join(dict.fromkeys(spared))
-    doubt = f"--kube-virt-interfaces: nothing tells whether the rules that spare {names} are netinit's"
+    names = ", ".join(dict.fromkeys(excluded))
+    doubt = f"--kube-virt-interfaces: nothing tells whether the rules that exclude {names} are netinit's"
     return Recovered(found.options, (*found.unread, doubt))
 
 
 def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
-    """The interfaces that rules before ours spare on the way in: of a VM, or somebody else's."""
+    """The interfaces that rules before ours exclude on the way in: of a VM, or somebody else's."""
     texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
     before = [
         text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)

@@ -90,8 +90,8 @@ def _captured_health(options: Options) -> Iterator[Finding]:
     """The proxy's own ports for probes and metrics among those that are captured."""
     if options.layout == CLASSIC or options.inbound_mode == NONE:
         return
-    if options.inbound_ports == ALL:
-        captured = [port for port in PROXY_PORTS if port not in options.exclude_inbound_ports]
+    if options.inbound_ports == ALL:  # a proxy need not have all of them: who excludes one has thought of them
+        captured = [] if set(PROXY_PORTS) & set(options.exclude_inbound_ports) else list(PROXY_PORTS)
     else:
         captured = [port for port in PROXY_PORTS if port in options.inbound_ports]
     if captured:

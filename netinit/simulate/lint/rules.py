@@ -62,8 +62,10 @@ def _hidden_rules(chain: LoadedChain, table: str) -> Iterator[tuple[str, str]]:
         if before:
             yield (
                 loaded.origin.label if loaded.origin else table,
-                f"rule {loaded.number} of {table} {chain.name}, {loaded.quotation}, is never reached: "
-                f"rule {before.number}, {before.quotation}, takes all that it would match",
+                (
+                    f"rule {loaded.number} of {table} {chain.name}, {loaded.quotation}, is never reached: "
+                    f"rule {before.number}, {before.quotation}, takes all that it would match"
+                ),
             )
         elif isinstance(loaded.rule.target, _FINAL):
             if network:

@@ -304,7 +304,7 @@ spec:
 """
     (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=pod)
     notes = "\n".join(found["findings"])
-    assert 'container "c" runs as uid 1337, which is the proxy\'s' in notes
+    assert "container \"c\" runs as uid 1337, which is the proxy's" in notes
     assert "container d runs" not in notes
     assert "readinessProbe of c: httpGet on port nowhere stays as it is: the container declares no port" in notes
     assert "livenessProbe of c: tcpSocket on port 5 goes through the agent" in notes
