@@ -11,7 +11,7 @@ from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.base.shown import escape
 from netinit.rules.difference import Difference
-from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
+from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
 from netinit.rules.iptables.ownership import (
     Owned,
     gather,
@@ -78,6 +78,14 @@ class XtablesComparison(Comparison):
         for one in self.by_family:
             found += compare_listing(one.written, one.listing, one.owned, one.family)
         self.differences = found
+
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return {
+            f"{one.family.name} {name} {chain}": tuple(texts)
+            for one in self.by_family
+            for name, table in one.listing.items()
+            for chain, texts in live_chains(name, table, one.owned).items()
+        }
 
     def shadows(self) -> tuple[Difference, ...]:
         found: list[Difference] = []

@@ -74,6 +74,9 @@ class NftComparison(Comparison):
         self.written = write_plan(plan, comments=state.comments)
         self.differences = _find_differences(self.written, state)
 
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return {f"{DIALECT} {name}": tuple(_rules_of(self.state.text, name)) for name in self.state.tables}
+
     def shadows(self) -> tuple[Difference, ...]:
         """Nothing: no foreign rule can stand in tables of our own."""
         return ()
@@ -235,6 +238,15 @@ def _list(option: str, tables: tuple[str, ...]) -> list[str]:
         if result.status:
             raise _explain(result, path)
     return [result.output for result in finished]
+
+
+def _rules_of(text: str, table: str) -> list[str]:
+    """The lines between the braces of a table in nft's listing."""
+    lines = text.split("\n")
+    head = f"table inet {table} {{"
+    start = lines.index(head) + 1 if head in lines else len(lines)
+    end = lines.index("}", start) if "}" in lines[start:] else len(lines)
+    return [line.strip() for line in lines[start:end] if line.strip() not in ("", "}")]
 
 
 def _spell_priority(text: str) -> str:

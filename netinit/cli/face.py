@@ -112,7 +112,7 @@ def paint(line: str) -> list[tuple[str, str]]:
     return [*parts, (rest[at:], "")]
 
 
-class TerminalLog(Log):
+class PersonLog(Log):
     """The events of the init container's job for a person at a terminal: plain words, and no listing of all rules."""
 
     def info(self, message: str, text: str = "") -> None:

@@ -27,8 +27,8 @@ OUTPUT, LOGGING = "Output", "Logging"
 TOPICS = {  # what is no option of the rules, by what it is about; a test holds it against the options
     NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
     PROGRAMMING: (
-        "backend", "native_nftables", "force_iptables_binary", "reconcile", "force_apply", "cleanup_only", "skip_rule_apply", "dry_run",
-        "rule_comments", "ipset_threshold", "lock_timeout",
+        "backend", "native_nftables", "force_iptables_binary", "reconcile", "force_apply", "cleanup_only", "skip_rule_apply",
+        "dry_run", "rule_comments", "ipset_threshold", "lock_timeout",
     ),
     VALIDATION: ("run_validation", "probe_port", "probe_timeout"),
     LOGGING: ("log_output_level", "log_as_json", "debug"),

@@ -84,7 +84,7 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; with --pid the live ones too."),
+        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; --pid compares."),
         click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
         click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.logs import Log
 from netinit.base.output import show_artefact
-from netinit.cli.flags import FlagCommand
+from netinit.cli.face import PersonLog
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
 from netinit.rules.render import FORMATS
 
 
-@click.command("render", cls=FlagCommand)
+@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "rule_comments"))
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
 )
@@ -28,7 +28,7 @@ def command(options: Options, form: str, family: str, check: bool) -> int:
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
-    text = preview(options, Log(options.log_level, as_json=options.log_as_json), form, family)
+    text = preview(options, PersonLog(options.log_level), form, family)
     if check:
         from netinit.backends.nftables import NftablesBackend
 

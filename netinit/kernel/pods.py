@@ -64,8 +64,7 @@ def inside(
             if held >= 0:
                 posix.close(held)
     with OpenPod(options) as pod:
-        machine = pod.find_machine()
-        warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
+        warning = pod.warn_of_machine()
         complete = pod.complete(options)
         if not locks:
             return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
@@ -137,6 +136,11 @@ class OpenPod:
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
         return ""
+
+    def warn_of_machine(self) -> str:
+        """A warning where this namespace is the machine's own; empty for a pod's."""
+        machine = self.find_machine()
+        return _warn_of(f"{self.path} leads to {machine}") if machine else ""
 
     def refuse_machine(self) -> None:
         """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""

@@ -50,6 +50,14 @@ class Outcome(Record):
     options: Options | None = None  # as settled by the pod's addresses and name servers
 
 
+class Removal(Record):
+    """What a removal would take away: rules by place, as listed, and routes and addresses in words."""
+
+    rules: dict[str, tuple[str, ...]]
+    routes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
 class Task(Record):
     """What is to be brought about, and where."""
 
@@ -169,6 +177,26 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
             changed=bool(steps or holders),
             rules={},
         )
+
+
+def find_removal(options: Options, machine: Machine = HERE) -> Removal:
+    """What `remove` would take away from the namespace that the options name; changes nothing. Errors as there."""
+    return machine.inside(options, lambda meant, warning: _find_removal_here(meant, warning, machine))
+
+
+def _find_removal_here(options: Options, warning: str, machine: Machine) -> Removal:
+    settled = machine.settle(options)
+    plan = plan_for(settled.options)
+    survey = Survey(settled.options, settled.kernel_families, machine=machine)
+    if survey.failures:
+        raise _nothing_works(survey.failures, machine)
+    rules = {
+        f"{held.backend.name} {place}": texts
+        for held in survey.holders()
+        for place, texts in held.state.compare(plan).ours().items()
+    }
+    steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
+    return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:

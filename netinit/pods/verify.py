@@ -23,6 +23,7 @@ class Report(Record):
     plan: Plan
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...] = ()
+    ours: bool = True  # False: no rule of ours is there at all
 
 
 def verify(options: Options, machine: Machine = HERE) -> Report:
@@ -48,7 +49,7 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     differences += comparison.shadows()
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
-    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings)
+    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:

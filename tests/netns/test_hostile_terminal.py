@@ -78,7 +78,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_refused_in_words_that_d
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
     verified = speak(attacked, "verify").stdout.splitlines()
     cleared = r'with comment "\x1b]0;pwned\x07\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"'
-    assert any(line.startswith("shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
+    assert any(line.startswith("shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
     assert not [line for line in verified if line.startswith("as planned")]
     explained = json.loads(speak(attacked, "explain --json").stdout)
     assert explained["sentence"].endswith(

@@ -73,8 +73,8 @@ def test_comments_are_in_the_rules_where_they_are_asked_for(run):
 def test_the_warnings_of_a_plan_go_to_stderr(run, monkeypatch):
     monkeypatch.setattr("netinit.kernel.detect.RESOLV_CONF", "/nonexistent")
     done = run("netinit render --redirect-dns --ipv6 on")
-    assert "\twarn\t--redirect-dns: no name server" in done.err
-    assert "warn" not in done.out
+    assert "warning: --redirect-dns: no name server" in done.err
+    assert "warning" not in done.out
     quiet = run("netinit render --redirect-dns --ipv6 on --log_output_level default:error")
     assert quiet.err == ""
 

@@ -153,7 +153,6 @@ def test_the_environment_is_read(run, applied):
         ("istio-iptables -p 0", 1),
         ("istio-iptables -i -b", 1),
         ("istio-iptables stray", 1),
-        ("netinit", 2),
         ("netinit nonsense", 2),
         ("netinit render --nonsense", 2),
         ("netinit render -p 0", 2),

@@ -50,7 +50,7 @@ def test_rules_of_another_backend_a_route_and_a_foreign_rule_are_each_a_differen
     machine.tables[LEGACY] = other.tables[LEGACY]
     machine.link.routes = machine.link.routes[1:]
     texts = found(machine, asked(NFT))
-    assert [text.split(":")[0] for text in texts] == ["leftover", "missing", "shadowed"]
+    assert [text.split(":")[0] for text in texts] == ["leftover", "missing", "shadowing"]
     assert "route local default dev lo table 133" in texts[1]
 
 
