@@ -1,4 +1,4 @@
-"""The ways to program the kernel. A new one is a module here and a line in the table, netinit.options.BACKENDS."""
+"""The programs and libraries that program the kernel. A new one is a module here and a line in the table, netinit.options.BACKENDS."""
 
 from __future__ import annotations
 

@@ -91,6 +91,12 @@ class Backend(ABC):
     def observe(self) -> State:
         """The live rules. BackendUnavailableError when this backend cannot work here, LockedError when it must not now."""
 
+    def prepare(self) -> None:  # noqa: B027 - most backends gain nothing by it
+        """Gets ready what a commit will need, in the background; `release` when none will come."""
+
+    def release(self) -> None:  # noqa: B027
+        """Ends what `prepare` began and no commit has used."""
+
     @abstractmethod
     def commit(self, change: Change) -> None:
         """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""

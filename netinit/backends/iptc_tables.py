@@ -8,9 +8,9 @@ and marked so; such a rule is never written back, since a rule is deleted by its
 from __future__ import annotations
 
 import ctypes
-import posix
-from _socket import AF_INET, AF_INET6, inet_ntop
+import os
 from collections.abc import Callable, Iterator
+from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
@@ -69,8 +69,8 @@ class Tables:
         xtables._xt_globals.exit_err = self._fail  # noqa: SLF001 - the library's own jumps over Python's frames
         self.extensions: Any = xtables.xtables(xtables.NFPROTO_IPV4 if four else xtables.NFPROTO_IPV6)
         self._printed = 0  # bytes that extensions have printed so far
-        self._output = posix.memfd_create("stdout")
-        posix.dup2(self._output, 1)
+        self._output = os.memfd_create("stdout")
+        os.dup2(self._output, 1)
         self._names, self._numbers = _read_protocols()
 
     def list_tables(self, names: tuple[str, ...]) -> str:
@@ -203,8 +203,8 @@ class Tables:
         if not module.save:
             return str(shown)
         self.extensions.save(module, packet, ctypes.pointer(found))
-        end = posix.fstat(self._output).st_size
-        printed = posix.pread(self._output, end - self._printed, self._printed).decode("utf-8", "surrogateescape")
+        end = os.fstat(self._output).st_size
+        printed = os.pread(self._output, end - self._printed, self._printed).decode("utf-8", "surrogateescape")
         self._printed = end
         return f"{shown} {printed.strip()}".rstrip()
 

@@ -9,20 +9,21 @@ rule by the size that this host's extension has instead of the rule's own.
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import NoReturn
+
 from netinit.backends.base import Lock
 from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
+from netinit.rules.census import Census
 from netinit.rules.model import TABLES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import NoReturn
-
-    from netinit.rules.census import Census
 
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
@@ -70,6 +71,7 @@ class LibiptcBackend(XtablesBackend):
         return self._lock
 
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.iptc_tables import Tables
 
@@ -88,8 +90,6 @@ def _ask(jobs: dict[Family, Job]) -> dict[Family, str | NetinitError]:
     """What each job returned or raised in a child of its own; all children run at the same time."""
 
     def serve(family: Family, job: Job, answer: children.Answer) -> str:
-        import warnings
-
         warnings.simplefilter("ignore")  # those of python-iptables are nothing a user of netinit can act on
         return job(_load(family, lambda text: answer.fail(ApplyError(text))))
 
@@ -113,7 +113,7 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     try:
         _find_packages()
         _shorten_import()
-        from netinit.backends.iptc_tables import Tables
+        from netinit.backends.iptc_tables import Tables  # python-iptables is an extra, and takes 90 ms
 
         return _checked(Tables(family, fail))
     except NetinitError:
@@ -145,8 +145,6 @@ def _checked(tables: Tables) -> Tables:
 
 def _find_packages() -> None:
     """Installed packages can be imported, also when the interpreter was started with -S, which leaves them out."""
-    import sys
-
     if "site" not in sys.modules:
         import site
 
@@ -155,18 +153,14 @@ def _find_packages() -> None:
 
 def _shorten_import() -> None:
     """Saves python-iptables' import two thirds of its time: setuptools, gcc and ld in search of its own library."""
-    import importlib.util
-    import sys
-    from os import environ
-
-    for name in set(environ) - {name.decode() for name in run.PASSED_ON}:
-        del environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
+    for name in set(os.environ) - {name.decode() for name in run.PASSED_ON}:
+        del os.environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
     if run.is_sealed():
-        environ["XTABLES_LIBDIR"] = _find_without_programs()
+        os.environ["XTABLES_LIBDIR"] = _find_without_programs()
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
-        environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
+        os.environ["IPTABLES_LIBDIR"] = found.origin.rpartition("/")[0]  # else it asks gcc and ld
 
 
 def _find_without_programs() -> str:
@@ -174,7 +168,7 @@ def _find_without_programs() -> str:
 
     The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
     """
-    import ctypes.util
+    import ctypes.util  # which imports what starts programs
 
     def find(name: str) -> str | None:
         return _SONAMES.get(name)

@@ -7,6 +7,8 @@ both variants of iptables. Rules are kept as written, so they must come in the s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
@@ -14,10 +16,6 @@ from netinit.base.records import Record
 from netinit.rules.census import Census, TableCount
 from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
 TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save

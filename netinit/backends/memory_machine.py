@@ -6,6 +6,9 @@ iptables' in all of them, and refused as netinit.backends.memory refuses. Any ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from netinit.backends import AUTO_ORDER
 from netinit.backends.base import Backend, Lock
 from netinit.backends.machine import Machine
@@ -16,12 +19,7 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW, Settled
 from netinit.kernel.netlink import LOOPBACK_INDEX, InterfaceAddress, LocalRoute, PolicyRule
 from netinit.options import AUTO, OFF, Options
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 NO_SUCH_THING, EXISTS = 2, 17  # ENOENT, EEXIST
 FIRST_PRIORITY = 32765  # of policy rules, downwards

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from netinit.rules.census import Census
     from netinit.rules.nft.reading import Tables
 
+FROM_INPUT = ("-f", "-")
 _ONE_NAME = 2  # quotes
 OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
@@ -114,6 +115,7 @@ class NftablesBackend(Backend):
         own_files: bool = True,  # noqa: ARG002 - no file is used
     ) -> None:
         self._comments = comments
+        self._prepared: run.Running | None = None
 
     def observe(self) -> NftState:
         chains = detect.nft_chains()
@@ -143,10 +145,25 @@ class NftablesBackend(Backend):
             foreign=len(inet) > len(tables) or bool(foreign),
         )
 
+    def prepare(self) -> None:
+        path = run.find("nft")
+        if path and not self._prepared:
+            self._prepared = run.prepare(path, FROM_INPUT)
+
+    def release(self) -> None:
+        if self._prepared:
+            run.kill(self._prepared)
+            self._prepared = None
+
     def commit(self, change: Change) -> None:
         script = change.scripts.get(DIALECT)
-        if script:
-            self._run(("-f", "-"), script)
+        if not script:
+            return
+        if self._prepared:
+            prepared, self._prepared = self._prepared, None
+            _finish(run.feed(prepared, script), run.find("nft"))
+        else:
+            self._run(FROM_INPUT, script)
 
     def put_back(self, change: Change) -> None:
         before = change.before
@@ -156,13 +173,13 @@ class NftablesBackend(Backend):
             raise ApplyError(f"the nft tables of before could not be read: {before.unread}")
         if _reads_files(before.text):
             raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        self._run(("-f", "-"), render_replacement(before.text, self.observe().tables))
+        self._run(FROM_INPUT, render_replacement(before.text, self.observe().tables))
         if self.observe().text != before.text:
             raise ApplyError(f"nft lists other tables than before ({', '.join(before.tables) or 'none'})")
 
     def check(self, script: str) -> None:
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
-        self._run(("-c", "-f", "-"), script)
+        self._run(("-c", *FROM_INPUT), script)
 
     def read(self) -> Tables:
         """Our tables in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
@@ -185,10 +202,15 @@ class NftablesBackend(Backend):
         path = run.find("nft")
         if not path:
             raise BackendUnavailableError(NOT_INSTALLED)
-        result = run.finish(run.start(path, arguments, stdin=script))
-        if result.status:
-            raise _explain(result, path)
-        return result.output
+        return _finish(run.start(path, arguments, stdin=script), path)
+
+
+def _finish(running: run.Running, path: str) -> str:
+    """What nft printed; the error where it failed."""
+    result = run.finish(running)
+    if result.status:
+        raise _explain(result, path)
+    return result.output
 
 
 def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...]:

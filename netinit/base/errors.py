@@ -10,6 +10,7 @@ __all__ = [
     "ApplyError",
     "BackendUnavailableError",
     "ChildLostError",
+    "ClusterError",
     "ConfigError",
     "DriftError",
     "InjectionError",
@@ -91,6 +92,15 @@ class ChildLostError(NetinitError):
 
 class ConfigError(NetinitError):
     """The injector's configuration (policy, templates, values, mesh) cannot be used; the one before stays in force."""
+
+
+class ClusterError(NetinitError):
+    """The cluster's API cannot be reached or refuses; `status` is HTTP's (0: no answer), `reason` Kubernetes' own word."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
 
 
 class InjectionError(NetinitError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import traceback
+from collections.abc import Mapping, Sequence
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
@@ -13,9 +14,6 @@ from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
 NAME = "netinit"  # as errors begin, whatever name the command line had
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
@@ -31,8 +29,6 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
     else:
         show_lines([f"{NAME}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
-        import traceback
-
         show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -26,6 +27,7 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
     "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
     "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
+    "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
     "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
     "completion": ("completion", "Print the script that completes commands and options in a shell."),
     "version": ("version", "Print the version."),
@@ -34,18 +36,25 @@ ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 
 
 class LazyGroup(click.Group):
-    """Lists the commands that this installation has; imports the one that runs."""
+    """Lists the commands that this installation has; imports the one that runs.
+
+    `commands_there`: name -> module under netinit.cli (whose `command` is the command), what it does.
+    """
+
+    def __init__(self, *args: Any, commands_there: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_there = commands_there
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The commands whose module is there."""
-        return [name for name, (module, _) in COMMANDS.items() if find_spec(f"netinit.cli.{module}")]
+        return [name for name, (module, _) in self.commands_there.items() if _is_there(f"netinit.cli.{module}")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command by its name or alias, imported now."""
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"netinit.cli.{COMMANDS[name][0]}").command
+        command: click.Command = import_module(f"netinit.cli.{self.commands_there[name][0]}").command
         return command
 
     def resolve_command(
@@ -64,7 +73,15 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help, without importing the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self.commands_there[name][1]) for name in self.list_commands(ctx)])
+
+
+def _is_there(module: str) -> bool:
+    """Whether the module can be imported; the packages around it may be missing, too."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 @click.group(cls=LazyGroup, context_settings=HELP_NAMES)

@@ -106,13 +106,23 @@ def _spell(flag: Flag) -> str:
 def render_commands() -> str:
     """A section for each command: what its help says, its usage and its own options."""
     context = click.Context(group.root, info_name="netinit")
-    parts = []
+    parts: list[str] = []
     for name in group.root.list_commands(context):
         command = group.root.get_command(context, name)
         if command is None:
             raise ValueError(f"the group lists {name!r} and does not have it")
-        parts += [f"## netinit {name}", "", *_render_command(command, click.Context(command, context, info_name=name))]
+        parts += _render_section(command, click.Context(command, context, info_name=name))
     return "\n".join(parts)
+
+
+def _render_section(command: click.Command, context: click.Context, level: int = 2) -> Iterator[str]:
+    """A command; of a group also its commands, each with a section inside of it."""
+    yield from (f"{'#' * level} {context.command_path}", "", *_render_command(command, context))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            if member is not None:
+                yield from _render_section(member, click.Context(member, context, info_name=name), level + 1)
 
 
 def _render_command(command: click.Command, context: click.Context) -> Iterator[str]:

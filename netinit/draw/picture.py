@@ -6,19 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import (
-    Accept,
-    DestinationNat,
-    Drop,
-    Jump,
-    Observe,
-    Redirect,
-    Reject,
-    Return,
-    SourceNat,
-    Target,
-    Tproxy,
-)
+from netinit.rules.more_targets import DestinationNat, Observe, Reject, SourceNat, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import Trace

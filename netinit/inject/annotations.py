@@ -29,6 +29,7 @@ __all__ = [
     "STATUS_PORT",
     "TEMPLATES",
     "go_bool",
+    "known_keys",
     "problems",
     "validate",
 ]
@@ -168,6 +169,47 @@ CHECKS: Mapping[str, Check] = {
     "sidecar.istio.io/proxyCPULimit": _quantity,
     "sidecar.istio.io/proxyMemoryLimit": _quantity,
 }
+
+
+# Read without a check: by the injection, by Istio's templates, or by its agent in the pod.
+_UNCHECKED = (
+    STATUS,
+    NATIVE_SIDECAR,
+    PROXY_IMAGE_TYPE,
+    REWRITE_PROBES,
+    OVERRIDES,
+    TEMPLATES,
+    _READINESS + "applicationPorts",
+    *(
+        f"sidecar.istio.io/{name}"
+        for name in (
+            "agentLogLevel",
+            "bootstrapOverride",
+            "capNetBindService",
+            "componentLogLevel",
+            "controlPlaneAuthPolicy",
+            "discoveryAddress",
+            "enableCoreDump",
+            "extraStatTags",
+            "inject",
+            "logLevel",
+            "proxyImage",
+            "statsCompression",
+            "statsHistogramBuckets",
+            "statsInclusionPrefixes",
+            "statsInclusionRegexps",
+            "statsInclusionSuffixes",
+            "userVolume",
+            "userVolumeMount",
+        )
+    ),
+    *(f"prometheus.istio.io/{name}" for name in ("path", "port", "scrape", "scrape-targets", "secure-port")),
+)
+
+
+def known_keys() -> tuple[str, ...]:
+    """Every annotation of Istio's domains that something reads: the injection, its templates, or the proxy's agent."""
+    return (*CHECKS, *_UNCHECKED)
 
 
 def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:

@@ -196,8 +196,6 @@ def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
 class ProxyStruct(Struct):
     """A ProxyConfig that knows which of its fields differ from the defaults, for protoToJSON."""
 
-    __slots__ = ("changed",)
-
     def __init__(self, config: ProxyConfig, fields: Mapping[str, Any]) -> None:
         methods = {f"Get{name}": _constant(value) for name, value in fields.items()}
         super().__init__("*v1alpha1.ProxyConfig", fields, methods)

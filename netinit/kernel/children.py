@@ -118,6 +118,17 @@ class Child:
                     raise ChildLostError(f"{self._what}: the process that did it answered more than {MOST_BYTES >> 20} MB")
         return _open(data[_HEADER:wanted])
 
+    def poll(self) -> int | None:
+        """The code that the child ended with, negative for a signal's number; None while it lives."""
+        if not self.pid:
+            return 0
+        status = run.wait(self.pid, time.monotonic_ns())
+        if status is None:
+            return None
+        self.pid = 0
+        self._close()
+        return posix.waitstatus_to_exitcode(status)
+
     def end(self) -> None:
         """The child is gone; calling it twice does no harm."""
         if self.pid:

@@ -1,7 +1,8 @@
 """The only place that starts programs.
 
 posix_spawn with memory files for input and output: nothing to poll, no pipe that fills up, no import beyond builtins.
-Programs are started by path with a list of arguments, never through a shell.
+Programs are started by path with a list of arguments, never through a shell. One whose input is not known yet may be
+started already (`prepare`): it loads its libraries meanwhile, two milliseconds of a pod's start.
 
 Every program has a deadline, and a leash: the reading end of a pipe whose writing end this process alone holds. When this
 process ends, however it ends, the kernel signals the program with SIGKILL (F_SETOWN and F_SETSIG of fcntl(2), which
@@ -23,6 +24,7 @@ from netinit.base.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 # Listing 100,000 rules takes a slow machine some seconds. What takes longer hangs: a stopped process, a broken program.
@@ -43,10 +45,11 @@ _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> des
 
 
 class Running(Record):
-    """A started program; `finish` waits for it."""
+    """A started program; `finish` waits for it, after `feed` where it was prepared."""
 
     program: str
     pid: int
+    input: int  # the writing end of a prepared program's pipe; -1: it has all of its input
     output: int  # file descriptors of memory files
     errors: int
     leash: int  # closing it kills the program
@@ -92,43 +95,89 @@ def start(
 
     `waits` are nanoseconds that it may spend on waiting for locks, beside its work.
     """
-    environ = _make_environment(environment or {})
-    seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
-    program = path.rpartition("/")[2]
-    opened: list[int] = []  # standard input, output and errors, the leash's end for the program, and ours
+    source = -1
     try:
-        for name in ("stdin", "stdout", "stderr"):
-            opened.append(posix.memfd_create(name, posix.MFD_CLOEXEC))  # noqa: PERF401 - what is open must be known
-        opened += posix.pipe2(posix.O_CLOEXEC)
+        source = posix.memfd_create("stdin", posix.MFD_CLOEXEC)
         data = memoryview(stdin.encode())
         while data:
-            data = data[posix.write(opened[0], data) :]
-        posix.lseek(opened[0], 0, 0)
-        posix.set_inheritable(opened[3], True)  # noqa: FBT003 - its signature
+            data = data[posix.write(source, data) :]
+        posix.lseek(source, 0, 0)
+        return _spawn(path, arguments, environment or {}, source).replace(**_time_for(stdin, waits))
+    except OSError as error:
+        raise _cannot_start(path, error) from None
+    finally:
+        if source >= 0:
+            posix.close(source)
+
+
+def prepare(path: str, arguments: Sequence[str] = ()) -> Running:
+    """Starts the program at `path`, which reads its input to the end before it acts, and waits for `feed` or `kill`."""
+    reading = writing = -1
+    try:
+        reading, writing = posix.pipe2(posix.O_CLOEXEC)
+        return _spawn(path, arguments, {}, reading).replace(input=writing)
+    except (OSError, BackendUnavailableError) as error:
+        if writing >= 0:
+            posix.close(writing)
+        raise _cannot_start(path, error) if isinstance(error, OSError) else error from None
+    finally:
+        if reading >= 0:
+            posix.close(reading)
+
+
+def feed(running: Running, text: str) -> Running:
+    """Gives a prepared program its input: all of it, or the program is killed."""
+    fed = running.replace(input=-1, **_time_for(text))
+    data = memoryview(text.encode())
+    posix.set_blocking(running.input, False)
+    poller = select.poll()
+    poller.register(running.input, select.POLLOUT)
+    try:
+        while data and poller.poll(max(0.0, (fed.deadline - time.monotonic_ns()) / 10**6)):
+            data = data[posix.write(running.input, data) :]
+    except BrokenPipeError:  # it has ended already, and its errors say why
+        data = data[:0]
+    finally:
+        if data:  # the beginning of an input must not pass for the whole
+            posix.kill(running.pid, _SIGKILL)
+        posix.close(running.input)
+    return fed
+
+
+def _time_for(text: str, waits: int = 0) -> dict[str, Any]:
+    """How long a program may take that begins to read its input now."""
+    seconds = SECONDS + waits / 10**9 + len(text) / INPUT_PER_SECOND
+    return {"seconds": seconds, "deadline": time.monotonic_ns() + int(seconds * 10**9)}
+
+
+def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
+    return BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}")
+
+
+def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int) -> Running:
+    """Starts the program with `source` as its input. OSError."""
+    program = path.rpartition("/")[2]
+    opened: list[int] = []  # standard output and errors, the leash's end for the program, and ours
+    try:
+        for name in ("stdout", "stderr"):
+            opened.append(posix.memfd_create(name, posix.MFD_CLOEXEC))  # noqa: PERF401 - what is open must be known
+        opened += posix.pipe2(posix.O_CLOEXEC)
+        posix.set_inheritable(opened[2], True)  # noqa: FBT003 - its signature
         pid = posix.posix_spawn(
             _find_sealed(path) if _sealed else path,
             [program, *arguments],
-            environ,
-            file_actions=[(posix.POSIX_SPAWN_DUP2, opened[number], number) for number in (0, 1, 2)],
+            _make_environment(environment),
+            file_actions=[(posix.POSIX_SPAWN_DUP2, one, number) for number, one in enumerate((source, *opened[:2]))],
         )
-    except (OSError, BackendUnavailableError) as error:
+    except BaseException:
         for descriptor in opened:
             posix.close(descriptor)
-        if isinstance(error, BackendUnavailableError):
-            raise
-        raise BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}") from None
+        raise
     _at_work.add(pid)
-    tie(opened[3], pid)
-    posix.close(opened[0])
-    posix.close(opened[3])
+    tie(opened[2], pid)
+    posix.close(opened[2])
     return Running(
-        program=program,
-        pid=pid,
-        output=opened[1],
-        errors=opened[2],
-        leash=opened[4],
-        deadline=time.monotonic_ns() + int(seconds * 10**9),
-        seconds=seconds,
+        program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0
     )
 
 
@@ -182,8 +231,9 @@ def kill(running: Running) -> None:
     """Ends a program whose answer is not needed any more."""
     end(running.pid)
     _at_work.discard(running.pid)
-    for descriptor in (running.leash, running.output, running.errors):
-        posix.close(descriptor)
+    for descriptor in (running.input, running.leash, running.output, running.errors):
+        if descriptor >= 0:
+            posix.close(descriptor)
 
 
 def end_all() -> None:

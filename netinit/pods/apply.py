@@ -139,15 +139,19 @@ def apply(options: Options, *, final: bool = True, locked: bool = False, machine
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
-        task = Task(
-            options=settled.options,
-            plan=plan_for(settled.options),
-            families=settled.kernel_families,
-            final=final,
-            machine=machine,
-        )
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        outcome = _apply_first_that_works(task, survey)
+        try:
+            survey.prepare()  # programs load their libraries while the plan is made
+            task = Task(
+                options=settled.options,
+                plan=plan_for(settled.options),
+                families=settled.kernel_families,
+                final=final,
+                machine=machine,
+            )
+            outcome = _apply_first_that_works(task, survey)
+        finally:
+            survey.release()
         warnings = settled.warnings + task.plan.warnings + outcome.warnings
         return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 

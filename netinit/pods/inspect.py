@@ -58,6 +58,20 @@ class Survey:
         first = {name: observed for name, observed in self._observed.items() if name == self._first_reader(name)}
         return tuple([observed for observed in first.values() if observed.state.ours])
 
+    def prepare(self) -> None:
+        """Looks through the first candidate, and gets it ready to program a namespace that has no rules of ours yet."""
+        first = next(iter(self.candidates()), None)
+        if first is not None and not first.state.ours:
+            try:
+                first.backend.prepare()
+            except BackendUnavailableError:
+                first.backend.release()  # its commit will fail as well, and say why
+
+    def release(self) -> None:
+        """Ends what was got ready and not used."""
+        for observed in self._observed.values():
+            observed.backend.release()
+
     def _first_reader(self, name: str) -> str:
         """The first of the backends that have looked at the same tables."""
         return next(reader for reader in readers(name) if reader in self._observed)

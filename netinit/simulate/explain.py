@@ -9,10 +9,11 @@ from netinit.base.net import Network
 from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
-from netinit.rules.matches import Owner, Port
+from netinit.rules.matches.packet import Owner, Port
 from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
+from netinit.rules.more_targets import DestinationNat, Tproxy
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
+from netinit.rules.targets import Accept, Jump, Redirect, Return
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, with_plan

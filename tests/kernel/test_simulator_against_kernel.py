@@ -29,7 +29,8 @@ from netinit.lab import Listener as Opened
 from netinit.options import Options
 from netinit.rules.iptables.write import parse_listing, render_restore, write_plan
 from netinit.rules.layouts import plan
-from netinit.rules.matches import ConnectionState, Owner, Port, Protocol
+from netinit.rules.matches.context import ConnectionState
+from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
 from netinit.rules.nft.writer import PREFIX, render_script, spell_chain
 from netinit.rules.nft.writer import write_plan as write_nft_plan

@@ -295,7 +295,7 @@ def test_from_outside_the_pod_by_its_process(pod):
     assert all(row.right for row in report.rows), tell(report)
 
 
-def test_without_sys_admin_nobody_knocks_from_outside_and_that_is_said(pod):
+def test_without_sys_admin_nobody_probes_from_outside_and_that_is_said(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
     done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -77,6 +77,8 @@ def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
     for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.remove_parts(page.read_text("utf-8")))]:
         name = group.ALIASES.get(words[0], words[0])
         command = group.root.get_command(click.Context(group.root), name)
+        if isinstance(command, click.Group) and len(words) > 1:
+            command = command.get_command(click.Context(command), words[1])
         known = {option for param in command.params for option in param.opts} | {"--help"} if command else set()
         wrong += [" ".join(words)] if not {word for word in words if word.startswith("-")} - {"-"} <= known or not command else []
     assert not wrong, f"{page.name}: netinit has no {'; '.join(wrong)}"

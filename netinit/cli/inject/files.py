@@ -10,14 +10,11 @@ what the descriptor shows is what is used. A link is read from its own descripto
 
 from __future__ import annotations
 
-import posix
+import os
+from collections.abc import Callable, Iterator
+from typing import Self
 
 from netinit.base.output import show_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Self
 
 __all__ = ["LARGEST", "RefusedFileError", "listed", "read", "replace"]
 
@@ -27,8 +24,8 @@ _MOST_LINKS = 40
 _TYPE, _FOLDER, _LINK, _REGULAR = 0o170000, 0o040000, 0o120000, 0o100000
 _STREAMS = (0o010000, 0o020000)
 """Pipes and character devices."""
-_LOOK = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
-_GO = posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_GO = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _DEVICES, _DESCRIPTORS = "/dev/", "/dev/fd/"
 _STANDARD = {"stdout": 1, "stderr": 2}
 
@@ -38,7 +35,7 @@ class RefusedFileError(Exception):
 
 
 def _kind(descriptor: int) -> int:
-    return posix.fstat(descriptor).st_mode & _TYPE
+    return os.fstat(descriptor).st_mode & _TYPE
 
 
 class _FolderWalk:
@@ -55,7 +52,7 @@ class _FolderWalk:
 
     def __exit__(self, *_: object) -> None:
         for descriptor in self.folders:
-            posix.close(descriptor)
+            os.close(descriptor)
 
     @property
     def folder(self) -> int:
@@ -81,17 +78,17 @@ class _FolderWalk:
 
     def _is_link(self, name: str) -> bool:
         try:
-            descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
+            descriptor = os.open(name, _LOOK, dir_fd=self.folder)
         except FileNotFoundError:
             return False
         try:
             return _kind(descriptor) == _LINK
         finally:
-            posix.close(descriptor)
+            os.close(descriptor)
 
     def _step(self, name: str, *, last: bool) -> list[str]:
         """Enter the folder of that name; where it is a link, what is to be walked instead."""
-        descriptor = posix.open(name, _LOOK, dir_fd=self.folder)
+        descriptor = os.open(name, _LOOK, dir_fd=self.folder)
         kind = _kind(descriptor)
         if kind == _FOLDER and not last:
             self.folders.append(descriptor)
@@ -100,7 +97,7 @@ class _FolderWalk:
             if kind == _LINK:
                 return self._target(descriptor)
         finally:
-            posix.close(descriptor)
+            os.close(descriptor)
         if last:  # it was a link a moment ago
             raise RefusedFileError("another process changes it meanwhile; use a folder of your own")
         raise NotADirectoryError(20, "Not a directory")
@@ -109,22 +106,22 @@ class _FolderWalk:
         self.links += 1
         if self.links > _MOST_LINKS:
             raise RefusedFileError("too many symbolic links; name the file itself")
-        target = posix.readlink("", dir_fd=link)
+        target = os.readlink("", dir_fd=link)
         self.follow(link, target)
         if target.startswith("/"):
             self._enter("/")
         return [*reversed(target.split("/"))]
 
     def _enter(self, path: str) -> None:
-        self.folders.append(posix.open(path, _GO))
+        self.folders.append(os.open(path, _GO))
 
     def _leave(self) -> None:
         if not self.beneath:
-            self.folders.append(posix.open("..", _GO, dir_fd=self.folder))
+            self.folders.append(os.open("..", _GO, dir_fd=self.folder))
         elif len(self.folders) == 1:
             raise RefusedFileError("a symbolic link that leaves the folder; name the file itself with -f")
         else:
-            posix.close(self.folders.pop())
+            os.close(self.folders.pop())
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -159,18 +156,18 @@ def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[s
     todo = [""]
     while todo:
         within = todo.pop()
-        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(os.open(folder, _GO), _stay, beneath=True) as walk:
             walk.to(within + ".")
-            opened = posix.open(".", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=walk.folder)
+            opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=walk.folder)
         try:
-            with posix.scandir(opened) as entries:
+            with os.scandir(opened) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         todo += [f"{within}{entry.name}/"] if recursive else []
                     elif entry.name.endswith(suffixes) and entry.name not in suffixes:
                         found.append(within + entry.name)
         finally:
-            posix.close(opened)
+            os.close(opened)
     return found
 
 
@@ -181,16 +178,16 @@ def _stay(_link: int, target: str) -> None:
 
 def _content(folder: str, name: str) -> bytes:
     try:
-        with _FolderWalk(posix.open(folder, _GO), _stay, beneath=True) as walk:
+        with _FolderWalk(os.open(folder, _GO), _stay, beneath=True) as walk:
             own = walk.to(name)
-            seen = posix.open(own, _LOOK, dir_fd=walk.folder)
+            seen = os.open(own, _LOOK, dir_fd=walk.folder)
             try:
                 if _kind(seen) != _REGULAR:
                     raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")
                 # through the descriptor, so that nothing else can be opened instead
-                handle = posix.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+                handle = os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             finally:
-                posix.close(seen)
+                os.close(seen)
         with open(handle, "rb") as file:  # noqa: PTH123 - as in read
             return _bounded(file.read(LARGEST + 1))
     except (OSError, RefusedFileError) as error:
@@ -211,26 +208,26 @@ def replace(path: str, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.write(text)
         return
-    with _FolderWalk(posix.open(".", _GO), _of_ours) as walk:
+    with _FolderWalk(os.open(".", _GO), _of_ours) as walk:
         own = walk.to(path)
         try:
-            seen = posix.open(own, _LOOK, dir_fd=walk.folder)
+            seen = os.open(own, _LOOK, dir_fd=walk.folder)
         except FileNotFoundError:
             _replace(walk.folder, own, text, 0o666 & ~_umask())
             return
         try:
-            found = posix.fstat(seen)
+            found = os.fstat(seen)
             if found.st_mode & _TYPE in _STREAMS:
                 _refuse_foreign(found.st_uid, "it")
-                with open(posix.open(f"/proc/self/fd/{seen}", posix.O_WRONLY | posix.O_NOCTTY), "w") as stream:  # noqa: PTH123
+                with open(os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY), "w") as stream:  # noqa: PTH123
                     stream.write(text)
                 return
         finally:
-            posix.close(seen)
+            os.close(seen)
         if found.st_mode & _TYPE != _REGULAR:
             raise RefusedFileError("it is no regular file")
         mode = found.st_mode & 0o777
-        _replace(walk.folder, own, text, mode if found.st_uid == posix.geteuid() else mode & 0o666 & ~_umask())
+        _replace(walk.folder, own, text, mode if found.st_uid == os.geteuid() else mode & 0o666 & ~_umask())
 
 
 def _descriptor_of(path: str) -> int | None:
@@ -243,27 +240,27 @@ def _descriptor_of(path: str) -> int | None:
 
 
 def _of_ours(link: int, _target: str) -> None:
-    _refuse_foreign(posix.fstat(link).st_uid, "a symbolic link on the path")
+    _refuse_foreign(os.fstat(link).st_uid, "a symbolic link on the path")
 
 
 def _refuse_foreign(owner: int, what: str) -> None:
-    if owner not in (0, posix.geteuid()):
+    if owner not in (0, os.geteuid()):
         raise RefusedFileError(
             f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself"
         )
 
 
 def _replace(folder: int, own: str, text: str, mode: int) -> None:
-    temporary = f".{own[:200]}.{posix.getpid()}.{posix.urandom(8).hex()}"  # tempfile takes 10 ms to import
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
-    handle = posix.open(temporary, flags, 0o600, dir_fd=folder)
+    temporary = f".{own[:200]}.{os.getpid()}.{os.urandom(8).hex()}"  # tempfile takes 10 ms to import
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(temporary, flags, 0o600, dir_fd=folder)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
             stream.write(text)
             stream.flush()
-            posix.fchmod(handle, mode)
-            posix.rename(temporary, own, src_dir_fd=folder, dst_dir_fd=folder)
-            written, there = posix.fstat(handle), posix.stat(own, dir_fd=folder, follow_symlinks=False)
+            os.fchmod(handle, mode)
+            os.rename(temporary, own, src_dir_fd=folder, dst_dir_fd=folder)
+            written, there = os.fstat(handle), os.stat(own, dir_fd=folder, follow_symlinks=False)
     except BaseException:
         _remove(folder, temporary)
         raise
@@ -273,12 +270,12 @@ def _replace(folder: int, own: str, text: str, mode: int) -> None:
 
 def _remove(folder: int, name: str) -> None:
     try:
-        posix.unlink(name, dir_fd=folder)
+        os.unlink(name, dir_fd=folder)
     except FileNotFoundError:  # the folder's owner was quicker
         show_lines([f"{name}: another process removed the temporary file"])
 
 
 def _umask() -> int:
-    mask = posix.umask(0)
-    posix.umask(mask)
+    mask = os.umask(0)
+    os.umask(mask)
     return mask

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import posix
+import os
 import sys
+from collections.abc import Sequence
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError
-from netinit.cli.inject.flags import STDIN
+from netinit.cli.inject.flags import STDIN, CheckFlags
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
 from netinit.options.kinds import quote_value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from netinit.cli.inject.flags import CheckFlags
 
 __all__ = [
     "in_file",
@@ -76,7 +71,7 @@ def read_manifests(flags: CheckFlags) -> list[tuple[str, str]]:
             found.append((name, read_text(name)))
             continue
         try:
-            is_folder = posix.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER
+            is_folder = os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms
         except (FileNotFoundError, NotADirectoryError, ValueError):
             raise OptionError(f"-f: {quote_value(name)} does not exist") from None
         except OSError as error:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
+from netinit.cli.inject.flags import InjectFlags
 from netinit.inject.stream import inject_stream
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from netinit.cli.inject.flags import InjectFlags
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds

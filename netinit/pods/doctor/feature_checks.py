@@ -14,19 +14,14 @@ from netinit.kernel import detect, routes
 from netinit.options import CLASSIC, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
+from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.matches import (
-    ConnectionState,
-    Destination,
-    Mark,
-    Match,
-    Owner,
-    Port,
-    Protocol,
-    Socket,
-)
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Mark, Socket
+from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
+from netinit.rules.more_targets import RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
+from netinit.rules.targets import Drop, Redirect, Return, Target
 
 SECONDS = 20.0
 ROUTING = "policy routing"
@@ -164,7 +159,7 @@ def _check_backend(name: str, options: Options, families: tuple[Family, ...]) ->
         found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):
         renew()
-        cause = _try_capture(name, options)
+        cause = _check_capture(name, options)
         for family in families if options.ipv6 != OFF else families[:1]:
             found[family.name][CAPTURE] = cause
     return found
@@ -219,9 +214,7 @@ def _check_routing(family: Family) -> str:
     return ""
 
 
-def _try_capture(name: str, options: Options) -> str:
-    from netinit.pods.validate import validate
-
+def _check_capture(name: str, options: Options) -> str:
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
         probe_timeout=3 * 10**9, lock_timeout=10**9,

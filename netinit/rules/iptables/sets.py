@@ -10,8 +10,9 @@ from __future__ import annotations
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, Difference
-from netinit.rules.matches import Destination, Match, UnknownMatch, XtMatch
-from netinit.rules.matches.base import EXTENSION
+from netinit.rules.matches import EXTENSION, Match, XtMatch
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import Destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

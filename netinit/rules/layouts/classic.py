@@ -5,9 +5,10 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import ConnectionState, Destination, InInterface, Match, OutInterface, Owner, Port, Socket
+from netinit.rules.layouts import Builder, inbound, outbound, tproxy
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Socket
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -25,7 +26,8 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.targets import Accept, Jump, Reject, Return
+from netinit.rules.more_targets import Reject
+from netinit.rules.targets import Accept, Jump, Return
 
 SSH_PORT = 22
 TCP = inbound.TCP
@@ -58,7 +60,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     table, families = (MANGLE, (IPV4,)) if transparent else (NAT, FAMILIES)
     ports = "inbound_ports"
     if transparent:
-        inbound.define_tproxy(builder, options, options.outbound_port, "outbound_port", families)
+        tproxy.define_chains(builder, options, options.outbound_port, "outbound_port", families)
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin=ports, families=families,
@@ -71,7 +73,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     else:
         chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
     if transparent:
-        inbound.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports, families=families,

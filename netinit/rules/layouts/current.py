@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import NONE, OFF, TPROXY, Interception
-from netinit.rules.layouts import inbound, outbound
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import ConnectionState
+from netinit.rules.layouts import Builder, inbound, outbound
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
 from netinit.rules.targets import Drop, Jump
 
@@ -55,6 +53,8 @@ def plan(options: Interception) -> Plan:
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:
     if options.drop_invalid:
+        from netinit.rules.matches.context import ConnectionState
+
         why, origin = "packets that belong to no connection would reset it", "drop_invalid"
         invalid = ConnectionState(states=("INVALID",))
         builder.append(MANGLE, PREROUTING, invalid, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)

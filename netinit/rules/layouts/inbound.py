@@ -5,10 +5,10 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.matches import ConnectionState, Destination, Match, Port, Protocol
+from netinit.rules.layouts import Builder
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import (
-    ISTIO_DIVERT,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_REDIRECT,
@@ -17,7 +17,7 @@ from netinit.rules.model import (
     NAT,
     PREROUTING,
 )
-from netinit.rules.targets import Accept, Jump, Redirect, Return, SetMark, Tproxy
+from netinit.rules.targets import Jump, Redirect, Return
 
 TCP = Protocol(name="tcp")
 
@@ -58,7 +58,9 @@ def capture(builder: Builder, options: Interception) -> None:
     transparent = options.inbound_mode == TPROXY
     table = MANGLE if transparent else NAT
     if transparent:
-        define_tproxy(builder, options, options.inbound_port, "inbound_port")
+        from netinit.rules.layouts import tproxy  # most pods' start does not pay for it
+
+        tproxy.define_chains(builder, options, options.inbound_port, "inbound_port")
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin="inbound_ports",
@@ -72,8 +74,7 @@ def capture(builder: Builder, options: Interception) -> None:
         chosen = Port(protocol="tcp", ports=tuple(int(port) for port in options.inbound_ports))
         why = "inbound connections to these ports go to the proxy"
     if transparent:
-        established = ConnectionState(states=("RELATED", "ESTABLISHED"))
-        divert(builder, chosen, established, paired=options.inbound_ports != ALL)
+        tproxy.divert_established(builder, chosen, paired=options.inbound_ports != ALL)
         builder.append(
             MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
             why=why, origin="inbound_ports",
@@ -94,35 +95,3 @@ def exclude_ports(
         table, ISTIO_INBOUND, port, to=Return(),
         why="these inbound ports are not captured", origin=origin, families=families,
     )  # fmt: skip
-
-
-def divert(
-    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
-) -> None:
-    """Packets of connections that the proxy has accepted already skip TPROXY."""
-    builder.append(
-        MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
-        why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
-    )  # fmt: skip
-
-
-def define_tproxy(
-    builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
-) -> None:
-    """The chains that hand connections to a transparent socket."""
-    mode = "inbound_mode"
-    why = "the policy route delivers marked packets here"
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
-        why=why, origin="tproxy_mark", families=families,
-    )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_DIVERT, to=Accept(),
-        why="nothing else is to happen to them", origin=mode, families=families,
-    )  # fmt: skip
-    for family in families:
-        builder.append(
-            MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
-            to=Tproxy(port=port, mark=options.tproxy_mark),
-            why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
-        )  # fmt: skip

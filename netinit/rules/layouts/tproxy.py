@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Network
+from netinit.base.net import FAMILIES, Family, Network
 from netinit.options import LOOP_MARK, Interception
-from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts import Builder
 from netinit.rules.layouts.inbound import TCP, not_to_loopback
-from netinit.rules.matches import InInterface, Mark, OutInterface, Owner, Source
-from netinit.rules.model import ISTIO_INBOUND, MANGLE, OUTPUT, PREROUTING
-from netinit.rules.targets import RestoreMark, Return, SaveMark, SetMark
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Mark
+from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
+from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
+from netinit.rules.more_targets import RestoreMark, SaveMark, SetMark, Tproxy
+from netinit.rules.targets import Accept, Jump, Return
 
 ORIGIN = "inbound_mode"
+
+
+def divert(
+    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
+) -> None:
+    """Packets of connections that the proxy has accepted already skip TPROXY."""
+    builder.append(
+        MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
+        why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
+    )  # fmt: skip
+
+
+def define_chains(
+    builder: Builder, options: Interception, port: int, origin: str, families: tuple[Family, ...] = FAMILIES
+) -> None:
+    """The chains that hand connections to a transparent socket."""
+    mode = "inbound_mode"
+    why = "the policy route delivers marked packets here"
+    builder.append(
+        MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark),
+        why=why, origin="tproxy_mark", families=families,
+    )  # fmt: skip
+    builder.append(
+        MANGLE, ISTIO_DIVERT, to=Accept(),
+        why="nothing else is to happen to them", origin=mode, families=families,
+    )  # fmt: skip
+    for family in families:
+        builder.append(
+            MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
+            to=Tproxy(port=port, mark=options.tproxy_mark),
+            why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
+        )  # fmt: skip
+
+
+def divert_established(builder: Builder, chosen: Match, *, paired: bool) -> None:
+    """The same, as the current layout knows them: by their state."""
+    divert(builder, chosen, ConnectionState(states=("RELATED", "ESTABLISHED")), paired=paired)
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:

@@ -1,26 +1,86 @@
-"""One class per match: what iptables calls it, and what it means in words."""
+"""One class a match, in `packet` and `context`. Here is what every match has: its spelling in iptables' dialect and its words.
+
+Sections are those of iptables(8) and iptables-extensions(8). A match that holds several values (networks, ports,
+interfaces) means "one of them"; where iptables knows one value a rule, its spelling has an alternative for each.
+"""
 
 from __future__ import annotations
 
-from netinit.rules.matches.base import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Owner, Socket, UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, TcpFlags
+from abc import abstractmethod
 
-__all__ = [
-    "PROTOCOL",
-    "AddressType",
-    "ConnectionState",
-    "Destination",
-    "InInterface",
-    "Mark",
-    "Match",
-    "OutInterface",
-    "Owner",
-    "Port",
-    "Protocol",
-    "Socket",
-    "Source",
-    "TcpFlags",
-    "UnknownMatch",
-    "XtMatch",
-]
+from netinit.base.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from netinit.rules.packet import Packet, Surroundings
+
+# The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
+SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
+
+
+class XtMatch(Record):
+    """A match as iptables-save lists it: one text for each alternative, `-m module` included."""
+
+    place: int
+    alternatives: tuple[str, ...]
+    protocol: str = ""  # the protocol that the module belongs to: `-p` stands before it
+
+
+class Match(Record):
+    """A condition on a packet."""
+
+    nft_chain = ""  # what the chain's name ends in where nft tests the match in a chain of its own, after all others
+
+    @abstractmethod
+    def xt(self) -> XtMatch:
+        """The match in iptables' spelling."""
+
+    @abstractmethod
+    def nft(self) -> str:
+        """The match as nft lists it: one expression, sets for lists."""
+
+    def nft_unless(self) -> tuple[str, ...]:
+        """Expressions of nft under which the match does not hold though `nft` does, in a chain of its own."""
+        return ()
+
+    @abstractmethod
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        """Whether the match holds for the packet; None where that cannot be known."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The match in words, to stand after "when"."""
+
+    @property
+    def tracks(self) -> bool:
+        """Whether a rule with it makes the kernel track connections."""
+        return False
+
+
+def spell_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
+    """The option before each value, an alternative each."""
+    prefix = f"! {option}" if negated else option
+    return tuple([f"{prefix} {value}" for value in values])
+
+
+def spell_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:
+    """The nft expression compared with one value, or with an anonymous set of several."""
+    value = texts[0] if len(texts) == 1 else f"{{ {', '.join(texts)} }}"
+    return f"{expression} {'!= ' if negated else ''}{value}"
+
+
+def spell_not(negated: bool) -> str:
+    """The word `not ` where the match is negated."""
+    return "not " if negated else ""
+
+
+def spell_list(words: Iterable[object]) -> str:
+    """The words, with commas."""
+    return ", ".join([str(word) for word in words])
+
+
+def truth_of(found: bool | None, negated: bool) -> bool | None:
+    """The truth, turned round where the match is negated; what is not known stays so."""
+    return None if found is None else found is not negated

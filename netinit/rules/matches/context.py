@@ -1,48 +1,15 @@
-"""Matches on what the kernel knows beside the packet: its socket's owner, marks, the connection; and unknown ones."""
+"""Matches that a plain sidecar has none of: marks, connection states, sockets, flags of TCP; and unknown ones."""
 
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
-from netinit.rules.matches.base import EXTENSION, Match, XtMatch, spell_not, spell_one_of, truth_of
+from netinit.rules.matches import EXTENSION, Match, XtMatch, spell_list, spell_not, spell_one_of, truth_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
-
-
-class Owner(Match):
-    """The socket belongs to this user or group (section owner; only for packets made in this namespace).
-
-    With `last` it is one of a range of them, both ends included.
-    """
-
-    kind: str  # uid or gid
-    number: int
-    last: int | None = None
-    negated: bool = False
-
-    def xt(self) -> XtMatch:
-        text = f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self._spell('-')}"
-        return XtMatch(place=EXTENSION, alternatives=(text,))
-
-    def nft(self) -> str:
-        return spell_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.has_socket:  # xt_owner says yes to every negated question then
-            return self.negated
-        owner = packet.uid if self.kind == "uid" else packet.gid
-        last = self.number if self.last is None else self.last
-        return None if owner is None else (self.number <= owner <= last) is not self.negated
-
-    def describe(self) -> str:
-        words = self._spell(" to ")
-        return f"its socket's {self.kind} is {spell_not(self.negated)}{words if self.last is None else f'from {words}'}"
-
-    def _spell(self, between: str) -> str:
-        return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
 
 
 class Mark(Match):
@@ -148,6 +115,8 @@ class AddressType(Match):
 class Socket(Match):
     """A socket of this host is open for the packet (section socket)."""
 
+    nft_chain = "socket"
+
     def xt(self) -> XtMatch:
         return XtMatch(place=EXTENSION, alternatives=("-m socket",))
 
@@ -163,6 +132,33 @@ class Socket(Match):
 
     def describe(self) -> str:
         return "a socket is open for it"
+
+
+class TcpFlags(Match):
+    """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
+
+    mask: tuple[str, ...]
+    flags: tuple[str, ...]
+    negated: bool = False
+
+    def xt(self) -> XtMatch:
+        no = "! " if self.negated else ""
+        text = f"-m tcp {no}--tcp-flags {','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
+        return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
+
+    def nft(self) -> str:
+        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
+        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        if packet.protocol != "tcp":
+            return False
+        if packet.flags is None:
+            return None
+        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
+
+    def describe(self) -> str:
+        return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
 
 
 class UnknownMatch(Match):

@@ -1,9 +1,9 @@
-"""Matches on what stands in the packet or how it travels: addresses, interfaces, protocol, ports."""
+"""Matches that every sidecar needs: addresses, interfaces, protocol, ports, and the user that sends."""
 
 from __future__ import annotations
 
 from netinit.base.net import Network, merge_networks, spell_intervals
-from netinit.rules.matches.base import (
+from netinit.rules.matches import (
     DESTINATION,
     EXTENSION,
     IN_INTERFACE,
@@ -160,31 +160,37 @@ class Port(Match):
         return f"it is {self.protocol.upper()} and its {side} port is {spell_not(self.negated)}{spell_list(words)}"
 
 
-class TcpFlags(Match):
-    """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
+class Owner(Match):
+    """The socket belongs to this user or group (section owner; only for packets made in this namespace).
 
-    mask: tuple[str, ...]
-    flags: tuple[str, ...]
+    With `last` it is one of a range of them, both ends included.
+    """
+
+    kind: str  # uid or gid
+    number: int
+    last: int | None = None
     negated: bool = False
 
     def xt(self) -> XtMatch:
-        no = "! " if self.negated else ""
-        text = f"-m tcp {no}--tcp-flags {','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
-        return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
+        text = f"-m owner {'! ' if self.negated else ''}--{self.kind}-owner {self._spell('-')}"
+        return XtMatch(place=EXTENSION, alternatives=(text,))
 
     def nft(self) -> str:
-        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
-        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+        return spell_one_of(f"meta sk{self.kind}", (self._spell("-"),), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != "tcp":
-            return False
-        if packet.flags is None:
-            return None
-        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
+        if not packet.has_socket:  # xt_owner says yes to every negated question then
+            return self.negated
+        owner = packet.uid if self.kind == "uid" else packet.gid
+        last = self.number if self.last is None else self.last
+        return None if owner is None else (self.number <= owner <= last) is not self.negated
 
     def describe(self) -> str:
-        return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+        words = self._spell(" to ")
+        return f"its socket's {self.kind} is {spell_not(self.negated)}{words if self.last is None else f'from {words}'}"
+
+    def _spell(self, between: str) -> str:
+        return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
 
 
 def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:

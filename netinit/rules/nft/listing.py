@@ -7,6 +7,7 @@ as JSON, so that it shows up as a difference and is never taken for something pl
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -15,12 +16,7 @@ from netinit.base.records import Record
 from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Json = dict[str, Any]
-
+Json = dict[str, Any]
 LONG_LIST = 10  # elements of a set that are shown
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}

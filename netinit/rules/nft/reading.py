@@ -13,39 +13,14 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
-from netinit.rules.matches import (
-    ConnectionState,
-    Destination,
-    InInterface,
-    Mark,
-    Match,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-    Socket,
-    Source,
-    UnknownMatch,
-)
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Mark, Socket, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
+from netinit.rules.more_targets import Observe, Reject, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone, UnknownTarget
 from netinit.rules.nft.listing import collect, spell_rule
 from netinit.rules.nft.writer import HOOKS, PREFIX
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    Observe,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-    UnknownTarget,
-)
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.matches import Destination, InInterface, OutInterface, Socket, Source
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Source
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
@@ -89,8 +90,9 @@ def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
         for rule in (*chain.inserted, *chain.rules):
             words = _write_matches(rule, entering[chain.name])
             comment = f' comment "{rule.comment}"' if comments else ""
-            if any(isinstance(match, Socket) for match in rule.matches):
-                name, finish = _write_socket_chain(rule, comment)
+            last = next((match for match in rule.matches if match.nft_chain), None)
+            if last:
+                name, finish = _write_chain_of(last, rule, comment)
                 chains[name] = finish
                 statements: tuple[str, ...] = (f"jump {name}",)
             else:
@@ -101,21 +103,21 @@ def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
 
 
 def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
-    """The rule's conditions but that on the socket, each followed by a blank; the interface first, as Istio has it."""
+    """The rule's conditions but that of a chain of its own, each followed by a blank; the interface first, as Istio has it."""
     interfaces = [match.nft() for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
-    others = [match.nft() for match in rule.matches if not isinstance(match, (InInterface, OutInterface, Socket))]
+    others = [match.nft() for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)]
     limited = not entering <= set(rule.families)
     if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
         others.insert(0, f"meta nfproto {rule.families[0].name.lower()}")
     return "".join([f"{word} " for word in interfaces + others])
 
 
-def _write_socket_chain(rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
-    """The name of the chain in which a rule with a Socket match is finished, and that chain."""
+def _write_chain_of(last: Match, rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
+    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain."""
     (target,) = rule.target.nft(rule.families[0])
-    texts = [f"{unless} counter return{comment}" for unless in Socket().nft_unless()]
-    texts.append(f"{Socket().nft()} counter {target}{comment}")
-    name = f"{target.rpartition(' ')[2]}-socket"
+    texts = [f"{unless} counter return{comment}" for unless in last.nft_unless()]
+    texts.append(f"{last.nft()} counter {target}{comment}")
+    name = f"{target.rpartition(' ')[2]}-{last.nft_chain}"
     return name, WrittenNftChain(hook="", rules=tuple([WrittenNftRule(text=text, rule=rule) for text in texts]))
 
 

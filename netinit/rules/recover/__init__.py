@@ -18,7 +18,7 @@ from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import resolve
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
-from netinit.rules.matches import InInterface
+from netinit.rules.matches.packet import InInterface
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING
 from netinit.rules.recover.layouts import read_fields
 from netinit.rules.targets import Return

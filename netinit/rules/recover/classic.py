@@ -5,13 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import CLASSIC, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.matches import (
-    Destination,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-)
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -23,8 +17,9 @@ from netinit.rules.model import (
     MANGLE,
     NAT,
 )
+from netinit.rules.more_targets import Reject, Tproxy
 from netinit.rules.recover.reading import STAND_IN, Layout, find_match, single_ports
-from netinit.rules.targets import Jump, Reject, Return, Tproxy
+from netinit.rules.targets import Jump, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
 from netinit.options import CURRENT, DNS_PORT, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.matches import (
-    Destination,
-    Mark,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-)
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
@@ -27,8 +21,9 @@ from netinit.rules.model import (
     PREROUTING,
     RAW,
 )
+from netinit.rules.more_targets import SaveMark, Tproxy
 from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, single_ports
-from netinit.rules.targets import Jump, Redirect, Return, SaveMark, Tproxy
+from netinit.rules.targets import Jump, Redirect, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

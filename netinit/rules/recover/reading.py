@@ -5,16 +5,9 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import OFF, TPROXY
 from netinit.options.kinds import ALL
-from netinit.rules.matches import (
-    Destination,
-    InInterface,
-    Mark,
-    Match,
-    OutInterface,
-    Port,
-    Protocol,
-    UnknownMatch,
-)
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
 from netinit.rules.model import (
     ISTIO_DIVERT,
     ISTIO_IN_REDIRECT,
@@ -27,7 +20,8 @@ from netinit.rules.model import (
     PREROUTING,
     Rule,
 )
-from netinit.rules.targets import Jump, Redirect, Return, SaveMark, SetMark, Target
+from netinit.rules.more_targets import SaveMark, SetMark
+from netinit.rules.targets import Jump, Redirect, Return, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import Family, Network, covers
-from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source
-from netinit.rules.matches.packet import bounds_of
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from netinit.rules.more_targets import Reject, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
 from netinit.simulate.lint.finding import UNREACHABLE, WARNING, Finding
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 

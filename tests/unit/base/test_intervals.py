@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.base.net import IPV4, IPV6, Family, Network, merge_networks, spell_intervals
-from netinit.rules.matches import Destination, InInterface, Port, Source
+from netinit.rules.matches.packet import Destination, InInterface, Port, Source
 
 FAMILIES = st.sampled_from((IPV4, IPV6))
 

@@ -30,9 +30,9 @@ OWN = frozenset(
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
     netinit.rules.iptables.transition netinit.rules.iptables.write
-    netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
+    netinit.rules.layouts netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound
-    netinit.rules.matches netinit.rules.matches.base netinit.rules.matches.context netinit.rules.matches.packet
+    netinit.rules.matches netinit.rules.matches.packet
     """.split(),  # noqa: SIM905 - a list to read and to edit
 )
 SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.options import Interception, Options
 from netinit.rules.layouts import plan
-from netinit.rules.matches import Port
+from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Chain, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from netinit.simulate.lint import ERROR, lint

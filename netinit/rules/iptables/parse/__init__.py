@@ -7,18 +7,17 @@ marks, addresses without a mask, `--to-port`. A word that is not known keeps its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
-from netinit.rules.matches import Destination, InInterface, Match, OutInterface, Port, Protocol, Source, UnknownMatch
-from netinit.rules.matches.packet import bounds_of
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
 from netinit.rules.model import Rule
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LONG = {
     "--source": "-s", "--src": "-s", "--destination": "-d", "--dst": "-d", "--in-interface": "-i", "--out-interface": "-o",

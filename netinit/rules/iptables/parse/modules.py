@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FULL_MASK, MAX_PORT
-from netinit.rules.matches import AddressType, ConnectionState, Mark, Match, Owner, Port, Socket, TcpFlags
+from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from netinit.base.net import FULL_MASK, MAX_PORT
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Socket, TcpFlags
+from netinit.rules.matches.packet import Owner, Port
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same

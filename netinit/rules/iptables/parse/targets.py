@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.targets import (
-    Accept,
+from netinit.rules.more_targets import (
     DestinationNat,
-    Drop,
-    Jump,
     Observe,
-    Redirect,
     Reject,
     RestoreMark,
-    Return,
     SaveMark,
     SetMark,
     SourceNat,
-    Target,
     Tproxy,
     TrackZone,
     UnknownTarget,
     Untrack,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
 _OBSERVING = frozenset((

@@ -8,30 +8,13 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.matches import (
-    AddressType,
-    ConnectionState,
-    Destination,
-    InInterface,
-    Mark,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-    Socket,
-    Source,
-    TcpFlags,
-    UnknownMatch,
-)
-from netinit.rules.targets import (
-    Accept,
+from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.more_targets import (
     DestinationNat,
-    Jump,
     Observe,
-    Redirect,
     Reject,
     RestoreMark,
-    Return,
     SaveMark,
     SetMark,
     SourceNat,
@@ -40,6 +23,7 @@ from netinit.rules.targets import (
     UnknownTarget,
     Untrack,
 )
+from netinit.rules.targets import Accept, Jump, Redirect, Return
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),

@@ -1,0 +1,1 @@
+"""The commands about automatic injection: `netinit webhook serve`, probe, manifests and lint."""

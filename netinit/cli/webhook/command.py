@@ -1,0 +1,23 @@
+"""`netinit webhook`: the commands of the admission server, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.group import LazyGroup
+
+__all__ = ["command"]
+
+COMMANDS = {  # name -> module under netinit.cli, what it does
+    "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
+    "probe": ("webhook.probe", "Find out whether the server is healthy, by the file that it writes."),
+}
+
+command = LazyGroup(
+    name="webhook",
+    commands_there=COMMANDS,
+    context_settings=HELP_NAMES,
+    help="""Inject pods automatically, as an admission webhook of the cluster.
+
+    `serve` is the server, which `manifests` and the Helm chart install; `lint` looks at an installation.
+    """,
+)

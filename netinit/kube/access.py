@@ -1,0 +1,176 @@
+"""Where the API is and who asks: a kubeconfig, or the service account of the pod that this process runs in.
+
+Looked for in this order: the kubeconfig that was named, that of the variable KUBECONFIG (the first file of its list), the
+pod's service account, ~/.kube/config. A kubeconfig is trusted as kubectl trusts it: `exec` in it starts programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netinit.base.errors import ConfigError, ParseError
+from netinit.base.shown import quote
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, mapping, sequence, string
+
+__all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "in_cluster", "of_kubeconfig"]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LARGEST = 4 << 20  # bytes of a kubeconfig
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """The program that a kubeconfig gets its credentials from (client.authentication.k8s.io)."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    api_version: str = ""
+    install_hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """An API server and credentials for it; certificates and keys are PEM texts.
+
+    `token_file` is read again and again, since the kubelet renews it. `namespace` is that of the context or the pod.
+    """
+
+    server: str
+    certificate_authority: str = ""
+    server_name: str = ""
+    insecure: bool = False
+    token: str = ""
+    token_file: str = ""
+    username: str = ""
+    password: str = ""
+    client_certificate: str = ""
+    client_key: str = ""
+    program: Exec | None = None
+    namespace: str = "default"
+    origin: str = ""
+
+
+def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> Access:
+    """The access that the arguments, the environment or the pod give. Raises ConfigError."""
+    environ = os.environ if environ is None else environ
+    named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    if named:
+        return of_kubeconfig(Path(named), context)
+    if _HOST in environ and not context:
+        return in_cluster(environ)
+    own = Path(environ.get("HOME", "/")) / ".kube" / "config"
+    if own.is_file():
+        return of_kubeconfig(own, context)
+    raise ConfigError(
+        f"there is no cluster to ask: no kubeconfig is named (--kubeconfig, KUBECONFIG), {own} does not exist, "
+        f"and this is no pod ({_HOST} is not set)"
+    )
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
+    """The access of the pod's service account. Raises ConfigError where it is not mounted."""
+    host, port = environ[_HOST], environ.get(_PORT, "443")
+    token = folder / "token"
+    try:
+        token.read_bytes()
+        authority = (folder / "ca.crt").read_text()
+        namespace = (folder / "namespace").read_text().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"the pod's service account cannot be read: {error.filename}: {error.strerror}; "
+            "set automountServiceAccountToken: true"
+        ) from error
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        certificate_authority=authority,
+        token_file=str(token),
+        namespace=namespace,
+        origin="the pod's service account",
+    )
+
+
+def of_kubeconfig(path: Path, context: str = "") -> Access:
+    """The access of a kubeconfig's context (the current one by default). Raises ConfigError."""
+    what = f"the kubeconfig {quote(str(path))}"
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        tree = goyaml.load(data[:_LARGEST].decode())
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, ParseError) as error:
+        raise ConfigError(f"{what} is not YAML: {error}") from error
+    if len(data) > _LARGEST or not isinstance(tree, dict):
+        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_LARGEST >> 20} MiB")
+    name = context or string(tree.get("current-context"))
+    if not name:
+        raise ConfigError(f"{what} has no current-context; name one with --context")
+    chosen = _entry(tree, "contexts", "context", name, what)
+    cluster = _entry(tree, "clusters", "cluster", string(chosen.get("cluster")), what)
+    user = _entry(tree, "users", "user", string(chosen["user"]), what) if chosen.get("user") else {}
+    try:
+        return _access(
+            cluster, user, path, string(chosen.get("namespace")) or "default", f"{what}, context {quote(name)}"
+        )
+    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+        raise ConfigError(f"{what}: a file or text that it holds cannot be read: {error}") from error
+
+
+def _entry(tree: Tree, listed: str, key: str, name: str, what: str) -> Tree:
+    for item in sequence(tree.get(listed)):
+        if mapping(item).get("name") == name:
+            return mapping(item.get(key))
+    known = ", ".join(quote(string(mapping(item).get("name"))) for item in sequence(tree.get(listed))) or "none"
+    raise ConfigError(f"{what} has no {key} {quote(name)}; it has {known}")
+
+
+def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) -> Access:
+    server = string(cluster.get("server"))
+    if not server.startswith(("https://", "http://")):
+        raise ConfigError(f"{origin}: the server {quote(server)} must be a URL that begins with https://")
+    token_file = string(user.get("tokenFile"))
+    return Access(
+        server=server.rstrip("/"),
+        certificate_authority=_pem(cluster, "certificate-authority", path),
+        server_name=string(cluster.get("tls-server-name")),
+        insecure=cluster.get("insecure-skip-tls-verify") is True,
+        token=string(user.get("token")),
+        token_file=str(path.parent / token_file) if token_file else "",
+        username=string(user.get("username")),
+        password=string(user.get("password")),
+        client_certificate=_pem(user, "client-certificate", path),
+        client_key=_pem(user, "client-key", path),
+        program=_program(mapping(user.get("exec")), path),
+        namespace=namespace,
+        origin=origin,
+    )
+
+
+def _pem(tree: Tree, key: str, path: Path) -> str:
+    """A certificate or key that is written in the kubeconfig (in base64) or named by it."""
+    if tree.get(f"{key}-data"):
+        return base64.b64decode("".join(string(tree[f"{key}-data"]).split()), validate=True).decode()
+    return (path.parent / string(tree[key])).read_text() if tree.get(key) else ""
+
+
+def _program(tree: Tree, path: Path) -> Exec | None:
+    command = string(tree.get("command"))
+    if not command:
+        return None
+    variables: list[Any] = [item for item in sequence(tree.get("env")) if isinstance(item, dict)]
+    return Exec(
+        command=str(path.parent / command) if "/" in command else command,
+        arguments=tuple(map(string, sequence(tree.get("args")))),
+        environment=tuple((string(item.get("name")), string(item.get("value"))) for item in variables),
+        api_version=string(tree.get("apiVersion")),
+        install_hint=string(tree.get("installHint")),
+    )

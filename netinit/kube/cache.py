@@ -1,0 +1,136 @@
+"""A cache that a watch keeps true: list once, then follow the changes; after 410 Gone list anew.
+
+Theory of operation. `items` holds what is known of each object, by namespace and name. `run` never ends by itself: it
+lists, and watches from the list's resourceVersion. Each watch is asked to end after a minute or so and is then resumed
+from the last version seen (bookmarks carry it on where nothing changes), so that a dead connection is noticed. An error is
+kept in `error`, and the cache goes on with what it has, trying again after a pause that doubles up to half a minute;
+where the version is too old, or errors repeat, it lists again, which also finds what was deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from netinit.base.errors import ClusterError
+from netinit.golang.tree import Tree, mapping, string
+from netinit.kube.client import GONE, Client
+from netinit.kube.resources import Resource, name_of
+
+__all__ = ["Cache"]
+
+_LONGEST = (50, 80)  # seconds of a watch, drawn at random so that replicas do not come back all at once
+_PAUSES = (0.5, 30.0)
+_LIST_AFTER = 3  # errors in a row
+
+
+def _itself(tree: Tree) -> Any:
+    return tree
+
+
+class Cache:
+    """The objects of one resource, of one namespace or all, narrowed by selectors.
+
+    `keep` makes of an object what is remembered of it (None: nothing). `changed` is called after each change, and after
+    each list; it must not block.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        fields: str = "",
+        labels: str = "",
+        keep: Callable[[Tree], Any] = _itself,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.items: dict[tuple[str, str], Any] = {}
+        self.error = ""
+        self.seen = 0.0  # time.monotonic() of the API's last word
+        self.lists = 0
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = {"fields": fields, "labels": labels}
+        self._keep = keep
+        self._changed = changed
+        self._version = ""
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the objects have been listed once."""
+        return self._synced.is_set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether the objects have been listed before the deadline."""
+        try:
+            await asyncio.wait_for(self._synced.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def get(self, name: str, namespace: str = "") -> Any:
+        """What is remembered of the object, None where there is none."""
+        return self.items.get((namespace, name))
+
+    async def run(self) -> None:
+        """Keeps the cache true until it is cancelled."""
+        errors = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+                errors = 0
+            except ClusterError as error:
+                errors += 1
+                if error.status == GONE:
+                    self._version = ""
+                    if errors == 1:
+                        continue
+                self.error = str(error)
+                if errors >= _LIST_AFTER:
+                    self._version = ""
+                await asyncio.sleep(self._pause(errors))
+
+    @staticmethod
+    def _pause(errors: int) -> float:
+        first, longest = _PAUSES
+        return min(longest, first * 2.0 ** min(errors - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    async def _list(self) -> None:
+        found, version = await self._client.list(self._resource, self._namespace, **self._selectors)
+        kept = {name_of(tree): self._keep(tree) for tree in found}
+        self.items = {key: value for key, value in kept.items() if value is not None}
+        self._version = version
+        self.lists += 1
+        self._heard()
+        self._synced.set()
+        self._changed()
+
+    async def _follow(self) -> None:
+        seconds = random.randint(*_LONGEST)  # noqa: S311 - no secret
+        changes = self._client.watch(
+            self._resource, self._namespace, version=self._version, seconds=seconds, **self._selectors
+        )
+        async for kind, tree in changes:
+            self._heard()
+            self._version = string(mapping(tree.get("metadata")).get("resourceVersion")) or self._version
+            if kind == "BOOKMARK":
+                continue
+            kept = None if kind == "DELETED" else self._keep(tree)
+            if kept is None:
+                self.items.pop(name_of(tree), None)
+            else:
+                self.items[name_of(tree)] = kept
+            self._changed()
+
+    def _heard(self) -> None:
+        self.error = ""
+        self.seen = time.monotonic()

@@ -1,0 +1,215 @@
+"""Requests to the API: objects read, listed, written and watched, each with a deadline and a bound.
+
+Whatever goes wrong is one error, ClusterError: `status` and `reason` say what the API said. Objects come and go as trees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from netinit.base.errors import ClusterError
+from netinit.base.shown import escape, shorten
+from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.kube.access import Access
+from netinit.kube.credentials import Credentials, make_context
+from netinit.kube.resources import Resource
+
+__all__ = ["CONFLICT", "GONE", "JSON_PATCH", "MERGE_PATCH", "NOT_FOUND", "Client"]
+
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+_PAGE = 500  # objects of a list at a time
+_LARGEST = 64 << 20  # bytes of an answer
+_LARGEST_LINE = 8 << 20  # bytes of a watch's event: etcd holds objects of 1.5 MiB
+_REFUSED = 400
+_SLACK = 15.0  # seconds that a watch may be silent beyond its end
+
+
+class Client:
+    """The API of one cluster, used by `async with`. `seconds` is the deadline of a request."""
+
+    def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
+        self.access = access
+        self._seconds = seconds
+        self._http = httpx2.AsyncClient(
+            base_url=access.server,
+            auth=Credentials(access),
+            verify=make_context(access) if access.server.startswith("https:") else True,
+            timeout=httpx2.Timeout(seconds, connect=min(seconds, 5.0)),
+            headers={"Accept": "application/json", "User-Agent": agent},
+            trust_env=False,  # a proxy of the environment is not for the cluster's own API
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
+        """One object. Raises ClusterError, of status NOT_FOUND where there is none."""
+        return await self._ask("GET", resource.path(namespace, name))
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = ""
+    ) -> tuple[list[Tree], str]:
+        """The objects, in pages behind the scenes, and the resourceVersion that they are of."""
+        found: list[Tree] = []
+        selectors = _selectors(fields, labels)
+        following = ""
+        while True:
+            more = {"continue": following} if following else {}
+            page = await self._ask("GET", resource.path(namespace), {**selectors, "limit": str(_PAGE), **more})
+            found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            metadata = mapping(page.get("metadata"))
+            following = string(metadata.get("continue"))
+            if not following:
+                return found, string(metadata.get("resourceVersion"))
+
+    async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
+        """The object as the API made it; ClusterError of status CONFLICT where one of its name exists."""
+        return await self._ask("POST", resource.path(namespace), body=_typed(resource, tree))
+
+    async def replace(self, resource: Resource, tree: Tree, name: str, namespace: str = "") -> Tree:
+        """The object as it is now; CONFLICT where its metadata.resourceVersion is not the present one."""
+        return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
+
+    async def patch(
+        self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH
+    ) -> Tree:
+        """The object after the patch, a JSON or a merge patch."""
+        return await self._ask("PATCH", resource.path(namespace, name), body=patch, kind=kind)
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
+        """The object is deleted; with a uid only that very one, else CONFLICT."""
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None
+        await self._ask("DELETE", resource.path(namespace, name), body=body)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: str,
+        seconds: int,
+        fields: str = "",
+        labels: str = "",
+    ) -> AsyncIterator[tuple[str, Tree]]:
+        """The changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+
+        It ends after `seconds`, which the API is told; a connection that has gone silent does so a little later. Raises
+        ClusterError, of status GONE where the version is too old.
+        """
+        asked = {
+            **_selectors(fields, labels),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+        path = resource.path(namespace)
+        timeout = httpx2.Timeout(self._seconds, connect=min(self._seconds, 5.0), read=seconds + _SLACK)
+        try:
+            async with self._http.stream("GET", path, params=asked, timeout=timeout) as response:
+                if response.status_code >= _REFUSED:
+                    raise _refusal("GET", path, response.status_code, await _read(response))
+                async for line in _lines(response):
+                    yield _event(path, line)
+        except httpx2.HTTPError as error:
+            raise self._away("GET", path, error) from error
+
+    async def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, *, body: Any = None, kind: str = ""
+    ) -> Tree:
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": kind or "application/json"} if content is not None else {}
+        try:
+            async with self._http.stream(
+                method, path, params=dict(query or {}), content=content, headers=headers
+            ) as response:
+                data = await _read(response)
+        except httpx2.HTTPError as error:
+            raise self._away(method, path, error) from error
+        if response.status_code >= _REFUSED:
+            raise _refusal(method, path, response.status_code, data)
+        return _tree(path, data)
+
+    def _away(self, method: str, path: str, error: Exception) -> ClusterError:
+        """The error for no answer at all."""
+        why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
+        return ClusterError(
+            f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}"
+        )
+
+
+def _selectors(fields: str, labels: str) -> dict[str, str]:
+    return {key: value for key, value in (("fieldSelector", fields), ("labelSelector", labels)) if value}
+
+
+def _typed(resource: Resource, tree: Tree) -> Tree:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > _LARGEST:
+            raise ClusterError(f"the API's answer to {response.request.url.path} is longer than {_LARGEST >> 20} MiB")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    rest = b""
+    async for part in response.aiter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield line
+        if len(rest) > _LARGEST_LINE:
+            raise ClusterError(f"an event of {response.request.url.path} is longer than {_LARGEST_LINE >> 20} MiB")
+
+
+def _tree(path: str, data: bytes) -> Tree:
+    try:
+        tree = json.loads(data) if data else {}
+    except (ValueError, RecursionError) as error:
+        raise ClusterError(f"the API's answer to {path} is not JSON: {error}") from error
+    if not isinstance(tree, dict):
+        raise ClusterError(f"the API's answer to {path} is no object")
+    return tree
+
+
+def _event(path: str, line: bytes) -> tuple[str, Tree]:
+    event = _tree(path, line)
+    found = mapping(event.get("object"))
+    kind = string(event.get("type"))
+    if kind == "ERROR":
+        code = found.get("code")
+        raise ClusterError(
+            f"the watch of {path} ended: {escape(shorten(string(found.get('message'))))}",
+            status=code if isinstance(code, int) else 0,
+            reason=string(found.get("reason")),
+        )
+    return kind, found
+
+
+def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
+    try:
+        told = _tree(path, data)
+    except ClusterError:
+        told = {}
+    reason = string(told.get("reason"))
+    said = string(told.get("message")) or data[:200].decode(errors="replace")
+    return ClusterError(
+        f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason
+    )

@@ -1,0 +1,59 @@
+"""Where objects live in the API: the paths of the resources that netinit reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from netinit.golang.tree import Tree, mapping, string
+
+__all__ = [
+    "CONFIG_MAPS",
+    "DEPLOYMENTS",
+    "DISRUPTION_BUDGETS",
+    "ENDPOINT_SLICES",
+    "EVENTS",
+    "NAMESPACES",
+    "PODS",
+    "SECRETS",
+    "SERVICES",
+    "WEBHOOK_CONFIGURATIONS",
+    "Resource",
+    "name_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object: its group and version as manifests have them, its kind, and its plural in paths."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "", *more: str) -> str:
+        """The path of one object, or of the list where no name is given; across namespaces where none is."""
+        parts = ["apis" if "/" in self.api_version else "api", *self.api_version.split("/")]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [self.plural, *([name] if name else []), *more]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+EVENTS = Resource("v1", "Event", "events")
+NAMESPACES = Resource("v1", "Namespace", "namespaces")
+PODS = Resource("v1", "Pod", "pods")
+SECRETS = Resource("v1", "Secret", "secrets")
+SERVICES = Resource("v1", "Service", "services")
+DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
+ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
+)
+
+
+def name_of(tree: Tree) -> tuple[str, str]:
+    """The namespace and the name of an object."""
+    metadata = mapping(tree.get("metadata"))
+    return string(metadata.get("namespace")), string(metadata.get("name"))

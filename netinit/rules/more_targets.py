@@ -1,0 +1,247 @@
+"""Targets that a plain sidecar has none of: those of TPROXY mode, of DNS capture, of the classic layout, of foreign rules.
+
+Sections are those of iptables-extensions(8).
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import FULL_MASK, Family
+from netinit.rules.targets import GO_ON, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.traversal import Traversal, Verdict
+
+
+class Reject(Target):
+    """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
+
+    message: str = ""  # in iptables' words, where it is not that
+
+    def xt(self, family: Family) -> str:
+        usual = "icmp-port-unreachable" if family.version == 4 else "icmp6-port-unreachable"  # noqa: PLR2004
+        return f"REJECT --reject-with {self.message or usual}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        if self.message == "tcp-reset":
+            return ("reject with tcp reset",)
+        kind, _, name = self.message.partition("-")
+        usual = "icmp" if family.version == 4 else "icmpv6"  # noqa: PLR2004
+        return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.refuse()
+
+    def describe(self) -> str:
+        return f"refuse it with {self.message}" if self.message else "refuse it"
+
+
+class Tproxy(Target):
+    """The packet goes to a local transparent socket, both addresses kept, and is marked for policy routing (section TPROXY)."""
+
+    port: int
+    mark: int
+
+    def xt(self, family: Family) -> str:
+        return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
+        return (f"tproxy {family.nft} to :{self.port} meta mark set {self.mark:#010x} accept", "drop")
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.hand_over(self.port, self.mark)
+
+    def describe(self) -> str:
+        return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
+
+
+class SetMark(Target):
+    """The packet's or its connection's mark is set (sections MARK, CONNMARK).
+
+    With a mask only its bits are cleared, then `value` is xored in.
+    """
+
+    value: int
+    mask: int = FULL_MASK
+    connection: bool = False
+
+    def xt(self, family: Family) -> str:
+        return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        whose = "ct" if self.connection else "meta"
+        old = "" if self.mask == FULL_MASK else f"{whose} mark & {FULL_MASK & ~self.mask:#010x} ^ "
+        return (f"{whose} mark set {old}{self.value:#010x}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.set_mark(self.value, self.mask, connection=self.connection)
+
+    def describe(self) -> str:
+        if self.mask == FULL_MASK and not self.connection:
+            return f"mark it {self.value}"
+        whose = "its connection's" if self.connection else "its"
+        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
+
+    @property
+    def tracks(self) -> bool:
+        return self.connection
+
+
+class SaveMark(Target):
+    """The packet's mark is copied to its connection (section CONNMARK)."""
+
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("ct mark set meta mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.save_mark()
+
+    def describe(self) -> str:
+        return "copy its mark to the connection"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class RestoreMark(Target):
+    """The connection's mark is copied to the packet (section CONNMARK)."""
+
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("meta mark set ct mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.restore_mark()
+
+    def describe(self) -> str:
+        return "copy the connection's mark to it"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class TrackZone(Target):
+    """The packet's connection is tracked in a zone of its own (section CT)."""
+
+    zone: int
+
+    def xt(self, family: Family) -> str:
+        return f"CT --zone {self.zone}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"ct zone set {self.zone}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(self.zone)
+
+    def describe(self) -> str:
+        return f"track it in zone {self.zone}"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class _AsWritten(Target):
+    """A target of foreign rules that is kept as it was written; it has no other spelling."""
+
+    text: str
+
+    def xt(self, family: Family) -> str:
+        return self.text
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (self.text,)
+
+
+class Observe(_AsWritten):
+    """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        return f"do `{self.text}` and go on" if self.text else "count it and go on"
+
+    @property
+    def only_observes(self) -> bool:
+        return True
+
+
+class SourceNat(_AsWritten):
+    """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.replace_source()
+
+    def describe(self) -> str:
+        return f"replace its source address (`{self.text}`)"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class DestinationNat(Target):
+    """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
+
+    address: str
+    port: int
+
+    def xt(self, family: Family) -> str:
+        return f"DNAT --to-destination {self._spell()}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"dnat to {self._spell()}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.send_to(self.address, self.port)
+
+    def describe(self) -> str:
+        return f"send it to {self._spell()} instead"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+    def _spell(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
+        return f"{address}{f':{self.port}' if self.port else ''}"
+
+
+class Untrack(Target):
+    """The packet belongs to no tracked connection (section CT)."""
+
+    def xt(self, family: Family) -> str:
+        return "CT --notrack"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("notrack",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(None)
+
+    def describe(self) -> str:
+        return "leave its connection untracked, out of reach of NAT"
+
+
+class UnknownTarget(_AsWritten):
+    """A target that this project does not know, as listed."""
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.give_up()
+
+    def describe(self) -> str:
+        return f"do `{self.text}` (not known to netinit)"
+
+    @property
+    def tracks(self) -> bool:
+        return True  # it may: nothing is assumed

@@ -1,0 +1,64 @@
+"""What an admission warning tells the pod's author: what will bite him, although the pod is injected. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from netinit.base.errors import OptionError
+from netinit.base.shown import quote
+from netinit.golang.tree import Tree, mapping, strings
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.warnings import pod_findings
+from netinit.options import Options
+
+__all__ = ["advise"]
+
+_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's, which no author can mend
+_MOST = 5  # unknown annotations that are looked up
+_LONGEST = 120  # characters of one
+
+
+def advise(pod: Tree, injected: Tree, known: frozenset[str]) -> list[str]:
+    """Sentences for the author of a pod that was injected; `known` are the annotations that something reads."""
+    found = [str(finding) for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
+    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    return [*found, *_contradictions(injected), *_unknown(annotations, known)]
+
+
+def _contradictions(injected: Tree) -> Iterator[str]:
+    """Ports that are included and excluded at once; the exclusion wins."""
+    init = find_init(mapping(injected.get("spec")))
+    if init is None:
+        return
+    try:
+        options = options_of(init)
+    except OptionError:
+        return
+    for direction, included, excluded in _port_lists(options):
+        both = [] if isinstance(included, str) else sorted(set(included) & set(excluded))
+        if both:
+            listed = ", ".join(map(str, both))
+            yield f"{direction} port {listed} is included and excluded at once: it is not captured; remove one of the two"
+
+
+def _port_lists(options: Options) -> Iterator[tuple[str, tuple[int, ...] | str, tuple[int, ...]]]:
+    yield "inbound", options.inbound_ports, options.exclude_inbound_ports
+    yield "outbound", options.outbound_ports, options.exclude_outbound_ports
+
+
+@functools.lru_cache(maxsize=1024)
+def _nearest(key: str, known: frozenset[str]) -> str:
+    """The known annotation that is most like this one; pods of one workload have the same mistake, so it is kept."""
+    return next(iter(get_close_matches(key, sorted(known), 1)), "")
+
+
+def _unknown(annotations: dict[str, str], known: frozenset[str]) -> Iterator[str]:
+    """Annotations in the domains of the mesh that nothing reads, with the nearest that is read."""
+    domains = {key.partition("/")[0] for key in known if key.partition("/")[0].endswith("istio.io")} - {"istio.io"}
+    strange = [key for key in annotations if key not in known and key.partition("/")[0] in domains]
+    for key in strange[:_MOST]:
+        near = _nearest(key[:_LONGEST], known)
+        hint = f"; did you mean {near}?" if near else ""
+        yield f"annotation {quote(key)} is not known and has no effect{hint}"

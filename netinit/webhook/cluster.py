@@ -1,0 +1,245 @@
+"""What the keeper does in the cluster: ConfigMaps and namespaces watched, the Secret renewed, caBundles kept.
+
+Each duty runs until it is cancelled. Errors of the API are told in `problems` under the duty's name, and it tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from netinit.base.errors import ClusterError
+from netinit.golang.tree import Tree, mapping, strings
+from netinit.inject.openshift import GROUPS, UID_RANGE
+from netinit.kube.cache import Cache
+from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
+from netinit.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, SECRETS, WEBHOOK_CONFIGURATIONS
+from netinit.webhook.configuration import Texts
+from netinit.webhook.registration import bundle_patch
+from netinit.webhook.renewal import Kept, Plan, from_secret, next_state, to_data
+from netinit.webhook.settings import ServeSettings
+
+__all__ = ["Cluster"]
+
+_AGAIN = 1.0  # seconds after an error, and between two looks where nothing happens
+_RESYNC = 30.0
+_COMPONENT = "netinit-webhook"
+
+
+class Cluster:
+    """The duties, with what they found; the callbacks are the keeper's."""
+
+    def __init__(self, client: Client, settings: ServeSettings, problems: dict[str, str]) -> None:
+        self.client = client
+        self.settings = settings
+        self.namespace = settings.namespace or client.access.namespace
+        self.problems = problems
+        self.bundle = ""
+        self.announced = not settings.webhook_config
+        self._wake = asyncio.Event()
+
+    # ---- ConfigMaps
+
+    async def follow_config_maps(self, offer: Callable[[Texts, list[Tree]], Any], files: Callable[[], Texts]) -> None:
+        """Offers the texts of the watched ConfigMaps, and of files for what is not watched, whenever they change."""
+        changed = asyncio.Event()
+        caches = {
+            name: Cache(self.client, CONFIG_MAPS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
+            for name in {self.settings.config_map, self.settings.mesh_map} - {""}
+        }
+        async with asyncio.TaskGroup() as group:
+            for cache in caches.values():
+                group.create_task(cache.run())
+            while True:
+                await _within(changed, _RESYNC)
+                changed.clear()
+                self._note_caches(caches)
+                if all(cache.synced for cache in caches.values()):
+                    await self._offer(caches, offer, files)
+
+    def _note_caches(self, caches: dict[str, Cache]) -> None:
+        for name, cache in caches.items():
+            self._note(f"ConfigMap {self.namespace}/{name}", cache.error)
+
+    async def _offer(
+        self, caches: dict[str, Cache], offer: Callable[[Texts, list[Tree]], Any], files: Callable[[], Texts]
+    ) -> None:
+        found: dict[str, Tree] = {}
+        for name, cache in caches.items():
+            tree = cache.get(name, self.namespace)
+            self._note(f"ConfigMap {self.namespace}/{name}", "" if tree else "it does not exist")
+            if tree is None:
+                return
+            found[name] = tree
+        texts = files()
+        config, mesh = found.get(self.settings.config_map), found.get(self.settings.mesh_map)
+        data = strings(mapping(config).get("data"))
+        origin = f"ConfigMap {self.namespace}/{self.settings.config_map}" if config else texts.origin
+        if config is not None and "config" not in data:
+            self._note(origin, "it has no key config")
+            return
+        values = texts.values if texts.values is not None else data.get("values")
+        mesh_text = strings(mapping(mesh).get("data")).get("mesh") if mesh else texts.mesh
+        wanted = Texts(config=data.get("config", texts.config), values=values, mesh=mesh_text, origin=origin)
+        await offer(wanted, list(found.values()))
+
+    async def tell_event(self, about: Tree, message: str) -> None:
+        """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
+        metadata = mapping(about.get("metadata"))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        involved = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
+        event = {
+            "metadata": {"generateName": f"{metadata.get('name')}.", "namespace": self.namespace},
+            "involvedObject": {"kind": "ConfigMap", "apiVersion": "v1", **involved},
+            "type": "Warning",
+            "reason": "InvalidConfiguration",
+            "message": message[:1000],
+            "source": {"component": _COMPONENT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self.client.create(EVENTS, event, self.namespace)
+        except ClusterError as error:
+            self._note("event", str(error))
+
+    # ---- namespaces
+
+    async def follow_namespaces(self, publish: Callable[[dict[str, Any]], None]) -> None:
+        """Publishes the namespaces whose annotations say which user ids their pods get."""
+        changed = asyncio.Event()
+
+        def keep(tree: Tree) -> Any:
+            annotations = strings(mapping(tree.get("metadata")).get("annotations"))
+            kept = {key: annotations[key] for key in (UID_RANGE, GROUPS) if key in annotations}
+            return {"annotations": kept} if kept else None
+
+        cache = Cache(self.client, NAMESPACES, keep=keep, changed=changed.set)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cache.run())
+            while True:
+                await _within(changed, _RESYNC)
+                changed.clear()
+                self._note("namespaces", cache.error)
+                if cache.synced:
+                    publish({name: kept for (_, name), kept in cache.items.items()})
+                await asyncio.sleep(0.1)  # a start of many namespaces is one publication
+
+    # ---- the certificate
+
+    async def renew(self, plan: Plan, serve: Callable[[Kept], None]) -> None:
+        """Keeps the Secret, with other replicas, and serves what it calls present."""
+        name = self.settings.certificate_secret
+        changed = asyncio.Event()
+        cache = Cache(self.client, SECRETS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cache.run())
+            while True:
+                self._note(f"Secret {self.namespace}/{name}", cache.error)
+                if cache.synced:
+                    await self._renew_once(cache.get(name, self.namespace), plan, serve)
+                await _within(changed, min(_RESYNC, plan.overlap / 4))
+                changed.clear()
+
+    async def _renew_once(self, secret: Tree | None, plan: Plan, serve: Callable[[Kept], None]) -> None:
+        label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
+        kept = from_secret(secret) if secret else None
+        wanted = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)
+        if wanted is not kept:
+            try:
+                await self._write_secret(secret, wanted)
+            except ClusterError as error:
+                if error.status not in {CONFLICT, NOT_FOUND}:  # another replica was quicker: the watch brings its state
+                    self._note(label, str(error))
+                return
+        self._note(label, "")
+        if self.bundle != wanted.bundle:
+            self.bundle = wanted.bundle
+            self.announced = not self.settings.webhook_config
+            self._wake.set()
+        serve(wanted)
+
+    async def _write_secret(self, secret: Tree | None, wanted: Kept) -> None:
+        name = self.settings.certificate_secret
+        body: Tree = {
+            "type": "Opaque",
+            "data": to_data(wanted),
+            "metadata": {"name": name, "namespace": self.namespace},
+        }
+        if secret is None:
+            await self.client.create(SECRETS, body, self.namespace)
+            return
+        metadata = mapping(secret.get("metadata"))
+        body["type"] = secret.get("type") or "Opaque"
+        body["metadata"] = {key: value for key, value in metadata.items() if key != "managedFields"}
+        await self.client.replace(SECRETS, body, name, self.namespace)
+
+    # ---- caBundles
+
+    def announce(self, bundle: str) -> None:
+        """Every caBundle must be this bundle from now on."""
+        if bundle != self.bundle:
+            self.bundle = bundle
+            self.announced = not self.settings.webhook_config
+            self._wake.set()
+
+    async def keep_bundles(self) -> None:
+        """Patches our webhooks whenever their caBundle is another, whoever changed it."""
+        names = [name.strip() for name in self.settings.webhook_config.split(",") if name.strip()]
+        caches = {
+            name: Cache(self.client, WEBHOOK_CONFIGURATIONS, fields=f"metadata.name={name}", changed=self._wake.set)
+            for name in names
+        }
+        async with asyncio.TaskGroup() as group:
+            for cache in caches.values():
+                group.create_task(cache.run())
+            while True:
+                await _within(self._wake, _RESYNC)
+                self._wake.clear()
+                bundle = self.bundle
+                if bundle:
+                    done = [await self._patch(name, cache, bundle) for name, cache in caches.items()]
+                    self.announced = all(done) and bundle == self.bundle
+                    if not all(done):
+                        await asyncio.sleep(_AGAIN)
+                        self._wake.set()
+
+    async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
+        """Whether the configuration has the bundle now."""
+        label = f"MutatingWebhookConfiguration {name}"
+        if not cache.synced:
+            self._note(label, cache.error)
+            return False
+        tree = cache.get(name)
+        if tree is None:
+            self._note(label, "it does not exist")
+            return False
+        patch = bundle_patch(
+            tree, bundle, service=self.settings.service, namespace=self.namespace, name=self.settings.webhook_name
+        )
+        try:
+            if patch:
+                await self.client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
+        except ClusterError as error:
+            # the version is another already: the watch brings it
+            self._note(label, "" if error.status in {CONFLICT, 422} else str(error))
+            return False
+        self._note(label, "")
+        return not patch
+
+    def _note(self, what: str, problem: str) -> None:
+        if problem:
+            self.problems[what] = problem
+        else:
+            self.problems.pop(what, None)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """The event has happened, or the seconds are over."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,112 @@
+"""The configuration as the workers serve it: read, parsed, tried on a canary pod, and then one value. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from netinit.base.errors import ConfigError, NetinitError
+from netinit.golang.tree import Tree
+from netinit.inject.annotations import known_keys
+from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.defaults import default_config
+from netinit.inject.pod import Namespace, Settings, inject_pod
+
+__all__ = ["Served", "Texts", "load"]
+
+_KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
+CANARY: Tree = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "canary", "namespace": "canary", "labels": {"app": "canary"}},
+    "spec": {
+        "serviceAccountName": "default",
+        "containers": [{"name": "app", "image": "canary", "ports": [{"containerPort": 80}]}],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The texts that make a configuration; None where one is not given. `origin` says where they are from."""
+
+    config: str | None = None
+    values: str | None = None
+    mesh: str | None = None
+    origin: str = "netinit's own templates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A configuration in use: it is replaced whole. `version` tells configurations apart, `known` are annotations."""
+
+    config: InjectionConfig
+    settings: Settings
+    version: str
+    known: frozenset[str]
+    origin: str
+    generation: int = 0
+    warnings: tuple[str, ...] = field(default=())
+
+    def settings_with(self, environment: Mapping[str, str]) -> Settings:
+        """The settings with the variables that a request's path asks for."""
+        return _with(self.settings, environment) if environment else self.settings
+
+
+def _with(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    return Settings(
+        revision=settings.revision,
+        native_sidecars=settings.native_sidecars,
+        compliance_policy=settings.compliance_policy,
+        environment={**settings.environment, **environment},
+    )
+
+
+def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool = True) -> Served:
+    """The configuration of these texts, which has injected the canary. ConfigError says what is wrong with which text."""
+    config = _load(texts)
+    if canary:
+        _try(config, settings)
+    return Served(
+        config=config,
+        settings=settings,
+        version=_version(texts, config),
+        known=frozenset(known_keys()) | _named_in(config),
+        origin=texts.origin,
+        generation=generation,
+        warnings=config.warnings,
+    )
+
+
+def _load(texts: Texts) -> InjectionConfig:
+    try:
+        if texts.config is None:
+            return default_config(values=texts.values, mesh=texts.mesh)
+        return load_config(texts.config, values=texts.values, mesh=texts.mesh)
+    except ConfigError as error:
+        raise ConfigError(f"{texts.origin}: {error}") from error
+    except NetinitError as error:
+        raise ConfigError(f"{texts.origin}: {error}") from error
+
+
+def _try(config: InjectionConfig, settings: Settings) -> None:
+    """Injects the canary with every template that is a default. Raises ConfigError."""
+    try:
+        inject_pod(CANARY, config, namespace=Namespace(name="canary"), settings=settings)
+    except NetinitError as error:
+        raise ConfigError(f"a canary pod cannot be injected with it: {error}") from error
+
+
+def _version(texts: Texts, config: InjectionConfig) -> str:
+    """The template's hash where it is classic, as the status annotation has it; else a hash of all texts."""
+    if config.classic:
+        return config.version
+    whole = "\0".join(text or "" for text in (texts.config, texts.values, texts.mesh))
+    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _named_in(config: InjectionConfig) -> frozenset[str]:
+    """The words of the templates that may be annotations of their own: what is quoted and looks like a key."""
+    return frozenset(word for text in config.sources.values() for word in _KEY.findall(text))

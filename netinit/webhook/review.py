@@ -1,0 +1,292 @@
+"""One admission review: the bytes of the request in, the bytes of the answer out. Pure.
+
+What is no review is answered with an HTTP status; everything that is one gets an AdmissionReview of its own version, with
+allowed=false and a sentence where the pod cannot be injected. An exception never comes out of `answer`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, TemplateError
+from netinit.base.shown import escape, shorten
+from netinit.golang.tree import Tree, mapping, string
+from netinit.inject.decision import decide
+from netinit.inject.owner import Owner
+from netinit.inject.patch import json_patch
+from netinit.inject.pod import Namespace, inject_pod
+from netinit.webhook.advice import advise
+from netinit.webhook.configuration import Served
+
+__all__ = ["LARGEST", "Answer", "Fault", "Interruption", "answer", "environment_of", "refuse"]
+
+LARGEST = 6 << 20
+"""Bytes of a request; the API server sends no longer ones."""
+VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+_MOST_VARIABLES = 32
+_LONGEST_PATH = 4096
+_LONGEST_UID = 256
+_MOST_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
+_LONGEST_MESSAGE = 2000
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
+_KEYS = {"cluster": "ISTIO_META_CLUSTER_ID", "net": "ISTIO_META_NETWORK"}
+
+
+class Interruption(BaseException):
+    """Ends a review that takes longer than it may. It is no Exception, so that nothing on the way takes it for an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What goes back, and what the log and the metrics are told of it.
+
+    `outcome` is injected, unchanged, skipped, denied or refused (by a status of HTTP); `reason` one word out of few.
+    """
+
+    status: int
+    body: bytes
+    outcome: str
+    reason: str
+    message: str = ""
+    uid: str = ""
+    namespace: str = ""
+    pod: str = ""
+    owner: str = ""
+    dry_run: bool = False
+    warnings: tuple[str, ...] = ()
+    detail: str = ""
+    """A traceback, for the log alone."""
+
+    content_type: str = "application/json"
+
+
+class Fault(Exception):  # noqa: N818 - an answer of HTTP's
+    """What is no review: the status, and the sentence that goes with it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _Review:
+    """What is being answered."""
+
+    api_version: str
+    uid: str
+    request: Tree
+    namespace: str = ""
+    pod: str = ""
+    owner: str = ""
+    warnings: list[str] = field(default_factory=list)
+    audit: dict[str, str] = field(default_factory=dict)
+
+    def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> Answer:
+        """The answer with what was found so far."""
+        denied = outcome == "denied"
+        response: Tree = {"uid": self.uid, "allowed": not denied}
+        if denied:
+            response["status"] = {"status": "Failure", "message": message, "reason": "BadRequest", "code": 400}
+        if patch:
+            text = json.dumps(patch, separators=(",", ":"))
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
+        told = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MOST_WARNINGS])
+        if told:
+            response["warnings"] = list(told)
+        if reason not in _UNTOUCHED:
+            decision = f"{outcome}: {message}" if message else outcome
+            response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _LONGEST_MESSAGE))}
+        review = {"kind": "AdmissionReview", "apiVersion": self.api_version, "response": response}
+        return Answer(
+            status=200,
+            body=json.dumps(review, separators=(",", ":")).encode(),
+            outcome=outcome,
+            reason=reason,
+            message=message,
+            uid=self.uid,
+            namespace=self.namespace,
+            pod=self.pod,
+            owner=self.owner,
+            dry_run=self.request.get("dryRun") is True,
+            warnings=told,
+        )
+
+
+_UNTOUCHED = ("other-kind", "other-operation")
+
+
+def answer(
+    body: bytes,
+    served: Served,
+    *,
+    environment: Mapping[str, str] | None = None,
+    namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
+) -> Answer:
+    """The answer to a request's body.
+
+    `environment` is what the request's path asks for (`environment_of`), `namespace` finds what is known of one.
+    """
+    review = None
+    try:
+        review = _read(body)
+        return _answer(review, served, environment or {}, namespace)
+    except Fault as fault:
+        return refuse(fault)
+    except (RecursionError, MemoryError):
+        return _deny(review, "too-large", "it is nested too deeply, or too large, to be injected")
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not block a cluster without a word
+        import traceback
+
+        kind = type(error).__name__
+        denied = _deny(
+            review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid"
+        )
+        return _with_detail(denied, traceback.format_exc())
+
+
+def _with_detail(given: Answer, detail: str) -> Answer:
+    import dataclasses
+
+    return dataclasses.replace(given, detail=detail)
+
+
+def refuse(fault: Fault) -> Answer:
+    """The answer to what is no review."""
+    text = escape(shorten(str(fault), _LONGEST_MESSAGE))
+    return Answer(
+        status=fault.status,
+        body=(text + "\n").encode(),
+        outcome="refused",
+        reason=fault.reason,
+        message=text,
+        content_type="text/plain; charset=utf-8",
+    )
+
+
+def _deny(review: _Review | None, reason: str, why: str) -> Answer:
+    if review is None:
+        return refuse(Fault(400, reason, f"the body: {why}"))
+    return review.respond("denied", reason, f"{_title(review)}: {why}")
+
+
+def _title(review: _Review) -> str:
+    return f"pod {escape(shorten(review.namespace))}/{escape(shorten(review.pod or 'without a name'))}"
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read(body: bytes) -> _Review:
+    """The review. Raises Fault for what is none, or cannot be answered as one."""
+    if not body.strip():
+        raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
+    if len(body) > LARGEST:
+        raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
+    try:
+        tree = json.loads(body, parse_constant=_no_constant)
+    except RecursionError:
+        raise Fault(400, "too-large", "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Fault(400, "not-json", f"the body is not JSON: {error}") from None
+    if not isinstance(tree, dict) or tree.get("kind") != "AdmissionReview":
+        raise Fault(400, "no-review", "the body is no AdmissionReview")
+    version = tree.get("apiVersion")
+    if version not in VERSIONS:
+        raise Fault(400, "no-review", f"the AdmissionReview must be of {' or '.join(VERSIONS)}")
+    request = tree.get("request")
+    uid = mapping(request).get("uid")
+    if not isinstance(request, dict) or not isinstance(uid, str) or not 0 < len(uid) <= _LONGEST_UID:
+        raise Fault(
+            400, "no-review", f"the AdmissionReview has no request with a uid of at most {_LONGEST_UID} characters"
+        )
+    return _Review(api_version=version, uid=uid, request=request)
+
+
+def _answer(
+    review: _Review, served: Served, environment: Mapping[str, str], namespace: Callable[[str], Namespace]
+) -> Answer:
+    request = review.request
+    review.namespace = string(request.get("namespace"))
+    kind = mapping(request.get("kind"))
+    resource = mapping(request.get("resource"))
+    is_pod = (
+        kind.get("kind") == "Pod" and string(kind.get("group")) == "" and resource.get("resource", "pods") == "pods"
+    )
+    if not is_pod or request.get("subResource"):
+        return review.respond("skipped", "other-kind", "only pods themselves are injected")
+    if request.get("operation", "CREATE") != "CREATE":
+        return review.respond("skipped", "other-operation", "pods are injected when they are created")
+    pod = request.get("object")
+    if not isinstance(pod, dict):
+        return review.respond("denied", "no-pod", "the review holds no pod")
+    metadata = mapping(pod.get("metadata"))
+    review.namespace = review.namespace or string(metadata.get("namespace"))
+    review.pod = string(metadata.get("name")) or string(metadata.get("generateName")) or string(request.get("name"))
+    review.audit["template-version"] = served.version
+    return _decide(review, pod, served, environment, namespace(review.namespace))
+
+
+def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str, str], namespace: Namespace) -> Answer:
+    decision = decide(pod, review.namespace, served.config)
+    review.warnings += decision.warnings
+    if not decision.inject:
+        return review.respond("skipped", decision.step.value, decision.reason)
+    owner = Owner.of_pod(pod, review.namespace)
+    review.owner = f"{owner.kind}/{owner.name}"
+    try:
+        injected = inject_pod(
+            pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner
+        )
+    except InjectionError as error:
+        return review.respond("denied", "pod", f"{_title(review)}: {_worded(error)}")
+    except (TemplateError, ConfigError) as error:
+        return review.respond("denied", "template", f"{_title(review)}: {_worded(error)}")
+    except NetinitError as error:
+        return review.respond("denied", "pod", f"{_title(review)}: {_worded(error)}")
+    review.warnings += advise(pod, injected, served.known)
+    patch = json_patch(pod, injected)
+    if not patch:
+        return review.respond("unchanged", "injected-before", "the pod has everything already")
+    return review.respond("injected", decision.step.value, decision.reason, patch=patch)
+
+
+def _worded(error: NetinitError) -> str:
+    return escape(shorten("; ".join(str(error).splitlines()), _LONGEST_MESSAGE))
+
+
+# ---- the path ---------------------------------------------------------------------------------------------------------
+
+
+def environment_of(path: str) -> dict[str, str]:
+    """The proxy's variables that a path such as `/inject/cluster/c1/net/n1` asks for; Fault where it leads nowhere.
+
+    `cluster` and `net` are the cluster's and network's names, other keys are upper-cased; `--slash--` is a slash in a
+    value; a last key without a value is ignored. The path comes as it was sent, with its %XX.
+    """
+    head, *words = path.strip("/").split("/")
+    if head != "inject":
+        raise Fault(404, "no-path", "there is nothing at this path; reviews are answered at /inject")
+    if len(path) > _LONGEST_PATH or len(words) > 2 * _MOST_VARIABLES:
+        raise Fault(414, "no-path", f"the path is too long: {_MOST_VARIABLES} variables at most")
+    found = {}
+    for key, value in zip(words[::2], words[1::2], strict=False):
+        key = unquote(key)  # noqa: PLW2901 - the same, read
+        name = _KEYS.get(key.lower(), key.upper())
+        if not _VARIABLE.match(name):
+            raise Fault(400, "no-path", f"{escape(shorten(key))} in the path is no name of a variable")
+        text = unquote(value).replace("--slash--", "/")
+        if not text.isprintable():
+            raise Fault(400, "no-path", f"the value of {name} in the path has unprintable characters")
+        found[name] = text
+    return found

@@ -1,0 +1,239 @@
+"""What `netinit webhook serve` is asked: one declaration a flag, with the names that Istio's injector gave them. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from netinit.inject.pod import Settings as InjectionSettings
+from netinit.options.declare import Settings, plain
+from netinit.options.kinds import (
+    COUNT,
+    DURATION_UNITS,
+    FALSE_WORDS,
+    LOG_LEVELS,
+    PATH,
+    PORT,
+    SWITCH,
+    TRUE_WORDS,
+    Kind,
+    write_bool,
+)
+
+__all__ = ["SECOND", "ServeSettings", "read_duration"]
+
+SECOND = 10**9
+_HOUR = 3600 * SECOND
+
+
+def _read_yes(text: str) -> bool:
+    if text in TRUE_WORDS:
+        return True
+    if text in FALSE_WORDS:
+        return False
+    raise ValueError("is neither true nor false")
+
+
+_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(h|ms|us|ns|m|s)")
+_LONGEST = 10 * 365 * 24 * _HOUR
+
+
+def read_duration(text: str) -> int:
+    """Nanoseconds of Go's 1h30m, 2s, 500ms; nothing at all is 0s."""
+    parts = _PART.findall(text)
+    if text == "0":
+        return 0
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError("is not a duration such as 5s, 500ms or 2160h")
+    total = int(sum(float(number) * DURATION_UNITS[unit] for number, unit in parts))
+    if total > _LONGEST:
+        raise ValueError("is longer than ten years")
+    return total
+
+
+def _write_duration(nanoseconds: int) -> str:
+    for unit in ("h", "m", "s", "ms"):
+        if nanoseconds and nanoseconds % DURATION_UNITS[unit] == 0:
+            return f"{nanoseconds // DURATION_UNITS[unit]}{unit}"
+    return f"{nanoseconds}ns" if nanoseconds else "0s"
+
+
+_DURATION = Kind(metavar="DURATION", read=read_duration, write=_write_duration)
+_TEXT = Kind(metavar="NAME", read=str)
+_YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
+
+
+class ServeSettings(Settings):
+    """The server's settings. Durations are nanoseconds; an empty text is as good as none."""
+
+    inject_config: str = plain(
+        "--injectConfig",
+        kind=PATH,
+        default="",
+        help_text="The injector's configuration: a file, or a mounted ConfigMap's folder with config and values "
+        "(default: netinit's own templates).",
+    )
+    mesh_config: str = plain(
+        "--meshConfig", kind=PATH, default="", help_text="The mesh configuration: a file, or a folder with mesh."
+    )
+    values_file: str = plain("--valuesFile", kind=PATH, default="", help_text="The values for the templates.")
+    config_map: str = plain(
+        "--injectConfigMapName",
+        kind=_TEXT,
+        default="",
+        help_text="Watch this ConfigMap for the injector's configuration, in the place of a file.",
+    )
+    mesh_map: str = plain(
+        "--meshConfigMapName",
+        kind=_TEXT,
+        default="",
+        help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
+    )
+    namespace: str = plain(
+        "-n --namespace",
+        kind=_TEXT,
+        default="",
+        also=("POD_NAMESPACE",),
+        help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).",
+    )
+    revision: str = plain(
+        "--revision", kind=_TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods."
+    )
+    native_sidecars: bool = plain(
+        "--native-sidecars",
+        kind=_YES,
+        default=True,
+        also=("ENABLE_NATIVE_SIDECARS",),
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.",
+    )
+    compliance_policy: str = plain(
+        "--compliance-policy",
+        kind=_TEXT,
+        default="",
+        also=("COMPLIANCE_POLICY",),
+        help_text="The compliance policy of the proxy, such as fips-140-3.",
+    )
+    address: str = plain(
+        "--address", kind=Kind(metavar="ADDRESS", read=str), default="", help_text="Listen on this address alone."
+    )
+    port: int = plain("--port", kind=PORT, default=15017, help_text="The port for reviews, over TLS.")
+    monitoring_port: int = plain(
+        "--monitoringPort", kind=PORT, default=15014, help_text="The port for metrics and health, without TLS."
+    )
+    processes: int = plain(
+        "--processes", kind=COUNT, default=0, help_text="Processes that serve reviews; 0 is one for each core."
+    )
+    tls_cert_file: str = plain(
+        "--tlsCertFile", kind=PATH, default="", help_text="The serving certificate, read again when it changes."
+    )
+    tls_key_file: str = plain("--tlsKeyFile", kind=PATH, default="", help_text="Its key.")
+    ca_cert_file: str = plain(
+        "--caCertFile",
+        kind=PATH,
+        default="",
+        help_text="The authority of the serving certificate, which becomes the caBundle of --webhookConfigName.",
+    )
+    client_ca_file: str = plain(
+        "--clientCAFile",
+        kind=PATH,
+        default="",
+        help_text="Serve reviews to clients with a certificate of this authority alone.",
+    )
+    certificate_secret: str = plain(
+        "--certificateSecret",
+        kind=_TEXT,
+        default="",
+        help_text="Make authority and certificate, keep them in this Secret and renew them, in the place of files.",
+    )
+    certificate_lifetime: int = plain(
+        "--certificateLifetime",
+        kind=_DURATION,
+        default=90 * 24 * _HOUR,
+        help_text="How long a certificate of ours is valid; it is renewed after two thirds of that.",
+    )
+    service: str = plain(
+        "--serviceName", kind=_TEXT, default="netinit-webhook", help_text="The Service that leads to this server."
+    )
+    webhook_config: str = plain(
+        "--webhookConfigName",
+        kind=_TEXT,
+        default="",
+        help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) as it must be.",
+    )
+    webhook_name: str = plain(
+        "--webhookName",
+        kind=_TEXT,
+        default="",
+        help_text="The one webhook in it (default: all that lead to the Service).",
+    )
+    kubeconfig: str = plain(
+        "--kubeconfig", kind=PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account)."
+    )
+    context: str = plain("--context", kind=_TEXT, default="", help_text="The context of the kubeconfig.")
+    watch_namespaces: bool = plain(
+        "--watchNamespaces",
+        kind=_YES,
+        default=False,
+        help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.",
+    )
+    health_file: str = plain(
+        "--healthCheckFile", kind=PATH, default="", help_text="Write ok to this file as long as the server is healthy."
+    )
+    health_interval: int = plain("--healthCheckInterval", kind=_DURATION, default=0, help_text="How often; 0 is never.")
+    shutdown_delay: int = plain(
+        "--shutdownDelay",
+        kind=_DURATION,
+        default=5 * SECOND,
+        help_text="How long to go on serving when told to end, until nobody sends new reviews.",
+    )
+    most_reviews: int = plain(
+        "--maxReviews", kind=COUNT, default=128, help_text="Reviews that may wait in one process; further ones get 503."
+    )
+    most_connections: int = plain(
+        "--maxConnections", kind=COUNT, default=512, help_text="Connections that one process may have."
+    )
+    state_folder: str = plain(
+        "--stateFolder",
+        kind=PATH,
+        default="",
+        help_text="A folder in memory for what the processes share (default: a new one).",
+    )
+    log_level: str = plain(
+        "--log_output_level",
+        kind=LOG_LEVELS,
+        default="info",
+        help_text="What is logged: error, warn, info, or debug, also as default:debug.",
+    )
+    log_as_json: bool = plain("--log_as_json", kind=SWITCH, default=False, help_text="Log JSON, an object a line.")
+
+    @property
+    def injection(self) -> InjectionSettings:
+        """What the injector is started with."""
+        return InjectionSettings(
+            revision=self.revision, native_sidecars=self.native_sidecars, compliance_policy=self.compliance_policy
+        )
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether something is read from the API or written to it."""
+        return any(
+            (self.config_map, self.mesh_map, self.certificate_secret, self.webhook_config, self.watch_namespaces)
+        )
+
+    def _check(self) -> list[str]:
+        problems = []
+        for name, file, in_cluster, other in (
+            ("--injectConfigMapName", self.inject_config, self.config_map, "--injectConfig"),
+            ("--meshConfigMapName", self.mesh_config, self.mesh_map, "--meshConfig"),
+            ("--certificateSecret", self.tls_cert_file, self.certificate_secret, "--tlsCertFile"),
+        ):
+            if file and in_cluster:
+                problems.append(f"{name}: contradicts {other}; give one of the two")
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            problems.append("--tlsCertFile: goes with --tlsKeyFile; give both")
+        if not self.tls_cert_file and not self.certificate_secret:
+            problems.append("--tlsCertFile: no certificate is given; name files, or a Secret with --certificateSecret")
+        if self.port == self.monitoring_port and self.port:
+            problems.append(f"--monitoringPort: {self.port} is --port already; give another")
+        if self.health_file and not self.health_interval:
+            problems.append("--healthCheckFile: goes with --healthCheckInterval, such as 2s")
+        return problems

@@ -1,0 +1,234 @@
+"""The client and its cache against an API of the tests' own on a real socket: lists, watches, 410 Gone, silence, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import threading
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from netinit.base.errors import ClusterError
+from netinit.kube import cache as cache_module
+from netinit.kube.access import Access
+from netinit.kube.cache import Cache
+from netinit.kube.client import JSON_PATCH, Client
+from netinit.kube.resources import CONFIG_MAPS, SECRETS
+
+
+def thing(name, version, **data):
+    return {"metadata": {"name": name, "namespace": "ns", "resourceVersion": str(version)}, "data": data}
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """Does what `server.script` says: a list of (what to answer), each used once; and writes down what it was asked."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        self.server.asked.append((self.command, self.path, dict(self.headers), body))
+        query = dict(parse_qsl(urlsplit(self.path).query))
+        script = self.server.watches if query.get("watch") else self.server.answers
+        given = script.pop(0) if script else None
+        if given is None:
+            self.server.idle.wait(20)  # silence
+            self.close_connection = True
+            return
+        status, told = given
+        if status == "events":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for kind, tree in told:
+                line = json.dumps({"type": kind, "object": tree}).encode() + b"\n"
+                for part in (line[:7], line[7:]):  # an event may come in pieces
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                    self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+            return
+        text = told if isinstance(told, bytes) else json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - the library's names
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def api(answers=(), watches=()):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    server.daemon_threads = True
+    server.answers, server.watches, server.asked, server.idle = list(answers), list(watches), [], threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.access = Access(server=f"http://127.0.0.1:{server.server_port}", token="t")
+    try:
+        yield server
+    finally:
+        server.idle.set()
+        server.shutdown()
+        server.server_close()
+
+
+def listed(version, *items, following=""):
+    return 200, {"metadata": {"resourceVersion": str(version), "continue": following}, "items": list(items)}
+
+
+def with_client(server, work, **more):
+    async def run():
+        async with Client(server.access, **more) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def test_an_object_is_read_with_the_token():
+    with api([(200, thing("a", 1))]) as server:
+        found = with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns"))
+    assert found["metadata"]["name"] == "a"
+    (method, path, headers, _) = server.asked[0]
+    assert (method, path, headers["Authorization"]) == ("GET", "/api/v1/namespaces/ns/configmaps/a", "Bearer t")
+
+
+def test_a_list_is_read_in_pages():
+    with api([listed(5, thing("a", 1), following="more"), listed(5, thing("b", 2))]) as server:
+        found, version = with_client(server, lambda client: client.list(CONFIG_MAPS, "ns", fields="metadata.name=a"))
+    assert ([one["metadata"]["name"] for one in found], version) == (["a", "b"], "5")
+    assert "fieldSelector=metadata.name%3Da" in server.asked[0][1]
+    assert "continue=more" in server.asked[1][1]
+
+
+def test_objects_are_written_typed_and_patches_by_their_kind():
+    async def work(client):
+        await client.create(SECRETS, {"metadata": {"name": "s"}}, "ns")
+        await client.replace(SECRETS, {"metadata": {"name": "s"}}, "s", "ns")
+        await client.patch(SECRETS, "s", [{"op": "test"}], "ns", kind=JSON_PATCH)
+        await client.delete(SECRETS, "s", "ns", uid="u")
+
+    with api([(200, {})] * 4) as server:
+        with_client(server, work)
+    assert [asked[0] for asked in server.asked] == ["POST", "PUT", "PATCH", "DELETE"]
+    assert json.loads(server.asked[0][3]) == {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    assert server.asked[2][2]["Content-Type"] == JSON_PATCH
+    assert json.loads(server.asked[3][3])["preconditions"] == {"uid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (403, {"message": "configmaps is forbidden", "reason": "Forbidden"}, "refuses GET /api/v1/configmaps/a: 403 configmaps is forbidden"),
+        (500, b"<html>\x1b[2J", "500 <html>"),
+        (200, b"[1]", "is no object"),
+        (200, b"{", "is not JSON"),
+        (404, {"message": "x\ny" * 1000}, "404 x"),
+    ],
+)
+def test_what_the_api_says_is_one_bounded_line(status, body, said):
+    with api([(status, body)]) as server, pytest.raises(ClusterError) as error:
+        with_client(server, lambda client: client.get(CONFIG_MAPS, "a"))
+    assert said in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 600
+    assert error.value.status == (status if status >= 400 else 0)
+
+
+def test_an_api_that_is_silent_is_late():
+    with api() as server, pytest.raises(ClusterError, match=r"cannot be asked .*was late"):
+        with_client(server, lambda client: client.get(CONFIG_MAPS, "a"), seconds=0.2)
+
+
+def test_an_api_that_is_away_is_told():
+    with api() as server:
+        pass
+    with pytest.raises(ClusterError, match="cannot be asked"):
+        with_client(server, lambda client: client.get(CONFIG_MAPS, "a"))
+
+
+def test_a_token_of_a_file_is_read_again_when_it_is_refused(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("old\n")
+    with api([(200, {}), (401, {}), (200, {})]) as server:
+        server.access = Access(server=server.access.server, token_file=str(path))
+
+        async def work(client):
+            await client.get(CONFIG_MAPS, "a")
+            path.write_text("new\n")
+            await client.get(CONFIG_MAPS, "a")
+
+        with_client(server, work)
+    assert [asked[2]["Authorization"] for asked in server.asked] == ["Bearer old", "Bearer old", "Bearer new"]
+
+
+async def cached(client, enough, **more):
+    """The cache when `enough` of it says so."""
+    changed = asyncio.Event()
+    cache = Cache(client, CONFIG_MAPS, "ns", changed=changed.set, **more)
+    running = asyncio.create_task(cache.run())
+    try:
+        async with asyncio.timeout(20):
+            while not enough(cache):
+                await asyncio.wait_for(changed.wait(), 20)
+                changed.clear()
+    finally:
+        running.cancel()
+    return cache
+
+
+def names(cache):
+    return sorted(name for _, name in cache.items)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(cache_module, "_PAUSES", (0.001, 0.01))
+
+
+def test_a_cache_lists_and_then_follows(quick):
+    events = ("events", [("ADDED", thing("c", 6)), ("MODIFIED", thing("a", 7, x="y")), ("DELETED", thing("b", 8)), ("BOOKMARK", thing("", 20))])
+    with api([listed(5, thing("a", 1), thing("b", 2))], [events, ("events", [("ADDED", thing("d", 21))])]) as server:
+        cache = with_client(server, lambda client: cached(client, lambda cache: "d" in names(cache)))
+    assert names(cache) == ["a", "c", "d"]
+    assert cache.get("a", "ns")["data"] == {"x": "y"}
+    watches = [asked[1] for asked in server.asked if "watch=true" in asked[1]]
+    assert "resourceVersion=5&" in watches[0]
+    assert "allowWatchBookmarks=true" in watches[0]
+    assert "resourceVersion=20&" in watches[1], "it goes on from the bookmark"
+    assert cache.lists == 1
+
+
+@pytest.mark.parametrize("gone", [("events", [("ERROR", {"code": 410, "message": "too old"})]), (410, {"message": "too old", "reason": "Expired"})])
+def test_after_410_the_cache_lists_anew_and_loses_what_was_deleted(quick, gone):
+    with api([listed(5, thing("a", 1), thing("b", 2)), listed(90, thing("b", 2))], [gone]) as server:
+        cache = with_client(server, lambda client: cached(client, lambda cache: cache.lists == 2))
+    assert names(cache) == ["b"]
+
+
+def test_errors_leave_the_cache_as_it_is_and_repeated_ones_list_anew(quick):
+    answers = [listed(5, thing("a", 1)), (503, {"message": "down"}), listed(9, thing("b", 2))]
+    with api(answers, [(500, {}), (500, {}), (500, {})]) as server:
+        cache = with_client(server, lambda client: cached(client, lambda cache: cache.lists == 2))
+    assert names(cache) == ["b"]
+    assert cache.error == ""
+
+
+def test_what_keep_does_not_want_is_not_remembered(quick):
+    events = ("events", [("MODIFIED", thing("a", 6)), ("ADDED", thing("c", 7, wanted="1"))])
+    with api([listed(5, thing("a", 1, wanted="1"), thing("b", 2))], [events]) as server:
+        cache = with_client(server, lambda client: cached(client, lambda cache: "c" in names(cache), keep=lambda tree: tree["data"].get("wanted")))
+    assert cache.items == {("ns", "c"): "1"}
+
+
+def test_waiting_for_a_list_has_a_deadline():
+    async def work(client):
+        return await Cache(client, CONFIG_MAPS).wait(0.01)
+
+    with api() as server:
+        assert with_client(server, work) is False

@@ -1,0 +1,399 @@
+"""The whole process tree on loopback, with real TLS: reviews, swaps, deaths, bounds and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from netinit.webhook.certificates import make_pair
+from netinit.webhook.supervisor import count_cores
+from webhook_server import CONFIG, Server, make_pod, make_review, patched
+
+pytestmark = pytest.mark.xdist_group("webhook")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server"), "--log_output_level=default:debug", "--log_as_json") as made:
+        yield made
+
+
+def release(server, **more):
+    pod = make_pod()
+    return patched(pod, server.review(pod, **more))["metadata"]["annotations"]["release"]
+
+
+def test_a_pod_is_injected_over_tls(server):
+    pod = make_pod()
+    response = server.review(pod, uid="u-77")
+    assert response["uid"] == "u-77"
+    assert patched(pod, response)["spec"]["containers"][1]["name"] == "istio-proxy"
+
+
+def test_the_path_sets_the_cluster(server):
+    pod = make_pod()
+    result = patched(pod, server.review(pod, path="/inject/cluster/far?timeout=5s"))
+    assert {"name": "ISTIO_META_CLUSTER_ID", "value": "far"} in result["spec"]["containers"][1]["env"]
+
+
+def test_a_connection_serves_many_reviews(server):
+    with contextlib.closing(server.connect()) as connection:
+        for _ in range(20):
+            assert server.review(make_pod(), connection=connection)["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/inject", {}, 405),
+        ("POST", "/nowhere", {"Content-Type": "application/json"}, 404),
+        ("POST", "/inject", {"Content-Type": "text/plain"}, 415),
+        ("POST", "/inject", {}, 415),
+        ("POST", "/inject", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ("POST", "/inject", {"Content-Type": "application/json", "Content-Length": str(7 << 20)}, 413),
+        ("POST", "/inject", {"Content-Type": "application/json", "Content-Length": "0"}, 400),
+        ("POST", "/inject", {"Content-Type": "application/json; charset=utf-8", "Content-Length": "0"}, 400),
+        ("DELETE", "/inject", {"Content-Type": "application/json"}, 405),
+    ],
+)
+def test_what_is_no_review_gets_its_status(server, method, path, headers, status):
+    with contextlib.closing(server.connect()) as connection:
+        connection.putrequest(method, path)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == status
+
+
+def test_the_log_has_a_line_for_each_review_with_its_facts(server):
+    server.review(make_pod("logged\nname"), uid="for-the-log")
+    server.review(make_pod(hostNetwork=True), uid="skipped-one")
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    (found,) = [line for line in lines if line.get("uid") == "for-the-log"]
+    assert found["pod"] == "shop/logged\nname"
+    assert (found["decision"], found["owner"], found["level"]) == ("injected", "Pod/logged\nname", "info")
+    assert found["milliseconds"] > 0
+    (found,) = [line for line in lines if line.get("uid") == "skipped-one"]
+    assert (found["level"], found["reason"]) == ("debug", "host-network")
+
+
+def test_health_and_metrics(server):
+    assert server.get("/livez") == (200, "ok\n")
+    assert server.get("/readyz") == (200, "ok\n")
+    status, text = server.get("/readyz?verbose")
+    assert status == 200
+    assert "[+]configuration: generation 1, version " in text
+    assert "namespaces: known from the review alone" in text
+    server.review(make_pod())
+    server.review(make_pod(hostNetwork=True))
+    server.post(b"{")
+    status, text = server.monitor("/metrics")
+    assert status == 200
+    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(samples["sidecar_injection_success_total"]) >= 1
+    assert float(samples["sidecar_injection_skip_total"]) >= 1
+    assert float(samples["sidecar_injection_failure_total"]) >= 1
+    assert float(samples['netinit_webhook_reviews_total{outcome="refused",reason="not-json"}']) >= 1
+    assert float(samples["sidecar_injection_requests_total"]) == float(samples["sidecar_injection_time_seconds_count"])
+    assert float(samples["netinit_webhook_configuration_generation"]) == 1
+    assert float(samples["netinit_webhook_certificate_expiry_timestamp_seconds"]) > time.time()
+    assert server.monitor("/readyz?verbose")[0] == 200
+
+
+def test_a_head_that_never_ends_is_cut_off_by_its_length(server):
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as raw,
+        server.context.wrap_socket(raw, server_hostname="localhost") as end,
+    ):
+        end.settimeout(20)
+        end.sendall(b"POST /inject HTTP/1.1\r\nX: ")
+        with contextlib.suppress(OSError):
+            for _ in range(64):
+                end.sendall(b"x" * 4096)
+        data = b"not closed"
+        with contextlib.suppress(OSError):
+            data = end.recv(100)
+        assert data == b"" or data.startswith(b"HTTP/1.1 431"), data
+    assert server.review(make_pod())["allowed"]
+
+
+def test_a_head_that_comes_slowly_is_cut_off_by_its_deadline(server):
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as raw,
+        server.context.wrap_socket(raw, server_hostname="localhost") as end,
+    ):
+        end.settimeout(30)
+        end.sendall(b"POST /inject HTTP/1.1\r\nX: ")
+        with contextlib.suppress(OSError):
+            assert end.recv(100) == b""  # as long as the deadline is; the socket's own would raise TimeoutError
+    assert server.review(make_pod())["allowed"]
+
+
+def test_a_body_that_comes_slowly_is_answered_408(server):
+    with contextlib.closing(server.connect()) as connection:
+        connection.putrequest("POST", "/inject?timeout=1s")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders()
+        connection.send(b"{")
+        assert connection.getresponse().status == 408
+
+
+def test_chunks_are_bounded_as_well(server):
+    def chunks():
+        for _ in range(13 * 16):
+            yield b" " * (1 << 15)
+
+    with contextlib.closing(server.connect()) as connection:
+        connection.putrequest("POST", "/inject")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders()
+        with contextlib.suppress(OSError):
+            for chunk in chunks():
+                connection.send(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            connection.send(b"0\r\n\r\n")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert connection.getresponse().status == 413
+    assert server.review(make_pod())["allowed"]
+
+
+def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
+    with Server(tmp_path, processes=2) as server:
+        assert release(server) == "first"
+        (server.config / "values").write_text('{"release": "second"}')
+        server.until(lambda: {release(server) for _ in range(10)} == {"second"}, "all processes have the second")
+        (server.config / "config").write_text('{"policy": "enabled", "templates": {"sidecar": "{{ bad"}}')
+        server.until(lambda: "[!]configuration: " in server.get("/readyz?verbose")[1], "the bad one is told")
+        assert server.get("/readyz")[0] == 200
+        assert "template 'sidecar' cannot be parsed" in server.monitor("/readyz?verbose")[1]
+        server.until(
+            lambda: "netinit_webhook_configuration_error 1.0" in server.monitor("/metrics")[1], "the metric says so"
+        )
+        assert release(server) == "second"
+        (server.config / "config").write_text(json.dumps(CONFIG))
+        (server.config / "values").write_text('{"release": "third"}')
+        server.until(lambda: {release(server) for _ in range(10)} == {"third"}, "all processes have the third")
+        assert "[!]" not in server.get("/readyz?verbose")[1]
+
+
+def test_a_mounted_config_map_is_followed_when_its_link_is_switched(tmp_path):
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    for name in ("one", "two"):
+        (mounted / f"..{name}").mkdir()
+        (mounted / f"..{name}" / "config").write_text(json.dumps(CONFIG))
+        (mounted / f"..{name}" / "values").write_text(json.dumps({"release": name}))
+    (mounted / "..data").symlink_to("..one")
+    for name in ("config", "values"):
+        (mounted / name).symlink_to(f"..data/{name}")
+    server = Server(tmp_path)
+    server.command[server.command.index(str(server.config))] = str(mounted)
+    with server:
+        assert release(server) == "one"
+        (mounted / "..new").symlink_to("..two")
+        (mounted / "..new").rename(mounted / "..data")
+        server.until(lambda: release(server) == "two", "the switched folder is read")
+
+
+def test_a_certificate_is_swapped_and_open_connections_go_on(tmp_path):
+    with Server(tmp_path) as server, contextlib.closing(server.connect()) as old:
+        assert server.review(make_pod(), connection=old)["allowed"]
+        before = server.pair
+        server.pair = make_pair(("localhost",), now=time.time(), seconds=7200)
+        server.write_certificate(server.pair)
+        server.until(lambda: server.review(make_pod())["allowed"], "a client of the new authority is served")
+        assert server.review(make_pod(), connection=old)["allowed"], "the connection of before was not dropped"
+        server.write_certificate(make_pair(("localhost",), now=time.time() - 10**7, seconds=60))
+        server.until(lambda: "has expired; " in server.log.read_text(), "an expired one is told")
+        server.until(
+            lambda: "[!]certificate: the certificate has expired" in server.get("/readyz?verbose")[1], "and shown"
+        )
+        assert server.review(make_pod())["allowed"]
+        with pytest.raises(ssl.SSLError):
+            server.connect(ssl.create_default_context(cadata=before.authority)).connect()
+
+
+def test_clients_without_a_certificate_get_health_and_no_reviews(tmp_path):
+    client = make_pair(("apiserver",), now=time.time(), seconds=3600)
+    (tmp_path / "clients.crt").write_text(client.certificate)  # trusted as it is: this very one
+    (tmp_path / "client.pem").write_text(client.key + client.certificate)
+    with Server(tmp_path, "--clientCAFile", str(tmp_path / "clients.crt")) as server:
+        assert server.get("/readyz")[0] == 200
+        assert server.post(json.dumps(make_review(make_pod())))[0] == 403
+
+
+def worker_of(server):
+    """A worker's process id: the keeper is the first that was forked."""
+    return max(server.children())
+
+
+def test_a_killed_worker_is_made_again_and_reviews_go_on(tmp_path):
+    with Server(tmp_path, processes=2) as server:
+        before = set(server.children())
+        os.kill(worker_of(server), signal.SIGKILL)
+        for _ in range(30):
+            assert server.review(make_pod())["allowed"]
+        server.until(lambda: len(server.children()) == 3 and set(server.children()) != before, "another one is there")
+        server.until(lambda: "netinit_webhook_worker_restarts 1.0" in server.monitor("/metrics")[1], "it is counted")
+        samples = server.monitor("/metrics")[1]
+        assert "sidecar_injection_success_total 30.0" in samples, "what its slot has counted is not lost"
+
+
+def test_without_the_keeper_reviews_go_on(tmp_path):
+    with Server(tmp_path) as server:
+        keeper = min(server.children())
+        os.kill(keeper, signal.SIGKILL)
+        for _ in range(20):
+            assert server.review(make_pod())["allowed"]
+        server.until(lambda: server.monitor("/readyz")[0] == 200, "it is made again")
+        (server.config / "values").write_text('{"release": "later"}')
+        server.until(lambda: release(server) == "later", "and does its work")
+
+
+def test_the_whole_tree_ends_with_its_supervisor(tmp_path):
+    with Server(tmp_path, processes=2) as server:
+        tree = server.children()
+        server.process.kill()
+        server.process.wait(10)
+        end = time.monotonic() + 10
+        while any(alive(pid) for pid in tree) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not [pid for pid in tree if alive(pid)]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_told_to_end_it_finishes_what_was_begun(tmp_path):
+    with Server(tmp_path, "--shutdownDelay", "500ms") as server:
+        with contextlib.closing(server.connect()) as connection:
+            body = json.dumps(make_review(make_pod())).encode()
+            connection.putrequest("POST", "/inject?timeout=20s")
+            connection.putheader("Content-Type", "application/json")
+            connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders()
+            connection.send(body[:10])
+            server.review(make_pod())
+            server.process.send_signal(signal.SIGTERM)
+            server.until(lambda: server.get("/readyz")[0] == 503, "readiness goes first")
+            assert server.review(make_pod())["allowed"], "who has not heard of it yet is served"
+            server.until(lambda: refuses(server), "new connections are refused")
+            connection.send(body[10:])
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["response"]["allowed"]) == (200, True)
+        assert server.process.wait(20) == 0
+        assert "ended" in server.log.read_text().splitlines()[-1]
+
+
+def refuses(server):
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5):
+            return False
+    except ConnectionRefusedError:
+        return True
+
+
+def test_too_many_reviews_get_503_and_never_hang(tmp_path):
+    with Server(tmp_path, "--maxReviews", "2") as server:
+        held = []
+        for _ in range(4):  # bodies that do not come, and so wait
+            connection = server.connect()
+            connection.putrequest("POST", "/inject?timeout=4s")
+            connection.putheader("Content-Type", "application/json")
+            connection.putheader("Content-Length", "100")
+            connection.endheaders()
+            held.append(connection)
+        statuses = sorted(connection.getresponse().status for connection in held)
+        for connection in held:
+            connection.close()
+        assert statuses == [408, 408, 503, 503]
+        assert server.review(make_pod())["allowed"]
+
+
+def test_a_pod_that_takes_too_long_is_interrupted_and_the_next_is_served(tmp_path):
+    slow = "{{ range $i, $a := .ObjectMeta.Annotations }}{{ range $j, $b := $.ObjectMeta.Annotations }}{{ $b }}{{ end }}{{ end }}"
+    config = {"policy": "enabled", "templates": {"sidecar": slow + "metadata: {annotations: {release: x}}"}}
+    with Server(tmp_path, config=config) as server:
+        pod = make_pod(annotations={f"example.com/{number}": "" for number in range(995)})
+        answers = []
+        asking = threading.Thread(
+            target=lambda: answers.append(server.post(json.dumps(make_review(pod)), "/inject?timeout=1s"))
+        )
+        asking.start()
+        asking.join(60)
+        (given,) = answers
+        assert given[0] in {200, 503}, given
+        assert server.review(make_pod())["allowed"]
+
+
+def test_the_health_file_is_written_and_probed(tmp_path):
+    path = tmp_path / "health"
+    probe = [sys.executable, "-m", "netinit", "webhook", "probe", "--probe-path", str(path), "--interval"]
+    with Server(tmp_path, "--healthCheckFile", str(path), "--healthCheckInterval", "100ms") as server:
+        server.until(path.exists, "the file is there")
+        assert path.read_text() == "ok"
+        assert subprocess.run([*probe, "60s"], check=False, timeout=60).returncode == 0
+    os.utime(path, (1, 1))
+    done = subprocess.run([*probe, "1s"], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "the server is not healthy" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tlsCertFile", "x"], "--tlsCertFile: goes with --tlsKeyFile"),
+        ([], "no certificate is given"),
+        (["--certificateSecret", "s", "--tlsCertFile", "x", "--tlsKeyFile", "y"], "contradicts --tlsCertFile"),
+        (["--certificateSecret", "s", "--port", "99999"], "--port: '99999'"),
+        (["--certificateSecret", "s", "--shutdownDelay", "soon"], "is not a duration"),
+        (["--certificateSecret", "s", "--portt", "1"], "did you mean --port"),
+        (
+            ["--certificateSecret", "s", "--injectConfig", "a", "--injectConfigMapName", "b"],
+            "contradicts --injectConfig",
+        ),
+    ],
+)
+def test_bad_flags_are_told_by_name(words, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "netinit", "webhook", "serve", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    with Server(tmp_path) as server:
+        done = subprocess.run(server.command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert f"port {server.port} of 127.0.0.1 cannot be listened on: Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [("50000 100000", 1), ("100000 100000", 1), ("150000 100000", 2), ("max 100000", 10**6), ("broken", 10**6)],
+)
+def test_processes_are_as_many_as_the_limit_pays_for(tmp_path, text, most):
+    (tmp_path / "cpu.max").write_text(text)
+    assert count_cores(tmp_path / "cpu.max") == min(most, len(os.sched_getaffinity(0)))

@@ -1,0 +1,186 @@
+"""A real `netinit webhook serve` on loopback, with TLS, for tests and measurements: started, asked, told to end."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from netinit.inject import apply_patch
+from netinit.webhook.certificates import make_pair
+
+ROOT = Path(__file__).parent.parent
+CONFIG = {
+    "policy": "enabled",
+    "templates": {
+        "sidecar": "metadata: {annotations: {release: '{{ .Values.release }}'}}\nspec:\n  containers:\n"
+        "  - {name: istio-proxy, image: proxy, env: [{name: MESH, value: '{{ .MeshConfig.TrustDomain }}'}]}\n"
+    },
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def make_pod(name="web", *, annotations=None, labels=None, **spec):
+    metadata = {"name": name, "namespace": "shop", "labels": labels or {"app": name}}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "app", "image": "app:1"}], **spec},
+    }
+
+
+def make_review(pod, *, version="v1", uid="c0ffee", **more):
+    request = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "shop",
+        "operation": "CREATE",
+        "object": pod,
+        **more,
+    }
+    return {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "request": request}
+
+
+def patched(pod, response):
+    """The pod after the patch of a review's response."""
+    if "patch" not in response:
+        return pod
+    return apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
+
+
+class Server:
+    """The process tree, by `with`: it answers when the block begins."""
+
+    def __init__(
+        self, folder, *words, processes=1, config=CONFIG, values='{"release": "first"}', environ=None, wait=True
+    ):
+        self.folder = Path(folder)
+        self.port, self.monitoring = free_port(), free_port()
+        self.pair = make_pair(("localhost",), now=time.time(), seconds=3600)
+        self.write_certificate(self.pair)
+        self.config = self.folder / "config"
+        self.config.mkdir(exist_ok=True)
+        (self.config / "values").write_text(values)
+        (self.config / "config").write_text(config if isinstance(config, str) else json.dumps(config))
+        self.log = self.folder / "log"
+        own = ["--injectConfig", self.config] if "--injectConfigMapName" not in words else []
+        tls = ["--tlsCertFile", self.folder / "tls.crt", "--tlsKeyFile", self.folder / "tls.key"]
+        tls = [] if "--certificateSecret" in words else tls
+        ports = [
+            "--address",
+            "127.0.0.1",
+            "--port",
+            self.port,
+            "--monitoringPort",
+            self.monitoring,
+            "--processes",
+            processes,
+        ]
+        delay = [] if "--shutdownDelay" in words else ["--shutdownDelay", "0s"]
+        self.command = [
+            sys.executable,
+            "-m",
+            "netinit",
+            "webhook",
+            "serve",
+            *map(str, [*own, *tls, *ports, *delay, *words]),
+        ]
+        self.environ = {**os.environ, **(environ or {})}
+        self.wait = wait
+
+    def write_certificate(self, pair):
+        for name, text in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", pair.authority)):
+            (self.folder / f".{name}").write_text(text)
+            (self.folder / f".{name}").rename(self.folder / name)
+
+    def __enter__(self):
+        self.output = self.log.open("w")
+        self.process = subprocess.Popen(
+            self.command, stdout=self.output, stderr=subprocess.STDOUT, env=self.environ, cwd=ROOT
+        )
+        if self.wait:
+            self.until(lambda: self.get("/readyz")[0] == 200, "it is ready")
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.output.close()
+
+    def until(self, holds, what, seconds=30):
+        """Waits for something that must come to be; the deadline is there for a hanging test alone."""
+        end = time.monotonic() + seconds
+        last = None
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.log.read_text()}")
+            try:
+                if holds():
+                    return
+            except (OSError, http.client.HTTPException) as error:
+                last = error
+            time.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {what} ({last})\n{self.log.read_text()[-4000:]}")
+
+    @property
+    def context(self):
+        return ssl.create_default_context(cadata=self.pair.authority)
+
+    def connect(self, context=None):
+        return http.client.HTTPSConnection("localhost", self.port, timeout=30, context=context or self.context)
+
+    def get(self, path):
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def monitor(self, path):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.monitoring, timeout=30)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def post(self, body, path="/inject", headers=None, connection=None):
+        """Status and body of an answer."""
+        own = connection or self.connect()
+        try:
+            own.request("POST", path, body, {"Content-Type": "application/json"} if headers is None else headers)
+            answer = own.getresponse()
+            return answer.status, answer.read()
+        finally:
+            if connection is None:
+                own.close()
+
+    def review(self, pod, path="/inject", connection=None, **more):
+        """The response to a review of the pod."""
+        status, body = self.post(json.dumps(make_review(pod, **more)), path, connection=connection)
+        assert status == 200, (status, body)
+        return json.loads(body)["response"]
+
+    def children(self):
+        """The process ids of the tree below the supervisor."""
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(word) for word in text.split()]
