@@ -87,7 +87,7 @@ def outputs(text, where="RETURN"):
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     owned = owned_rules(tables, write_plan(PLAN, IPV4), gather([tables]))
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
-    report = Report(backend="iptables-nft", plans=(PLAN,), differences=differences, warnings=(text,))
+    report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
