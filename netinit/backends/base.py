@@ -13,7 +13,7 @@ from netinit.rules.model import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.difference import Difference
+    from netinit.rules.model import Difference
 
 
 class State(Record):

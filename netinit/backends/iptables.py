@@ -10,7 +10,6 @@ from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.base.shown import escape
-from netinit.rules.difference import Difference
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
 from netinit.rules.iptables.ownership import (
     Owned,
@@ -28,7 +27,7 @@ from netinit.rules.iptables.transition import (
     write_transition,
 )
 from netinit.rules.iptables.write import UNSAFE, Listing, Written, logical_lines, parse_listing, write_plan
-from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

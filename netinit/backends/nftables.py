@@ -20,8 +20,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitErro
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.difference import EXTRA, MISSING, Difference
-from netinit.rules.model import Plan
+from netinit.rules.model import EXTRA, MISSING, Difference, Plan
 from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, render_replacement, render_tables, write_plan
 
 TYPE_CHECKING = False

@@ -36,6 +36,9 @@ class Family(Record):
         """The proxy's source address, without a prefix length."""
         return self.passthrough.partition("/")[0]
 
+    def __hash__(self) -> int:
+        return self.version  # quicker than that of all fields, and as good
+
     def __repr__(self) -> str:
         return self.name
 

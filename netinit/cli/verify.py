@@ -15,8 +15,8 @@ from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
-from netinit.rules.difference import MISSING
 from netinit.rules.iptables.write import write_plan
+from netinit.rules.model import MISSING
 from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0

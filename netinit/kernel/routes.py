@@ -14,8 +14,7 @@ from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.options import Interception
-from netinit.rules.difference import EXTRA, MISSING, Difference
-from netinit.rules.model import IPV6_ADDRESS, Plan
+from netinit.rules.model import EXTRA, IPV6_ADDRESS, MISSING, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

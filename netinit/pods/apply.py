@@ -19,9 +19,8 @@ from netinit.kernel.routes import Made, RouteChange
 from netinit.options import Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
-from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

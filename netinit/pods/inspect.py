@@ -14,7 +14,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.options import AUTO, Options
-from netinit.rules.difference import LEFTOVER, Difference
+from netinit.rules.model import LEFTOVER, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

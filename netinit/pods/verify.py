@@ -11,9 +11,8 @@ from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.situation import advise
 from netinit.options import AUTO, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
-from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import Plan
+from netinit.rules.model import Difference, Plan
 
 
 class Report(Record):

@@ -1,4 +1,6 @@
-"""What a plan is made of: rules in chains in tables, policy routes, an address. All immutable, nothing touches a kernel.
+"""What a plan is made of: rules in chains in tables, policy routes, an address; and how live rules differ from it.
+
+All immutable, nothing touches a kernel.
 
 A rule is written once for both address families unless it names an address. Lists (ports, networks, interfaces) stay
 lists in the plan: iptables gets one rule an element, nft a set.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
+from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 
@@ -44,6 +47,8 @@ OWNED_CHAINS = frozenset(
         ISTIO_DROP,
     ),
 )
+
+MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 
 
 class Origin(Record):
@@ -132,3 +137,37 @@ class Plan(Record):
 
 
 EMPTY_PLAN = Plan(layout="none", families=(), tables=())
+
+
+class Difference(Record):
+    """One place where the live rules are not as planned.
+
+    `kind`: missing, extra, moved, shadowing (a foreign rule that stands before ours and may decide first) or leftover (of
+    ours, in another dialect). `number` counts from 1 in the chain (live for what is there, planned for what is missing).
+    """
+
+    kind: str
+    where: str  # IPv4, IPv6, or the dialect
+    table: str = ""
+    chain: str = ""
+    number: int = 0
+    rule: str = ""  # as listed, without its comment; empty for a whole chain
+    comment: str = ""  # of a live rule: whoever made it wrote it
+    purpose: str = ""
+    origin: str = ""
+
+    def describe(self) -> str:
+        """The difference on one line."""
+        place = " ".join(
+            [
+                word
+                for word in (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
+                if word
+            ]
+        )
+        why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
+        return escape(f"{self.kind}: {place}: {self._spell() if self.rule else 'the chain itself'}{why}")
+
+    def _spell(self) -> str:
+        rule = shorten(self.rule, MOST_OF_A_RULE)
+        return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule

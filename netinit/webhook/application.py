@@ -18,7 +18,7 @@ from netinit.webhook import review
 from netinit.webhook.configuration import Served
 from netinit.webhook.events import EventLog
 from netinit.webhook.metrics import Metrics
-from netinit.webhook.review import LARGEST, Answer, Fault, Interruption
+from netinit.webhook.review import LARGEST, Fault, Interruption, ReviewAnswer
 
 __all__ = ["Application", "Stopwatch", "reply"]
 
@@ -40,7 +40,7 @@ class Stopwatch:
         if self._armed:
             raise Interruption
 
-    def run(self, seconds: float, work: Callable[[], Answer]) -> Answer:
+    def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
         """What the work returns. Raises Interruption."""
         self._armed = True
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -122,7 +122,7 @@ class Application:
             good, text = self._health(b"verbose" in scope["query_string"])
         await reply(send, 200 if good else 503, text.encode(), close=self.draining)
 
-    async def _review(self, path: str, scope: Any, receive: Any, arrived: float) -> Answer:
+    async def _review(self, path: str, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
         """The answer to a request for a review."""
         try:
             environment = review.environment_of(path)
@@ -147,7 +147,7 @@ class Application:
         if self._waiting > self._most:
             raise Fault(503, "busy", f"{self._most} reviews are waiting already; try again")
 
-    def _compute(self, body: bytes, environment: dict[str, str], deadline: float) -> Answer:
+    def _compute(self, body: bytes, environment: dict[str, str], deadline: float) -> ReviewAnswer:
         left = deadline - asyncio.get_running_loop().time()
         served = self.served
         if served is None:
@@ -173,7 +173,7 @@ class Application:
         finally:
             self._bytes -= taken
 
-    def _record(self, given: Answer, seconds: float) -> None:
+    def _record(self, given: ReviewAnswer, seconds: float) -> None:
         level = {"injected": "info", "denied": "warn"}.get(given.outcome, "debug")
         level = "error" if given.detail else level
         if not self._log.wants(level):

@@ -12,23 +12,23 @@ from typing import Any
 
 from netinit.base.errors import ClusterError
 from netinit.golang.tree import Tree, mapping, strings
-from netinit.inject.openshift import GROUPS, UID_RANGE
+from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, SECRETS, WEBHOOK_CONFIGURATIONS
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
-from netinit.webhook.renewal import Kept, Plan, from_secret, next_state, to_data
+from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
 from netinit.webhook.settings import ServeSettings
 
-__all__ = ["Cluster"]
+__all__ = ["WatchedCluster"]
 
 _AGAIN = 1.0  # seconds after an error, and between two looks where nothing happens
 _RESYNC = 30.0
 _COMPONENT = "netinit-webhook"
 
 
-class Cluster:
+class WatchedCluster:
     """The duties, with what they found; the callbacks are the keeper's."""
 
     def __init__(self, client: Client, settings: ServeSettings, problems: dict[str, str]) -> None:
@@ -114,7 +114,7 @@ class Cluster:
 
         def keep(tree: Tree) -> Any:
             annotations = strings(mapping(tree.get("metadata")).get("annotations"))
-            kept = {key: annotations[key] for key in (UID_RANGE, GROUPS) if key in annotations}
+            kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
             return {"annotations": kept} if kept else None
 
         cache = Cache(self.client, NAMESPACES, keep=keep, changed=changed.set)
@@ -130,7 +130,7 @@ class Cluster:
 
     # ---- the certificate
 
-    async def renew(self, plan: Plan, serve: Callable[[Kept], None]) -> None:
+    async def renew(self, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
         """Keeps the Secret, with other replicas, and serves what it calls present."""
         name = self.settings.certificate_secret
         changed = asyncio.Event()
@@ -144,7 +144,7 @@ class Cluster:
                 await _within(changed, min(_RESYNC, plan.overlap / 4))
                 changed.clear()
 
-    async def _renew_once(self, secret: Tree | None, plan: Plan, serve: Callable[[Kept], None]) -> None:
+    async def _renew_once(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[Kept], None]) -> None:
         label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
         kept = from_secret(secret) if secret else None
         wanted = await asyncio.to_thread(next_state, kept, time.time(), plan, announced=self.announced)

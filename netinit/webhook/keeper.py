@@ -19,9 +19,9 @@ from netinit.webhook.certificates import check, make_pair, service_names
 from netinit.webhook.configuration import Texts
 from netinit.webhook.events import EventLog, adopt_library_logs, level_of
 from netinit.webhook.feed import Feed, read_files
-from netinit.webhook.listener import Listener
+from netinit.webhook.listener import TlsListener
 from netinit.webhook.metrics import CONTENT_TYPE, KeeperMetrics, take_slot
-from netinit.webhook.renewal import Kept, Plan
+from netinit.webhook.renewal import Kept, RenewalPlan
 from netinit.webhook.settings import SECOND, ServeSettings
 
 __all__ = ["RESTARTS", "Keeper", "serve"]
@@ -62,7 +62,7 @@ class Keeper:
         """Does its duties until it is told to end."""
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
-        listener = Listener(self._answer, most_connections=_MOST_CONNECTIONS)
+        listener = TlsListener(self._answer, most_connections=_MOST_CONNECTIONS)
         await listener.start(self._listening, None)
         duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in await self._duties()]
         await self._told.wait()
@@ -118,11 +118,11 @@ class Keeper:
     async def _follow_cluster(self) -> None:
         from netinit.kube.access import find_access
         from netinit.kube.client import Client
-        from netinit.webhook.cluster import Cluster
+        from netinit.webhook.cluster import WatchedCluster
 
         settings = self.settings
         async with Client(find_access(kubeconfig=settings.kubeconfig, context=settings.context)) as client:
-            cluster = Cluster(client, settings, self.problems)
+            cluster = WatchedCluster(client, settings, self.problems)
             await self._with_cluster(cluster)
 
     async def _with_cluster(self, cluster: Any) -> None:
@@ -141,7 +141,7 @@ class Keeper:
             duties.append(cluster.follow_namespaces(lambda found: self.board.put_tree(on.NAMESPACES, found)))
         if settings.certificate_secret:
             names = service_names(settings.service, cluster.namespace)
-            plan = Plan(
+            plan = RenewalPlan(
                 lifetime=settings.certificate_lifetime / SECOND,
                 make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
             )

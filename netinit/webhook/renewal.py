@@ -17,7 +17,7 @@ from netinit.base.errors import ConfigError
 from netinit.golang.tree import Tree, mapping, string
 from netinit.webhook.certificates import Pair, check, describe
 
-__all__ = ["Kept", "Plan", "from_secret", "next_state", "to_data"]
+__all__ = ["Kept", "RenewalPlan", "from_secret", "next_state", "to_data"]
 
 _OVERLAP = 60.0  # seconds in which every API server hears of a new caBundle
 
@@ -39,7 +39,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RenewalPlan:
     """How long certificates live, in seconds, and how a pair is made (of the time and the lifetime)."""
 
     lifetime: float
@@ -51,7 +51,7 @@ class Plan:
         return min(_OVERLAP, self.lifetime / 10)
 
 
-def next_state(kept: Kept | None, now: float, plan: Plan, *, announced: bool = True) -> Kept:
+def next_state(kept: Kept | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> Kept:
     """What the Secret should hold now: the same object where nothing is due.
 
     `announced`: every caBundle is known to hold the bundle; the next pair is not served before that.

@@ -18,13 +18,13 @@ from netinit.base.errors import ConfigError, InjectionError, NetinitError, Templ
 from netinit.base.shown import escape, shorten
 from netinit.golang.tree import Tree, mapping, string
 from netinit.inject.decision import decide
-from netinit.inject.owner import Owner
+from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
 from netinit.webhook.advice import advise
 from netinit.webhook.configuration import Served
 
-__all__ = ["LARGEST", "Answer", "Fault", "Interruption", "answer", "environment_of", "refuse"]
+__all__ = ["LARGEST", "Fault", "Interruption", "ReviewAnswer", "answer", "environment_of", "refuse"]
 
 LARGEST = 6 << 20
 """Bytes of a request; the API server sends no longer ones."""
@@ -43,7 +43,7 @@ class Interruption(BaseException):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReviewAnswer:
     """What goes back, and what the log and the metrics are told of it.
 
     `outcome` is injected, unchanged, skipped, denied or refused (by a status of HTTP); `reason` one word out of few.
@@ -88,7 +88,7 @@ class _Review:
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
 
-    def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> Answer:
+    def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> ReviewAnswer:
         """The answer with what was found so far."""
         denied = outcome == "denied"
         response: Tree = {"uid": self.uid, "allowed": not denied}
@@ -104,7 +104,7 @@ class _Review:
             decision = f"{outcome}: {message}" if message else outcome
             response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _LONGEST_MESSAGE))}
         review = {"kind": "AdmissionReview", "apiVersion": self.api_version, "response": response}
-        return Answer(
+        return ReviewAnswer(
             status=200,
             body=json.dumps(review, separators=(",", ":")).encode(),
             outcome=outcome,
@@ -128,7 +128,7 @@ def answer(
     *,
     environment: Mapping[str, str] | None = None,
     namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
-) -> Answer:
+) -> ReviewAnswer:
     """The answer to a request's body.
 
     `environment` is what the request's path asks for (`environment_of`), `namespace` finds what is known of one.
@@ -151,16 +151,16 @@ def answer(
         return _with_detail(denied, traceback.format_exc())
 
 
-def _with_detail(given: Answer, detail: str) -> Answer:
+def _with_detail(given: ReviewAnswer, detail: str) -> ReviewAnswer:
     import dataclasses
 
     return dataclasses.replace(given, detail=detail)
 
 
-def refuse(fault: Fault) -> Answer:
+def refuse(fault: Fault) -> ReviewAnswer:
     """The answer to what is no review."""
     text = escape(shorten(str(fault), _LONGEST_MESSAGE))
-    return Answer(
+    return ReviewAnswer(
         status=fault.status,
         body=(text + "\n").encode(),
         outcome="refused",
@@ -170,7 +170,7 @@ def refuse(fault: Fault) -> Answer:
     )
 
 
-def _deny(review: _Review | None, reason: str, why: str) -> Answer:
+def _deny(review: _Review | None, reason: str, why: str) -> ReviewAnswer:
     if review is None:
         return refuse(Fault(400, reason, f"the body: {why}"))
     return review.respond("denied", reason, f"{_title(review)}: {why}")
@@ -215,7 +215,7 @@ def _read(body: bytes) -> _Review:
 
 def _answer(
     review: _Review, served: Served, environment: Mapping[str, str], namespace: Callable[[str], Namespace]
-) -> Answer:
+) -> ReviewAnswer:
     request = review.request
     review.namespace = string(request.get("namespace"))
     kind = mapping(request.get("kind"))
@@ -237,12 +237,12 @@ def _answer(
     return _decide(review, pod, served, environment, namespace(review.namespace))
 
 
-def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str, str], namespace: Namespace) -> Answer:
+def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str, str], namespace: Namespace) -> ReviewAnswer:
     decision = decide(pod, review.namespace, served.config)
     review.warnings += decision.warnings
     if not decision.inject:
         return review.respond("skipped", decision.step.value, decision.reason)
-    owner = Owner.of_pod(pod, review.namespace)
+    owner = PodOwner.of_pod(pod, review.namespace)
     review.owner = f"{owner.kind}/{owner.name}"
     try:
         injected = inject_pod(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from netinit.inject.pod import Settings as InjectionSettings
-from netinit.options.declare import Settings, plain
+from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import (
     COUNT,
     DURATION_UNITS,
@@ -62,7 +62,7 @@ _TEXT = Kind(metavar="NAME", read=str)
 _YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
 
 
-class ServeSettings(Settings):
+class ServeSettings(DeclaredOptions):
     """The server's settings. Durations are nanoseconds; an empty text is as good as none."""
 
     inject_config: str = plain(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.rules.difference import EXTRA, MISSING, MOVED, SHADOWING, Difference
 from netinit.rules.iptables.ownership import Owned, target_of
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

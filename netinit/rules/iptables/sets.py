@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
-from netinit.rules.difference import EXTRA, MISSING, Difference
 from netinit.rules.matches import EXTENSION, Match, XtMatch
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination
+from netinit.rules.model import EXTRA, MISSING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

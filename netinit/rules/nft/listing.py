@@ -13,7 +13,7 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.net import number_of
 from netinit.base.records import Record
-from netinit.rules.difference import EXTRA, MISSING, MOVED, Difference
+from netinit.rules.model import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
 Json = dict[str, Any]

@@ -28,7 +28,7 @@ OWN = frozenset(
     netinit.backends netinit.backends.base netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
     netinit.cli netinit.cli.start
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
-    netinit.rules netinit.rules.iptables.compare netinit.rules.difference netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
+    netinit.rules netinit.rules.iptables.compare netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
     netinit.rules.iptables.transition netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound

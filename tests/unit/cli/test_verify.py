@@ -16,8 +16,8 @@ from netinit.pods import verify
 from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.rows import ProbeResult
-from netinit.rules.difference import Difference
 from netinit.rules.layouts import plan
+from netinit.rules.model import Difference
 from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))

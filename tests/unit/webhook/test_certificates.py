@@ -13,7 +13,7 @@ import pytest
 from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import check, describe, make_pair, service_names
 from netinit.webhook.registration import bundle_patch, is_ours
-from netinit.webhook.renewal import Kept, Plan, from_secret, next_state, to_data
+from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
 from netinit.webhook.worker import make_context
 
 NOW = 1_800_000_000.0
@@ -22,7 +22,7 @@ NAMES = service_names("netinit-webhook", "mesh")
 
 
 def plan(lifetime=90 * DAY):
-    return Plan(lifetime=lifetime, make=lambda now, seconds: make_pair(NAMES, now=now, seconds=seconds))
+    return RenewalPlan(lifetime=lifetime, make=lambda now, seconds: make_pair(NAMES, now=now, seconds=seconds))
 
 
 PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)

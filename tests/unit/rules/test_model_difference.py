@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.shown import MOST, MOST_OF_A_RULE
-from netinit.rules.difference import EXTRA, MISSING, Difference
+from netinit.rules.model import EXTRA, MISSING, Difference
 
 
 @pytest.mark.parametrize(
