@@ -91,7 +91,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": explain_command.render_json(answer, "iptables-nft", (text,), everything=True),
+        "explain --json": explain_command.render_json(answer, "iptables-nft", OPTIONS, (text,), everything=True),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),
