@@ -166,13 +166,14 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled), lint.render_json(tangled),
+        doctor.render_text(examined), doctor.render_json(examined), lint.render_text({text: tangled}), lint.render_json({text: tangled}),
         check_inject._table([verdict]), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)
         assert len(one.splitlines()) == one.count("\n")
-    assert lint.render_text(tangled).count("\n") == 2
+    assert lint.render_text({"": tangled}).count("\n") == 2
+    assert lint.render_text({f"Pod {text}": tangled}).count("\n") == 3
     assert verify_command.render_probes(probes).count("\n") == 2
     bare = [line for line in doctor.render_text(examined).splitlines() if line.startswith("pods ")]
     assert len(bare) == 1, "only our own answer stands at the beginning of a line"
@@ -303,7 +304,7 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             start.run(["netinit", *command, str(path)], {})
         assert not commands(err.getvalue(), "\n\t"), command
-        assert all(line.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for line in err.getvalue().split("\n") if line), err.getvalue()
+        assert all(line.startswith(("netinit", "20", "    ", "===>", "warning", "note", "Pod ")) for line in err.getvalue().split("\n") if line), err.getvalue()
         if command[0] == "inject":
             check_yaml(out.getvalue())
         else:
@@ -329,7 +330,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
         assert not commands(err.getvalue(), "\n\t"), line
         if line[0] != "inject":
             assert not commands(out.getvalue()), line
-        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
+        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "note", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
 
 
 def check_yaml(text):
