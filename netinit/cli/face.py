@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
-from netinit.base.logs import Log
+from netinit.base.logs import Log, discard_stderr
 from netinit.base.output import (
     answers_a_terminal,
     show,
@@ -87,10 +88,17 @@ def fail(program: str, message: str) -> None:
 
 def _say(label: str, texts: Iterable[str]) -> None:
     lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
-    if wants_colour(shows_on_a_terminal()):
-        show_painted_lines([paint(line) for line in lines])
-    else:
-        show_lines(lines)
+    try:
+        if wants_colour(shows_on_a_terminal()):
+            show_painted_lines([paint(line) for line in lines])
+        else:
+            show_lines(lines)
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk behind stderr: the answer on stdout is none the worse
+        discard_stderr()
 
 
 def _label(label: str, text: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -107,10 +107,8 @@ def _program(options: Options, log: Log, *, locked: bool) -> None:
         outcome = apply(options, final=log.wants("info"), locked=locked)
     try:
         _tell(outcome, log, removed=options.cleanup_only)
-    except OSError:  # a full disk: what is left in the stream's buffer would fail again at the end of the process
-        null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
-        posix.dup2(null, STDERR)
-        posix.close(null)
+    except OSError:  # a full disk
+        discard_stderr()
 
 
 def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:

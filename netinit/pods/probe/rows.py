@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect, read_text
+from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.kernel.pods import inside
 from netinit.kernel.situation import advise
@@ -88,7 +88,7 @@ def probe(options: Options) -> Probes:
     """
     notes: list[str] = []
     with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
-        import pyroute2  # noqa: F401
+        route_library.load()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
     return Probes(report.rows, (*notes, *report.notes))

@@ -156,3 +156,17 @@ def test_a_value_that_reads_like_a_command_is_a_value(run):
     done = run("netinit --netns verify verify")
     assert "/run/netns/verify" in done.err
 
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    "line", ["explain --to 10.0.0.1:53 --udp -b 80 --redirect-dns --dns-servers 1.2.3.4", "render --redirect-dns --ipv6 on", "lint -b 80"]
+)
+def test_warnings_that_nobody_can_read_make_no_failure(line):
+    start = [sys.executable, "-I", "-S", str(MAIN), *line.split()]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(start, stdout=subprocess.PIPE, stderr=full, text=True, check=False, timeout=60)
+    assert (done.returncode, bool(done.stdout)) == (0, True)
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run(start, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert failed.returncode == 1, "an answer that cannot be written is one"
