@@ -87,7 +87,7 @@ class MemoryLock(Lock):
         self._machine.held.remove(self._name)
 
 
-class SideBackend(MemoryBackend):
+class MemoryMachineBackend(MemoryBackend):
     """A backend of a machine in memory, under the name of one of the kernel's."""
 
     in_kernel = True
@@ -169,7 +169,7 @@ class MemoryMachine(Machine):
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
         if name in self.missing:
             raise BackendUnavailableError(f"{name} is not installed")
-        return SideBackend(name, self, families, comments=options.rule_comments)
+        return MemoryMachineBackend(name, self, families, comments=options.rule_comments)
 
     def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
         return action(options, "")

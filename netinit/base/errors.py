@@ -82,12 +82,13 @@ class LabError(NetinitError):
 
 
 class ChildLostError(NetinitError):
-    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended."""
+    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended, and by which signal."""
 
-    def __init__(self, message: str, *, late: bool = False, how: str = "") -> None:
+    def __init__(self, message: str, *, late: bool = False, how: str = "", signal: int = 0) -> None:
         super().__init__(message)
         self.late = late
         self.how = how
+        self.signal = signal
 
 
 class ConfigError(NetinitError):
@@ -109,3 +110,13 @@ class InjectionError(NetinitError):
 
 class TemplateError(NetinitError):
     """A template cannot be parsed or rendered; worded as Go words it, with the template's name, line and column."""
+
+
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signal(7): those that ask to end
+AS_BEFORE = "everything is as it was before"
+
+
+def ended_by(number: int, words: str) -> BaseException:
+    """What is raised where a signal has ended a run: KeyboardInterrupt for SIGINT, ApplyError for the others."""
+    text = f"ended by {SIGNALS[number]}; {words}"
+    return KeyboardInterrupt(text) if SIGNALS[number] == "SIGINT" else ApplyError(text)

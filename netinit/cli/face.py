@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
-from netinit.base.logs import Log, discard_stderr
+from netinit.base.logs import Log
 from netinit.base.output import (
     answers_a_terminal,
     show,
     show_lines,
     show_painted,
-    show_painted_lines,
     shows_on_a_terminal,
 )
 from netinit.base.shown import Lines, split_message
@@ -88,17 +86,8 @@ def fail(program: str, message: str) -> None:
 
 def _say(label: str, texts: Iterable[str]) -> None:
     lines = [line for text in dict.fromkeys(texts) for line in _label(label, text)]
-    try:
-        if wants_colour(shows_on_a_terminal()):
-            show_painted_lines([paint(line) for line in lines])
-        else:
-            show_lines(lines)
-        if sys.stderr is not None:
-            sys.stderr.flush()
-    except BrokenPipeError:
-        raise
-    except OSError:  # a full disk behind stderr: the answer on stdout is none the worse
-        discard_stderr()
+    painted = wants_colour(shows_on_a_terminal())
+    show_lines_if_possible([paint(line) if painted else [(line, "")] for line in lines])
 
 
 def _label(label: str, text: str) -> Iterator[str]:

@@ -62,8 +62,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except NetinitError as error:
         code = FAILED if call.istio and isinstance(error, OptionError) else error.exit_code
         return _fail(call, environ, str(error), code, error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as request:  # a run that went back says so
+        return _fail(call, environ, str(request), INTERRUPTED) if request.args else INTERRUPTED
     except BrokenPipeError:  # the reader went away (| head): nobody reads any more
         return FAILED
     except OSError as error:  # a full disk behind stdout, for example

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.shown import escape, quote
-from netinit.draw.picture import Box, Picture, Row
+from netinit.draw.picture import Box, Picture
 
 
 def render_dot(picture: Picture) -> str:
@@ -14,27 +14,17 @@ def render_dot(picture: Picture) -> str:
         "  node [shape=box, style=filled, fillcolor=white, fontname=Courier, fontsize=10];",
         "  edge [fontname=Helvetica, fontsize=9, color=slategray];",
     ]
-    edges: list[tuple[str, str, Row]] = []
     for panel in picture.panels:
         lines.append(f"  subgraph {_quote(f'cluster_{panel.table}')} {{")
         lines.append(f"    label={_quote(panel.table)};")
-        known = {box.name for box in panel.boxes}
-        for box in panel.boxes:
-            name = f"{panel.table}/{box.name}"
-            lines.append(f"    {_quote(name)} [label={_label(box)}{_colour(box)}];")
-            edges += [
-                (name, f"{panel.table}/{row.to}" if row.to else f"proxy :{row.port}", row)
-                for row in box.rows
-                if row.port or row.to in known
-            ]
+        lines += [f"    {_quote(f'{panel.table}/{box.name}')} [label={_label(box)}{_colour(box)}];" for box in panel.boxes]
         lines.append("  }")
-    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
-    lines += [
-        f'  {_quote(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];' for port in ports
-    ]
-    for start, end, row in edges:
+    for port in picture.ports():
+        lines.append(f'  {_quote(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];')
+    for table, chain, row in picture.edges():
+        end = f"{table}/{row.to}" if row.to else f"proxy :{row.port}"
         lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
-        lines.append(f"  {_quote(start)} -> {_quote(end)} [label={_quote(str(row.number))}{lit}];")
+        lines.append(f"  {_quote(f'{table}/{chain}')} -> {_quote(end)} [label={_quote(str(row.number))}{lit}];")
     return "".join([line + "\n" for line in [*lines, "}"]])
 
 

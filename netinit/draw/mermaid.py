@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.shown import escape, quote
-from netinit.draw.picture import Box, Picture, Row
+from netinit.draw.picture import Box, Picture
 
 _PLAIN = frozenset(" !'()*+,-./=?_~→…")  # what neither Mermaid (icons, formulas, directives), HTML nor Markdown reads
 _CLASSES = (
@@ -17,22 +17,14 @@ _CLASSES = (
 def render_mermaid(picture: Picture) -> str:
     """A flowchart: a subgraph a table, a node a chain with its rules, an edge for each jump and redirection."""
     lines = ["---", f"title: {_title(picture.caption or picture.title)}", "---", "flowchart LR"]
-    edges: list[tuple[str, str, Row]] = []
     for panel in picture.panels:
         lines.append(f'  subgraph {_node("table", panel.table)}["{_escape(panel.table)}"]')
-        known = {box.name for box in panel.boxes}
-        for box in panel.boxes:
-            lines.append(f'    {_node(panel.table, box.name)}["{_label(box)}"]:::{_style(box)}')
-            edges += [
-                (_node(panel.table, box.name), _node(panel.table, row.to) if row.to else f"proxy_{row.port}", row)
-                for row in box.rows
-                if row.port or row.to in known
-            ]
+        lines += [f'    {_node(panel.table, box.name)}["{_label(box)}"]:::{_style(box)}' for box in panel.boxes]
         lines.append("  end")
-    ports = dict.fromkeys(row.port for _, _, row in edges if row.port)
-    lines += [f'  proxy_{port}(["proxy :{port}"]):::proxy' for port in ports]
-    for number, (start, end, row) in enumerate(edges):
-        lines.append(f"  {start} {'==>' if row.hit else '-->'}|{row.number}| {end}")
+    lines += [f'  proxy_{port}(["proxy :{port}"]):::proxy' for port in picture.ports()]
+    for number, (table, chain, row) in enumerate(picture.edges()):
+        end = _node(table, row.to) if row.to else f"proxy_{row.port}"
+        lines.append(f"  {_node(table, chain)} {'==>' if row.hit else '-->'}|{row.number}| {end}")
         if row.hit:
             lines.append(f"  linkStyle {number} stroke:#d97706")
     lines += [f"  {style}" for style in _CLASSES]

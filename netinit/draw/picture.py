@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.more_targets import DestinationNat, Observe, Reject, SourceNat, Tproxy
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import Trace
@@ -62,6 +60,20 @@ class Picture:
     caption: str
     panels: tuple[Panel, ...]
 
+    def edges(self) -> list[tuple[str, str, Row]]:
+        """The rules that lead to a chain of the picture or to the proxy: table, chain, and the rule itself."""
+        return [
+            (panel.table, box.name, row)
+            for panel in self.panels
+            for box in panel.boxes
+            for row in box.rows
+            if row.port or (row.to and panel.box(row.to))
+        ]
+
+    def ports(self) -> tuple[int, ...]:
+        """The proxy's ports that rules send packets to."""
+        return tuple(dict.fromkeys(row.port for _, _, row in self.edges() if row.port))
+
 
 def make_picture(
     ruleset: Ruleset, *, title: str, trace: Trace | None = None, caption: str = "", tables: Sequence[str] = ()
@@ -89,8 +101,7 @@ def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
         if name in chains and name not in found:
             found.append(name)
             for loaded in chains[name].rules:
-                if isinstance(loaded.rule.target, Jump):
-                    add(loaded.rule.target.chain)
+                add(loaded.rule.target.calls)
 
     for name in (*BUILTIN_CHAINS, *chains):
         add(name)
@@ -136,27 +147,10 @@ def _row(loaded: LoadedRule, hit: bool) -> Row:
         number=loaded.number,
         condition=condition,
         purpose=loaded.purpose,
-        target=_name_target(target),
-        to=target.chain if isinstance(target, Jump) else "",
-        port=target.port if isinstance(target, Redirect | Tproxy) else 0,
+        target=target.label(),
+        to=target.calls,
+        port=target.captures_at,
         hit=hit,
         packets=loaded.packets,
         comment=loaded.comment,
     )
-
-
-def _name_target(target: Target) -> str:
-    if isinstance(target, Jump):
-        return target.chain
-    if isinstance(target, Redirect | Tproxy):
-        return f"{'TPROXY' if isinstance(target, Tproxy) else 'REDIRECT'} {target.port}"
-    if isinstance(target, Return | Accept):
-        return "RETURN" if isinstance(target, Return) else "ACCEPT"
-    if isinstance(target, Drop | Reject):
-        return "DROP" if isinstance(target, Drop) else "REJECT"
-    if isinstance(target, DestinationNat | SourceNat):
-        return target.describe().rpartition("(")[0].strip() or target.describe()
-    if isinstance(target, Observe):
-        return target.text.partition(" ")[0] or "count"
-    words = target.describe()
-    return words[: words.find("(")].strip() if "(" in words else words

@@ -20,8 +20,8 @@ from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type
 
 __all__ = ["encode", "from_json", "json_float", "json_name", "to_json"]
 
-_SPECIAL: Final = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
+_ESCAPES: Final = {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
 
@@ -56,8 +56,10 @@ def json_float(value: float) -> str:
 
 def _quoted(text: str) -> str:
     """The text as a JSON string; HTML's special characters are escaped, as Go does."""
-    quoted = encode_basestring(text)
-    return _SPECIAL.sub(lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
+    quoted = encode_basestring(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if quoted.isascii():
+        return quoted
+    return re.sub(_BEYOND, lambda found: _ESCAPES.get(found[0], "\\ufffd"), quoted)
 
 
 def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str]:
@@ -76,7 +78,7 @@ def _write(value: Any, indent: str, newline: str, *, sort: bool) -> Iterable[str
     elif isinstance(value, dict):
         keys = sorted(value) if sort else list(value)
         yield from _write_object(((str(key), value[key]) for key in keys), indent, newline, sort=sort)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         yield from _write_list(value, indent, newline, sort=sort)
     elif isinstance(value, Struct):
         fields = ((json_name(name), item) for name, item in value.fields.items() if item)

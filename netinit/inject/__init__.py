@@ -11,8 +11,6 @@ Pods are trees (dict, list, scalars) as YAML and JSON give them; none that is pa
 
 from __future__ import annotations
 
-from typing import Any
-
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
 from netinit.inject.initcontainer import init_container
@@ -37,29 +35,3 @@ __all__ = [
     "json_patch",
     "load_config",
 ]
-
-_HOMES = {
-    "Decision": "decision",
-    "InjectionConfig": "config",
-    "MeshConfig": "meshconfig",
-    "Namespace": "pod",
-    "PodOwner": "owner",
-    "Settings": "pod",
-    "DecisionStep": "decision",
-    "apply_patch": "patch",
-    "decide": "decision",
-    "decide_manually": "decision",
-    "init_container": "initcontainer",
-    "inject_pod": "pod",
-    "json_patch": "patch",
-    "load_config": "config",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """The public names, each imported when it is first used: the template engine alone needs none of them."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -48,9 +48,9 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
-_DIGITS = re.compile(r"[0-9]{1,20}\Z")
-_INTERFACE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z")
-_QUANTITY = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z")
+_DIGITS = r"[0-9]{1,20}\Z"
+_INTERFACE = r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z"
+_QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
 _MAX_PORT = 65535
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -72,13 +72,13 @@ def _mode(value: str) -> str | None:
 
 def _port(value: str) -> str | None:
     text = value.strip()
-    if not _DIGITS.match(text) or int(text) > _MAX_PORT:
+    if not re.match(_DIGITS, text) or int(text) > _MAX_PORT:
         return f"it must be a port from 0 to {_MAX_PORT}"
     return None
 
 
 def _unsigned(value: str) -> str | None:
-    if not _DIGITS.match(value) or int(value) > _MAX_UINT32:
+    if not re.match(_DIGITS, value) or int(value) > _MAX_UINT32:
         return f"it must be a whole number from 0 to {_MAX_UINT32}"
     return None
 
@@ -104,7 +104,7 @@ def _networks(value: str) -> str | None:
 def _is_network(item: str) -> bool:
     """Whether Go's ParseCIDR takes the item: an address with a prefix length, host bits allowed."""
     address, _, prefix = item.partition("/")
-    if "%" in address or not _DIGITS.match(prefix) or prefix != str(int(prefix)):
+    if "%" in address or not re.match(_DIGITS, prefix) or prefix != str(int(prefix)):
         return False
     import ipaddress
 
@@ -120,7 +120,7 @@ def _networks_or_all(value: str) -> str | None:
 
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
-        if not _INTERFACE.match(item.strip(" ")):
+        if not re.match(_INTERFACE, item.strip(" ")):
             return (
                 f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
             )
@@ -132,7 +132,7 @@ def _bool(value: str) -> str | None:
 
 
 def _quantity(value: str) -> str | None:
-    return None if _QUANTITY.match(value) else "it must be a quantity, such as 100m or 128Mi"
+    return None if re.match(_QUANTITY, value) else "it must be a quantity, such as 100m or 128Mi"
 
 
 def _proxy_config(value: str) -> str | None:

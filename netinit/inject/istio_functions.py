@@ -28,6 +28,7 @@ from netinit.golang.template.values import (
     TypedMap,
     kind_of,
     type_name,
+    typed,
 )
 
 __all__ = ["functions"]
@@ -255,7 +256,7 @@ def proto_to_json(value: Any, changes: Callable[[Any], Mapping[str, Any]]) -> st
 # --- durations ---
 
 _NANO: Final = 1_000_000_000
-_SECONDS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?")
+_SECONDS: Final = r"(-?)([0-9]{1,12})(?:\.([0-9]+))?s?"
 _SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -273,7 +274,7 @@ def _nanoseconds(value: Any) -> int:
     if value is None:
         return 0
     if kind_of(value) == STRING:
-        found = _SECONDS.fullmatch(value)
+        found = re.fullmatch(_SECONDS, value)
         if found is None:
             raise FunctionError(f"invalid duration {json.dumps(value)}")
         nanoseconds = int(found[2]) * _NANO + int((found[3] or "0")[:9].ljust(9, "0"))
@@ -341,12 +342,6 @@ def _append_json_network(existing: str, network: str) -> str:
     return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
 
 
-def _typed(
-    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
-) -> Function:
-    return Function(call, params, variadic, cost=cost)
-
-
 def _identity(text: str) -> str:
     return text
 
@@ -355,25 +350,25 @@ _ANY: Final = "interface {}"
 _TEXT: Final = "string"
 
 _CALLS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "annotation": _typed(annotation, _ANY, _TEXT, _ANY),
-    "appendMultusNetwork": _typed(append_multus_network, _TEXT, _TEXT, cost=text_cost),
-    "directory": _typed(directory, _TEXT),
-    "excludeInboundPort": _typed(exclude_inbound_port, _ANY, _TEXT, cost=text_cost),
-    "excludeInterfaces": _typed(_identity, _TEXT),
+    "annotation": typed(annotation, _ANY, _TEXT, _ANY),
+    "appendMultusNetwork": typed(append_multus_network, _TEXT, _TEXT, cost=text_cost),
+    "directory": typed(directory, _TEXT),
+    "excludeInboundPort": typed(exclude_inbound_port, _ANY, _TEXT, cost=text_cost),
+    "excludeInterfaces": typed(_identity, _TEXT),
     "formatDuration": format_duration,
-    "fromJSON": _typed(json_value, _TEXT, cost=text_cost),
-    "indent": _typed(indent, "int", _TEXT),
-    "isset": _typed(is_set, _ANY, _TEXT),
-    "kubevirtInterfaces": _typed(_identity, _TEXT),
+    "fromJSON": typed(json_value, _TEXT, cost=text_cost),
+    "indent": typed(indent, "int", _TEXT),
+    "isset": typed(is_set, _ANY, _TEXT),
+    "kubevirtInterfaces": typed(_identity, _TEXT),
     "mergeMaps": merge_maps,
-    "omit": _typed(omit, _ANY, variadic=_TEXT),
-    "omitNil": _typed(omit_nil, _ANY, cost=measure_all),
-    "strdict": _typed(string_dict, variadic=_TEXT),
-    "structToJSON": _typed(struct_to_json, _ANY, cost=measure_all),
-    "toJSON": _typed(json_of, _ANY, cost=measure_all),
+    "omit": typed(omit, _ANY, variadic=_TEXT),
+    "omitNil": typed(omit_nil, _ANY, cost=measure_all),
+    "strdict": typed(string_dict, variadic=_TEXT),
+    "structToJSON": typed(struct_to_json, _ANY, cost=measure_all),
+    "toJSON": typed(json_of, _ANY, cost=measure_all),
     "toJsonMap": json_map,
-    "toLower": _typed(text.lower, _TEXT),
-    "toYaml": _typed(yaml_of, _ANY, cost=measure_all),
+    "toLower": typed(text.lower, _TEXT),
+    "toYaml": typed(yaml_of, _ANY, cost=measure_all),
     "valueOrDefault": value_or_default,
 }
 _FUNCTIONS: Final = {name: Function.of(call) for name, call in _CALLS.items()}

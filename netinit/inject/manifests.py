@@ -7,7 +7,7 @@ Workloads are known by kind and API group: a foreign `Job` is none of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -17,12 +17,12 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Workload", "join", "selected", "split", "workloads"]
+__all__ = ["Document", "Joined", "Workload", "selected", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
-_DIRECTIVES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*")
+_DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
 """Lines such as `%YAML 1.1`, which belong to the document behind the separator that follows."""
-_INLINE = re.compile(r"---[ \t]+[^ \t\r\n#]")
+_INLINE = r"---[ \t]+[^ \t\r\n#]"
 
 _LISTED = 10  # workloads that an error names
 _TEMPLATE = ("spec", "template")
@@ -58,11 +58,11 @@ def split(text: str) -> list[Document]:
     separator, start, number = "", 0, 1
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
-        directives = not separator and _DIRECTIVES.fullmatch(before) is not None
+        directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
             documents.append(Document(separator=separator, text=before, number=number))
             number += 1
-        inline = _INLINE.match(found[0]) is not None
+        inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
         separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
         separator = head + separator
@@ -70,19 +70,39 @@ def split(text: str) -> list[Document]:
     return documents
 
 
-def join(streams: list[str]) -> str:
-    """One stream of several: a separator goes between those that do not bring their own."""
-    result = ""
-    for stream in streams:
-        if not stream.strip():
-            continue
-        if result:
-            if not result.endswith("\n"):
-                result += "\n"
-            if not stream.startswith("---") and not result.endswith(("\n---\n", "\n---\r\n")):
-                result += "---\n"
-        result += stream
-    return result
+class Joined:
+    """Streams that become one, which is written piece by piece: a separator goes between those that bring none.
+
+    A stream of blanks alone is left out.
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._end = ""
+        self._blanks: list[str] | None = []
+
+    def begin(self) -> None:
+        """What is written next is the beginning of another stream."""
+        self._blanks = []
+
+    def write(self, piece: str) -> None:
+        """The next piece of the stream; a separator is in one piece."""
+        if self._blanks is not None:
+            self._blanks.append(piece)
+            if not piece.strip():
+                return
+            piece = "".join(self._blanks)
+            self._blanks = None
+            lead = "\n" if self._end[-1:] not in ("", "\n") else ""
+            if self._end and not piece.startswith("---") and not (self._end + lead).endswith(("\n---\n", "\n---\r\n")):
+                lead += "---\n"
+            piece = lead + piece
+        self._write(piece)
+        self._end = (self._end + piece[-_SEEN:])[-_SEEN:]
+
+
+_SEEN = 8
+"""Characters that tell whether a separator stands at the end."""
 
 
 class Workload(Record):

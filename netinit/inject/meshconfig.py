@@ -114,7 +114,7 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
 }
 
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -124,7 +124,7 @@ def seconds(text: str) -> float | None:
     if rest == "0":
         return 0.0
     total, position = 0.0, 0
-    while part := _DURATION.match(rest, position):
+    while part := re.compile(_DURATION).match(rest, position):
         total += float(part[0].removesuffix(part[1])) * _UNITS[part[1]]
         position = part.end()
     if not rest or position != len(rest):

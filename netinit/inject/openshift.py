@@ -12,7 +12,7 @@ __all__ = ["proxy_ids"]
 
 UID_RANGE = "openshift.io/sa.scc.uid-range"
 GROUPS_ANNOTATION = "openshift.io/sa.scc.supplemental-groups"
-_BLOCK = re.compile(r"([0-9]{1,10})([/-])([0-9]{1,10})\Z")
+_BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"
 
 
 def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
@@ -29,7 +29,7 @@ def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def _last(key: str, value: str) -> int:
-    found = _BLOCK.match(value.partition(",")[0].strip())
+    found = re.match(_BLOCK, value.partition(",")[0].strip())
     if not found:
         raise InjectionError(
             f"invalid value {shown(value)} for annotation {key!r} of the namespace: give start/size or a-b"

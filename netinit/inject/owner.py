@@ -12,7 +12,7 @@ from netinit.golang.tree import Tree, mapping, sequence, string, strings
 
 __all__ = ["PodOwner"]
 
-_CRON_JOB = re.compile(r"(.+)-[0-9]{8,10}\Z", re.DOTALL)
+_CRON_JOB = r"(?s)(.+)-[0-9]{8,10}\Z"
 
 
 class PodOwner(Record):
@@ -52,6 +52,6 @@ class PodOwner(Record):
         elif kind == "ReplicationController" and labels.get("deploymentconfig"):
             config = labels["deploymentconfig"]
             return cls(name=config, namespace=namespace, kind="DeploymentConfig", api_version=version)
-        elif kind == "Job" and (found := _CRON_JOB.match(name)):
+        elif kind == "Job" and (found := re.match(_CRON_JOB, name)):
             return cls(name=found[1], namespace=namespace, kind="CronJob", api_version="batch/v1")
         return cls(name=name, namespace=namespace, kind=kind, api_version=version)

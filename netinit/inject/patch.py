@@ -106,8 +106,8 @@ def apply_patch(document: Any, operations: list[Tree]) -> Any:
 
 
 _OPERATIONS = ("add", "remove", "replace")
-_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z", re.ASCII)
-_BAD_ESCAPE = re.compile(r"~(?![01])")
+_INDEX = r"(?:0|[1-9][0-9]{0,9})\Z"
+_BAD_ESCAPE = r"~(?![01])"
 
 
 def _checked(operations: Any) -> list[Tree]:
@@ -127,7 +127,7 @@ def _checked(operations: Any) -> list[Tree]:
 
 def _steps(path: Any) -> list[str]:
     """The keys of a JSON pointer (RFC 6901), in which ~1 is a slash and ~0 a tilde."""
-    if not isinstance(path, str) or (path and path[0] != "/") or _BAD_ESCAPE.search(path):
+    if not isinstance(path, str) or (path and path[0] != "/") or re.search(_BAD_ESCAPE, path):
         raise ParseError(
             f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only"
         )
@@ -136,7 +136,7 @@ def _steps(path: Any) -> list[str]:
 
 def _index(step: str) -> int:
     """The place in a list: digits without a zero before them, and nothing else that Python takes for a number."""
-    if not _INDEX.match(step):
+    if not re.match(_INDEX, step):
         raise ValueError(step)
     return int(step)
 

@@ -21,7 +21,6 @@ from netinit.inject.annotations import (
     TEMPLATES,
     validate,
 )
-from netinit.inject.classic import inject_classic
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import (
     INIT,
@@ -101,6 +100,8 @@ def inject_pod(
         ids=proxy_ids(namespace.annotations),
     )
     if config.classic:
+        from netinit.inject.classic import inject_classic  # configurations of the first releases alone need it
+
         result = inject_classic(pod, config, subject)
     else:
         result = _Injection(pod, config, settings, subject).run()

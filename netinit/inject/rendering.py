@@ -117,7 +117,7 @@ _SECRETS = ("env", "args", "command")
 _HARMLESS = frozenset(("name", "value"))
 _SHORTEST = 4
 """Characters of a text that can be distinguished from others."""
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
+_PLAIN = r"[A-Za-z0-9_./-]*"
 _PARSED = 1 << 16
 _NAMED = 1 << 30
 
@@ -160,7 +160,7 @@ def _likeness(value: str, text: str) -> int:
         return len(value) if value in text else 0
     whole = text.strip()
     return max(
-        (len(part) for part in found if part == whole or (part in text and not _PLAIN.fullmatch(part))), default=0
+        (len(part) for part in found if part == whole or (part in text and not re.fullmatch(_PLAIN, part))), default=0
     )
 
 

@@ -11,16 +11,15 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree
+from netinit.golang.tree import Tree, same
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Workload, replaced, split, workloads
-from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
 
-__all__ = ["Injected", "inject_stream"]
+__all__ = ["Injected", "inject_into", "inject_stream"]
 
-_HEADER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+")
+_HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
 
 class Injected(Record):
@@ -44,27 +43,46 @@ def inject_stream(
     `namespace` is that of objects which name none. Raises InjectionError with a line for everything that is wrong in
     the stream, each with document, kind and name.
     """
-    documents = split(text)
     parts: list[str] = []
+    notices, changed = inject_into(
+        parts.append, text, config, settings=settings, namespace=namespace, progress=progress
+    )
+    return Injected(text="".join(parts), notices=notices, changed=changed)
+
+
+def inject_into(
+    write: Callable[[str], object],
+    text: str,
+    config: InjectionConfig,
+    *,
+    settings: Settings | None = None,
+    namespace: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[str, ...], int]:
+    """`inject_stream` for long streams: each document is written when it is done; notices and how many were changed.
+
+    Raises InjectionError at the end: what was written is then of no use.
+    """
+    documents = split(text)
     problems: list[str] = []
     notices: list[str] = []
     changed = 0
     for document in documents:
-        parts.append(document.separator)
         try:
             body, count = _inject(document, config, settings or Settings(), namespace, notices)
         except (InjectionError, ParseError) as error:
             problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
-        if parts[-1] and count and not parts[-1].endswith("\n"):
-            parts[-1] += "\n"
-        parts.append(body)
+        write(document.separator)
+        if document.separator and count and not document.separator.endswith("\n"):
+            write("\n")
+        write(body)
         changed += count
         if progress:
             progress(document.number, len(documents))
     if problems:
         raise InjectionError("\n".join(problems))
-    return Injected(text="".join(parts), notices=tuple(notices), changed=changed)
+    return tuple(notices), changed
 
 
 def _inject(
@@ -103,7 +121,7 @@ def _injected(
         notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
         return None
     result = inject_pod(pod, config, namespace=Namespace(name=where), settings=settings, owner=workload.owner)
-    return result if json_patch(pod, result) else None
+    return None if same(pod, result) else result
 
 
 def _cause(decision: Decision) -> str:
@@ -119,6 +137,6 @@ def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
-    header = _HEADER.match(before)
+    header = re.match(_HEADER, before)
     kept = header[0] if header and "#" in header[0] else ""
     return kept.replace("\r\n", "\n") + goyaml.dump(tree)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import posix
-import select
 import time
 
 from netinit.base import errors
@@ -24,7 +23,6 @@ from netinit.kernel import run
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
     from typing import Any, NoReturn, Self, TypeVar
 
     Result = TypeVar("Result")
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 28  # of an answer
 _STDERR = 2
+INTERRUPTED = 130  # the status of a child that SIGINT has ended, as shells have it
 _HEADER = 8  # bytes of an answer's length, before it
 _NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
 
@@ -86,9 +85,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def fileno(self) -> int:
@@ -138,9 +135,7 @@ class Child:
 
     def _wait(self) -> bool:
         """Whether there is something to read before the deadline."""
-        poller = select.poll()
-        poller.register(self._answer, select.POLLIN)
-        return bool(poller.poll(max(0.0, (self._deadline - time.monotonic_ns()) / 10**6)))
+        return run.await_input(self._answer, self._deadline)
 
     def _explain_end(self) -> ChildLostError:
         status = run.wait(self.pid, self._deadline)
@@ -150,7 +145,8 @@ class Child:
         self._close()
         code = posix.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        return ChildLostError(f"{self._what}: the process that did it {how}", how=how)
+        ended_by = 2 if code == INTERRUPTED else max(0, -code)
+        return ChildLostError(f"{self._what}: the process that did it {how}", how=how, signal=ended_by)
 
     def _close(self) -> None:
         posix.close(self._answer)
@@ -187,6 +183,39 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
     """What `action` returned, or raises what it raised, in a child: see `start` and `Child.receive`."""
     with start(lambda _: action(), seconds=seconds, what=what, kept=kept) as child:
         return child.receive()  # type: ignore[no-any-return]
+
+
+def ask_to_the_end(
+    action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
+) -> Result:
+    """The same of a child that a signal to this process does not kill: it is passed on, and the child ends where it is safe.
+
+    `action` gets what hears signals in the child, which must undo what it has begun where one comes. What comes when the
+    child has done its work is left to the caller of `signals`. ApplyError or KeyboardInterrupt where a signal ended it.
+    """
+    signals.listen()  # from before there is a child, which would die with this process
+
+    def work() -> Result:
+        signals.hand_back()
+        own = run.Signals(lasting=True)
+        own.listen()
+        return action(own)
+
+    try:
+        with start(lambda _: work(), seconds=seconds, what=what, kept=kept) as child:
+            signals.pass_on(child.pid)
+            try:
+                found: Result = child.receive()
+            except ChildLostError as error:
+                if error.signal and error.signal == signals.heard:  # before it listened, so before it has done anything
+                    raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
+                raise
+            finally:
+                signals.pass_on(0)
+    except BaseException:
+        signals.stop()
+        raise
+    return found
 
 
 def ask_all(
@@ -236,7 +265,7 @@ def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept:
             _work(action, answer, None if kept is None else (answer.descriptor, leash, *kept))
             code = 0
     except KeyboardInterrupt:
-        code = 130
+        code = INTERRUPTED
     finally:
         posix._exit(code)  # noqa: SLF001 - the documented way out of a forked child
 

@@ -27,7 +27,6 @@ from netinit.base.errors import LockedError, NamespaceError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Self
 
 OWN = "/proc/self/ns/net"
@@ -150,9 +149,7 @@ class Visit:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             enter(self._home)
         finally:

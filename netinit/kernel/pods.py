@@ -6,7 +6,7 @@ reads anything of the pod, so it could not come back. One class opens, locks and
 Reading needs no right inside: the kernel lets NET_ADMIN of this machine list the rules of a namespace that belongs to
 another user namespace, and lists the same numbers as inside. Only writing rules that name users (xt_owner) needs the
 other user namespace itself. A child that joins it is at the mercy of its root, who may be any user of this machine; so it
-is hidden from tracing, and so are its programs (netinit.kernel.run, `seal`).
+is hidden from tracing, and so are its programs (netinit.kernel.sealing).
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run, sealing
 from netinit.kernel import locks as locking
 from netinit.kernel.holders import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self, TypeVar
 
     from netinit.options import Options
@@ -108,9 +107,7 @@ class OpenPod:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -208,12 +205,25 @@ class OpenPod:
             kept=(self._namespace, self._owner, *holding),
         )
 
+    def work(self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...]) -> Result:
+        """The same for what changes the pod, as its root: a signal to this process is the child's to answer, by its `Signals`.
+
+        ApplyError or KeyboardInterrupt where one has ended it; see `children.ask_to_the_end`.
+        """
+        return children.ask_to_the_end(
+            lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
+            signals,
+            seconds=SECONDS,
+            what=f"the visit to {self.path}",
+            kept=(self._namespace, self._owner, *holding),
+        )
+
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()
         children.limit(MEMORY, MOST_OUTPUT)
         if self._owner >= 0 and joins:
-            run.seal(_list_programs())
+            sealing.seal(_list_programs())
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
@@ -248,9 +258,7 @@ class Locks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._outer >= 0:
             posix.unlink(self._name)
         for descriptor in self.descriptors:

@@ -13,17 +13,19 @@ restore program had committed by then is whole tables, which the next run comple
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # the C part of signal, whose enumerations cost 3 ms
 import fcntl
 import posix
 import select
 import time
 
-from netinit.base.errors import BackendUnavailableError
+from netinit.base.errors import SIGNALS, BackendUnavailableError
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
     from typing import Any
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -34,13 +36,13 @@ INPUT_PER_SECOND = 100_000  # bytes of input that give a program another second
 # (LD_*, XTABLES_LIBDIR), or is the application's.
 PASSED_ON = (b"PATH", b"XTABLES_LOCKFILE")
 _F_SETSIG, _SIGKILL = 10, 9  # asm-generic/fcntl.h
+_SLICE = 100.0  # milliseconds
 _DYING = 2.0  # seconds that a killed program may take to be gone; in the kernel's own hands it may take for ever
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
-_MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
 
 _at_work: set[int] = set()  # process ids of the programs that were started and not waited for
 
-# Filled once and for good by a child that is about to join another user namespace: see `seal`.
+# Filled once and for good by a child that is about to join another user namespace: see netinit.kernel.sealing.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
 
@@ -137,10 +139,12 @@ def feed(running: Running, text: str) -> Running:
             data = data[posix.write(running.input, data) :]
     except BrokenPipeError:  # it has ended already, and its errors say why
         data = data[:0]
-    finally:
-        if data:  # the beginning of an input must not pass for the whole
-            posix.kill(running.pid, _SIGKILL)
-        posix.close(running.input)
+    except BaseException:
+        kill(running)
+        raise
+    if data:  # the beginning of an input must not pass for the whole
+        posix.kill(running.pid, _SIGKILL)
+    posix.close(running.input)
     return fed
 
 
@@ -242,6 +246,65 @@ def end_all() -> None:
         posix.kill(pid, _SIGKILL)
 
 
+class Signals:
+    """Signals that ask to end, heard and kept back from `listen` to `stop`: the run ends where it is safe, or goes back.
+
+    Each kills the programs at work, unless `patient`, or goes to the child that `pass_on` names. `lasting` ones are never let go.
+    """
+
+    def __init__(self, *, lasting: bool = False) -> None:
+        self.heard = 0  # the last one that nobody has taken
+        self.patient = False
+        self._lasting = lasting
+        self._child = 0
+        self._handlers: dict[int, Any] = {}  # by signal: who listened before
+
+    def listen(self) -> None:
+        """From here on signals are kept back; again changes nothing. Only the main thread hears signals."""
+        for number in SIGNALS if not self._handlers else ():
+            try:
+                before = _signal.getsignal(number)
+                if before not in (_signal.SIG_IGN, None):  # None: who listens cannot be put back
+                    _signal.signal(number, self._hear)
+                    self._handlers[number] = before
+            except ValueError:
+                return
+
+    def take(self) -> int:
+        """The last signal, 0 for none; it is answered by whoever calls."""
+        heard, self.heard = self.heard, 0
+        return heard
+
+    def pass_on(self, child: int) -> None:
+        """From here on signals go to this child, also the one that was heard already; 0: to nobody."""
+        self._child = child
+        try:
+            if child and self.heard:
+                posix.kill(child, self.heard)
+        except OSError:  # it has ended, or is another user's and this process has no KILL: then it does all of its work
+            return
+
+    def stop(self) -> None:
+        """Whoever listened before listens again."""
+        if not self._lasting:
+            for number, handler in self._handlers.items():
+                _signal.signal(number, handler)
+            self._handlers = {}
+
+    def hand_back(self) -> None:
+        """The same, and who listened before hears what came meanwhile."""
+        self.stop()
+        if heard := self.take():
+            posix.kill(posix.getpid(), heard)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.heard = number
+        if self._child:
+            self.pass_on(self._child)
+        elif not self.patient:
+            end_all()
+
+
 def wait(pid: int, deadline: int) -> int | None:
     """The wait status of a child, None when it still runs at the deadline (nanoseconds of the monotonic clock)."""
     try:
@@ -250,9 +313,7 @@ def wait(pid: int, deadline: int) -> int | None:
         descriptor = -1
     try:
         if descriptor >= 0:
-            poller = select.poll()
-            poller.register(descriptor, select.POLLIN)
-            poller.poll(max(0.0, (deadline - time.monotonic_ns()) / 10**6))
+            await_input(descriptor, deadline)
         while True:
             done, status = posix.waitpid(pid, posix.WNOHANG)
             if done:
@@ -263,6 +324,21 @@ def wait(pid: int, deadline: int) -> int | None:
     finally:
         if descriptor >= 0:
             posix.close(descriptor)
+
+
+def await_input(descriptor: int, deadline: int) -> bool:
+    """Whether there is something to read, at the latest at the deadline (nanoseconds of the monotonic clock).
+
+    A signal that comes in the instant before poll(2) interrupts nothing, and is heard when that returns: hence in slices.
+    """
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    while True:
+        left = max(0, deadline - time.monotonic_ns()) / 10**6
+        if poller.poll(min(left, _SLICE)):
+            return True
+        if not left:
+            return False
 
 
 def end(pid: int) -> int:
@@ -291,22 +367,13 @@ def tie(leash: int, pid: int) -> bool:
     return not poller.poll(0)
 
 
-def seal(paths: Sequence[str]) -> None:
-    """From now on these programs alone can be started, as copies in memory that can be executed and not be read.
-
-    For a process that is about to join another user namespace: whoever is root there could trace programs that run in it,
-    to make them open what this machine shows to everybody, or to take what they have open. The kernel lets nobody trace a
-    program who has no rights over the owner of a file that the program itself could not read (would_dump of fs/exec.c):
-    the copies belong to this side.
-    """
-    for path in paths:
-        status = posix.stat(path)
-        if (status.st_dev, status.st_ino) not in _sealed:  # the programs of a variant are one file
-            _sealed[status.st_dev, status.st_ino] = _copy(path)
+def start_instead(images: Mapping[tuple[int, int], int]) -> None:
+    """From now on these descriptors are executed in place of the files (device and inode), and no other program is."""
+    _sealed.update(images)
 
 
 def is_sealed() -> bool:
-    """Whether `seal` was called: any other program that this process starts can be traced by other processes."""
+    """Whether programs are sealed: any other program that this process starts can be traced by other processes."""
     return bool(_sealed)
 
 
@@ -316,23 +383,6 @@ def _find_sealed(path: str) -> str:
     if image is None:
         raise BackendUnavailableError(f"{path} cannot be started in the user namespace of a pod")
     return f"/proc/self/fd/{image}"
-
-
-def _copy(path: str) -> int:
-    try:
-        image = posix.memfd_create("program", posix.MFD_CLOEXEC | _MFD_EXEC)
-    except OSError:
-        image = posix.memfd_create("program", posix.MFD_CLOEXEC)
-    source = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    try:
-        while posix.sendfile(image, source, None, 1 << 24):
-            pass
-        posix.fchmod(image, 0o111)
-        # What is open for writing cannot be executed: only this descriptor stays.
-        return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)
-    finally:
-        posix.close(image)
-        posix.close(source)
 
 
 def _read(descriptor: int, undecodable: str) -> str:

@@ -42,7 +42,7 @@ TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "g
 SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
 CHOICES = (AUTO, *[line.name for line in BACKENDS.values() if line.tables])  # memory programs no kernel
-OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
+OUTSIDE_SERVER = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 PASSTHROUGH = {family.version: family.passthrough_address for family in FAMILIES}
@@ -115,7 +115,7 @@ def present(pod: Pod) -> Iterator[Line]:
     yield Line(TEXT, f"app      in it, uid {APP_ID}, on port 80")
     ports = f"{OUTBOUND} (outbound), {INBOUND} (inbound), {EXCLUDED} (health)"
     yield Line(TEXT, f"proxy    in it, uid {PROXY_ID}, on ports {ports}")
-    servers = _join([OUTSIDE[version] for version in pod.versions])
+    servers = _join([OUTSIDE_SERVER[version] for version in pod.versions])
     yield Line(TEXT, f"client   beyond the veth pair, and the servers on port 80: {servers}")
     yield from control(pod, "without rules")
 
@@ -125,7 +125,7 @@ def attempts(pod: Pod) -> list[Attempt]:
     app, proxy = APP_ID, PROXY_ID
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
-        outside, loopback, source = OUTSIDE[version], LOCALHOST[version], PASSTHROUGH[version]
+        outside, loopback, source = OUTSIDE_SERVER[version], LOCALHOST[version], PASSTHROUGH[version]
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
             Attempt(

@@ -14,7 +14,7 @@ from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["Pod", "find_obstacle"]
 
-OUTSIDE = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
+OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # what uid 0 of a pod with its own user namespace is outside of it
 _MOST_INTERFACES = 20
 # The word in the command shows in ps. The shell says that it runs, then waits for its stdin to end.
@@ -45,7 +45,7 @@ class Pod(NetworkNamespace):
         ipv4: bool = True,
         ipv6: bool = True,
         interfaces: Sequence[str] = (),
-        outside: Sequence[str] = OUTSIDE,
+        outside: Sequence[str] = OUTSIDE_ADDRESSES,
         user_namespace: bool = False,
     ) -> None:
         super().__init__("pod")

@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import LabError, NetinitError
@@ -99,9 +98,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def wait(self) -> None:

@@ -94,137 +94,58 @@ VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.varian
 class Options(Interception):
     """An interception, and its run: in which namespace, by which backend, how existing rules are met, what is logged."""
 
-    dry_run: bool = istio(
-        "-n --dry-run",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Print what would be done, change nothing.",
-    )
+    dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
-        "--network-namespace --netns",
-        kind=kinds.PATH,
-        default="",
-        also=("NETINIT_NETNS",),
-        help_text="The network namespace that is meant: a path, or a name under /run/netns.",
-    )
+        "--network-namespace --netns", kinds.PATH, default="", also=("NETINIT_NETNS",),
+        help_text="The network namespace that is meant: a path, or a name under /run/netns.")
     # 0: this process
-    pid: int = ours(
-        "--pid",
-        kind=kinds.PID,
-        default=0,
-        help_text="The network namespace of this process is meant.",
-    )
+    pid: int = ours("--pid", kinds.PID, default=0, help_text="The network namespace of this process is meant.")
     host_network: bool = ours(
-        "--host-network",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Allow changes to the machine's own network namespace, which are refused otherwise.",
-    )
+        "--host-network", kinds.SWITCH, default=False,
+        help_text="Allow changes to the machine's own network namespace, which are refused otherwise.")
     cni_mode: bool = istio(
-        "--cni-mode",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Run as a CNI plugin on the host's file system; needs --network-namespace.",
-    )
-    skip_rule_apply: bool = istio(
-        "--skip-rule-apply",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Do not program any rules.",
-    )
+        "--cni-mode", kinds.SWITCH, default=False,
+        help_text="Run as a CNI plugin on the host's file system; needs --network-namespace.")
+    skip_rule_apply: bool = istio("--skip-rule-apply", kinds.SWITCH, default=False, help_text="Do not program any rules.")
     run_validation: bool = istio(
-        "--run-validation",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.",
-    )
-    probe_port: int = istio(
-        "--iptables-probe-port",
-        kind=kinds.PORT,
-        default=15002,
-        help_text="The port used by the validation.",
-    )
+        "--run-validation", kinds.SWITCH, default=False,
+        help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
+    probe_port: int = istio("--iptables-probe-port", kinds.PORT, default=15002, help_text="The port used by the validation.")
     # nanoseconds
-    probe_timeout: int = istio(
-        "--probe-timeout",
-        kind=kinds.DURATION,
-        default=5 * 10**9,
-        help_text="How long the validation may take.",
-    )
+    probe_timeout: int = istio("--probe-timeout", kinds.DURATION, default=5 * 10**9, help_text="How long the validation may take.")
     reconcile: bool = istio(
-        "--reconcile",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Replace existing rules that differ; without it they are reported and left.",
-    )
-    cleanup_only: bool = istio(
-        "--cleanup-only",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Remove the rules, add none.",
-    )
+        "--reconcile", kinds.SWITCH, default=False,
+        help_text="Replace existing rules that differ; without it they are reported and left.")
+    cleanup_only: bool = istio("--cleanup-only", kinds.SWITCH, default=False, help_text="Remove the rules, add none.")
     force_apply: bool = istio(
-        "--force-apply",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Program the rules even where they are right already.",
+        "--force-apply", kinds.SWITCH, default=False, help_text="Program the rules even where they are right already.",
     )
     native_nftables: bool = istio(
-        "--native-nftables",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Program nft tables instead of iptables.",
+        "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.",
     )
     force_iptables_binary: str = istio(
-        "--force-iptables-binary",
-        kind=kinds.choice(*sorted(VARIANTS), ""),
-        default="",
-        help_text="Use this variant of iptables, whatever is found.",
-    )
+        "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
+        help_text="Use this variant of iptables, whatever is found.")
     log_output_level: str = istio(
-        "--log_output_level",
-        kind=kinds.LOG_LEVELS,
-        default="default:info",
-        help_text="What is logged, in Istio's syntax.",
+        "--log_output_level", kinds.LOG_LEVELS, default="default:info", help_text="What is logged, in Istio's syntax.",
     )
-    log_as_json: bool = istio(
-        "--log_as_json",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Log one JSON object a line.",
-    )
+    log_as_json: bool = istio("--log_as_json", kinds.SWITCH, default=False, help_text="Log one JSON object a line.")
     backend: str = ours(
-        "--backend",
-        kind=kinds.choice(AUTO, *BACKENDS),
-        default=AUTO,
-        help_text="The backend that programs the kernel; auto chooses one that works here.",
-    )
+        "--backend", kinds.choice(AUTO, *BACKENDS), default=AUTO,
+        help_text="The backend that programs the kernel; auto chooses one that works here.")
     rule_comments: bool = ours(
-        "--rule-comments",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Give each rule in the kernel a comment that says why it exists.",
+        "--rule-comments", kinds.SWITCH, default=False, help_text="Give each rule in the kernel a comment that says why it exists.",
     )
     # measured: sets start as quickly there, and 100 rules slow a connect by a sixth
     ipset_threshold: int = ours(
-        "--ipset-threshold",
-        kind=kinds.COUNT,
-        default=100,
-        help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has them; 0 is never.",
-    )
+        "--ipset-threshold", kinds.COUNT, default=100,
+        help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has"
+        " them; 0 is never.")
     # nanoseconds
     lock_timeout: int = ours(
-        "--lock-timeout",
-        kind=kinds.DURATION,
-        default=10 * 10**9,
-        help_text="How long to wait for locks that other processes hold.",
+        "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.",
     )
-    debug: bool = ours(
-        "--debug",
-        kind=kinds.SWITCH,
-        default=False,
-        help_text="Print Python's traceback with an error.",
-    )
+    debug: bool = ours("--debug", kinds.SWITCH, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
     def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:

@@ -30,44 +30,38 @@ PLAIN = "Options"
 
 
 def istio(
-    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
     variables = (_variable_of(names), *also)
-    return _Declared(
+    return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
     )
 
 
-def ours(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+def ours(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
     variables = (f"NETINIT_{_variable_of(names)}",)
-    return _Declared(names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS)
+    return Flag(names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS)
 
 
-def without_variable(names: str, *, kind: Kind, default: Any, help_text: str) -> Any:
+def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
     """A flag of istio-iptables that no environment variable sets."""
-    return _Declared(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
+    return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
 
 
-def variable(name: str, *, kind: Kind, default: Any, help_text: str, current_only: bool = True) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, help_text: str, current_only: bool = True) -> Any:
     """An option that is an environment variable alone."""
-    return _Declared(
-        names="",
-        variables=(name,),
-        kind=kind,
-        default=default,
-        help=help_text,
-        group=WITHOUT_FLAG,
-        current_only=current_only,
+    return Flag(
+        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, current_only=current_only
     )
 
 
 def plain(
-    names: str, *, kind: Kind, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), repeated: bool = False
 ) -> Any:
     """A flag of a command that has its own options. `also`: its variables; `repeated`: a tuple, one item each time."""
-    return _Declared(
+    return Flag(
         names=names, variables=also, kind=kind, default=default, help=help_text, group=PLAIN, repeated=repeated
     )
 
@@ -76,21 +70,18 @@ def _variable_of(names: str) -> str:
     return names.partition("--")[2].partition(" ")[0].upper().replace("-", "_")
 
 
-class _Declared(dict):  # type: ignore[type-arg] # its parameters would have to exist at run time
-    """All of a flag but its field, which is the name that the declaration is assigned to."""
-
-
 class _DeclaredOptionsType(RecordType):
     """Turns declarations into defaults and collects the flags."""
 
     flags: tuple[Flag, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
-        own = [(field, value) for field, value in namespace.items() if type(value) is _Declared]
-        flags = tuple([Flag(field=field, **declared) for field, declared in own])
-        namespace |= {flag.field: flag.default for flag in flags}
+        own = {field: value for field, value in namespace.items() if type(value) is Flag}
+        for field, flag in own.items():
+            flag.__dict__["field"] = field  # what is declared learns its name here
+        namespace |= {field: flag.default for field, flag in own.items()}
         made: Any = super().__new__(mcs, name, bases, namespace)
-        made.flags = tuple([flag for base in bases for flag in getattr(base, "flags", ())]) + flags
+        made.flags = tuple([flag for base in bases for flag in getattr(base, "flags", ())] + [*own.values()])
         return made  # type: ignore[no-any-return]
 
 

@@ -38,178 +38,84 @@ class Interception(DeclaredOptions):
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
     outbound_port: int = without_variable(
-        "-p --envoy-port",
-        kind=kinds.PORT,
-        default=DEFAULT_OUTBOUND_PORT,
-        help_text="Outbound TCP is redirected to this port.",
+        "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, help_text="Outbound TCP is redirected to this port.",
     )
     inbound_port: int = istio(
-        "-z --inbound-capture-port",
-        kind=kinds.PORT,
-        default=DERIVED,
-        help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).",
-    )
+        "-z --inbound-capture-port", kinds.PORT, default=DERIVED,
+        help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
-        "-e --inbound-tunnel-port",
-        kind=kinds.PORT,
-        default=15008,
-        current_only=True,
-        help_text="The inbound tunnel (HBONE) port, never redirected.",
-    )
+        "-e --inbound-tunnel-port", kinds.PORT, default=15008, current_only=True,
+        help_text="The inbound tunnel (HBONE) port, never redirected.")
     proxy_uids: tuple[int, ...] = istio(
-        "-u --proxy-uid",
-        kind=kinds.UIDS,
-        default=DERIVED,
-        help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).",
-    )
+        "-u --proxy-uid", kinds.UIDS, default=DERIVED,
+        help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).")
     proxy_gids: tuple[int, ...] = istio(
-        "-g --proxy-gid",
-        kind=kinds.GIDS,
-        default=DERIVED,
-        help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).",
-    )
+        "-g --proxy-gid", kinds.GIDS, default=DERIVED,
+        help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).")
     inbound_mode: str = istio(
-        "-m --istio-inbound-interception-mode",
-        kind=kinds.choice(REDIRECT, TPROXY, NONE, ""),
-        default=REDIRECT,
-        help_text="How inbound traffic is captured; NONE programs nothing inbound.",
-    )
+        "-m --istio-inbound-interception-mode", kinds.choice(REDIRECT, TPROXY, NONE, ""), default=REDIRECT,
+        help_text="How inbound traffic is captured; NONE programs nothing inbound.")
     inbound_ports: tuple[int, ...] | str = istio(
-        "-b --istio-inbound-ports",
-        kind=kinds.PORTS_OR_ALL,
-        default=(),
-        help_text="Inbound ports to capture; * is all, empty is none.",
+        "-b --istio-inbound-ports", kinds.PORTS_OR_ALL, default=(), help_text="Inbound ports to capture; * is all, empty is none.",
     )
     exclude_inbound_ports: tuple[int, ...] = istio(
-        "-d --istio-local-exclude-ports",
-        kind=kinds.PORTS,
-        default=(),
-        help_text="Inbound ports to exclude; only with -b '*'.",
+        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), help_text="Inbound ports to exclude; only with -b '*'.",
     )
     exclude_interfaces: tuple[str, ...] = istio(
-        "-c --istio-exclude-interfaces",
-        kind=kinds.INTERFACES,
-        default=(),
-        current_only=True,
-        help_text="Interfaces to exclude, inbound and outbound.",
-    )
+        "-c --istio-exclude-interfaces", kinds.INTERFACES, default=(), current_only=True,
+        help_text="Interfaces to exclude, inbound and outbound.")
     outbound_cidrs: tuple[Network, ...] | str = istio(
-        "-i --istio-service-cidr",
-        kind=kinds.NETWORKS_OR_ALL,
-        default=(),
-        help_text="Outbound networks to capture; * is all, empty is none.",
-    )
+        "-i --istio-service-cidr", kinds.NETWORKS_OR_ALL, default=(),
+        help_text="Outbound networks to capture; * is all, empty is none.")
     exclude_outbound_cidrs: tuple[Network, ...] = istio(
-        "-x --istio-service-exclude-cidr",
-        kind=kinds.NETWORKS,
-        default=(),
-        help_text="Outbound networks to exclude.",
+        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), help_text="Outbound networks to exclude.",
     )
     outbound_ports: tuple[int, ...] = istio(
-        "-q --istio-outbound-ports",
-        kind=kinds.PORTS,
-        default=(),
-        current_only=True,
-        help_text="Outbound ports to capture, to any address.",
-    )
+        "-q --istio-outbound-ports", kinds.PORTS, default=(), current_only=True,
+        help_text="Outbound ports to capture, to any address.")
     exclude_outbound_ports: tuple[int, ...] = istio(
-        "-o --istio-local-outbound-ports-exclude",
-        kind=kinds.PORTS,
-        default=(),
-        current_only=True,
-        help_text="Outbound ports to exclude (TCP and UDP).",
-    )
+        "-o --istio-local-outbound-ports-exclude", kinds.PORTS, default=(), current_only=True,
+        help_text="Outbound ports to exclude (TCP and UDP).")
     virtual_interfaces: tuple[str, ...] = istio(
-        "-k --kube-virt-interfaces",
-        kind=kinds.INTERFACES,
-        default=(),
-        help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.",
-    )
-    tproxy_mark: int = istio(
-        "-t --istio-inbound-tproxy-mark",
-        kind=kinds.MARK,
-        default=1337,
-        help_text="The firewall mark for TPROXY.",
-    )
+        "-k --kube-virt-interfaces", kinds.INTERFACES, default=(),
+        help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.")
+    tproxy_mark: int = istio("-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, help_text="The firewall mark for TPROXY.")
     tproxy_table: int = istio(
-        "-r --istio-inbound-tproxy-route-table",
-        kind=kinds.TABLE,
-        default=133,
-        help_text="The routing table for TPROXY.",
+        "-r --istio-inbound-tproxy-route-table", kinds.TABLE, default=133, help_text="The routing table for TPROXY.",
     )
     redirect_dns: bool = istio(
-        "--redirect-dns",
-        kind=kinds.SWITCH,
-        default=False,
-        also=("ISTIO_META_DNS_CAPTURE",),
-        current_only=True,
-        help_text="Capture DNS to port 15053.",
-    )
+        "--redirect-dns", kinds.SWITCH, default=False, also=("ISTIO_META_DNS_CAPTURE",), current_only=True,
+        help_text="Capture DNS to port 15053.")
     capture_all_dns: bool = istio(
-        "--capture-all-dns",
-        kind=kinds.SWITCH,
-        default=False,
-        current_only=True,
-        help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.",
-    )
+        "--capture-all-dns", kinds.SWITCH, default=False, current_only=True,
+        help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.")
     drop_invalid: bool = istio(
-        "--drop-invalid",
-        kind=kinds.SWITCH,
-        default=False,
-        also=("INVALID_DROP",),
-        current_only=True,
-        help_text="Drop packets in conntrack state INVALID.",
-    )
+        "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), current_only=True,
+        help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
-        "--dual-stack",
-        kind=kinds.SWITCH,
-        default=False,
-        also=("ISTIO_DUAL_STACK",),
-        help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.",
-    )
+        "--dual-stack", kinds.SWITCH, default=False, also=("ISTIO_DUAL_STACK",),
+        help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
-        "--layout",
-        kind=kinds.choice(CURRENT, CLASSIC),
-        default=CURRENT,
-        help_text="The set of rules: Istio's current one, or that of 1.0 and 1.1.",
-    )
+        "--layout", kinds.choice(CURRENT, CLASSIC), default=CURRENT,
+        help_text="The set of rules: Istio's current one, or that of 1.0 and 1.1.")
     ipv6: str = ours(
-        "--ipv6",
-        kind=kinds.choice(AUTO, ON, OFF),
-        default=AUTO,
-        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.",
-    )
+        "--ipv6", kinds.choice(AUTO, ON, OFF), default=AUTO,
+        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.")
     dns_servers: tuple[str, ...] = ours(
-        "--dns-servers",
-        kind=kinds.ADDRESSES,
-        default=(),
-        help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).",
-    )
+        "--dns-servers", kinds.ADDRESSES, default=(),
+        help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")
     loopback_cidr: Network = variable(
-        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
-        kind=kinds.LOOPBACK,
-        default=Network.parse("127.0.0.1/32"),
-        help_text="Traffic to this IPv4 network stays in the pod.",
-    )
+        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"),
+        help_text="Traffic to this IPv4 network stays in the pod.")
     owner_groups: tuple[int, ...] | str = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS",
-        kind=kinds.GROUPS_OR_ALL,
-        default=ALL,
-        help_text="Groups whose outbound traffic is captured; * is all.",
-    )
+        "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL,
+        help_text="Groups whose outbound traffic is captured; * is all.")
     exclude_owner_groups: tuple[int, ...] = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
-        kind=kinds.GROUPS,
-        default=(),
-        help_text="Groups whose outbound traffic is excluded; only if ISTIO_OUTBOUND_OWNER_GROUPS is *.",
-    )
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", kinds.GROUPS, default=(),
+        help_text="Groups whose outbound traffic is excluded; only if ISTIO_OUTBOUND_OWNER_GROUPS is *.")
     keep_local_loopback: bool = variable(
-        "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK",
-        kind=NOT_EMPTY,
-        default=False,
-        current_only=False,
-        help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.",
-    )
+        "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, current_only=False,
+        help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.")
 
     def may_contradict(self) -> bool:
         """Whether some options may work against others, so that netinit.simulate.lint, which takes 20 ms, is worth asking.

@@ -47,7 +47,6 @@ class Kind(Record):
 class Flag(Record):
     """One option: its field, its spellings, how its value is read and what it means."""
 
-    field: str
     names: str  # as on a command line, the long one before its aliases: `-p --envoy-port`; empty: a variable alone
     variables: tuple[str, ...]
     kind: Kind
@@ -56,6 +55,7 @@ class Flag(Record):
     group: str  # the heading that help and documentation list it under
     current_only: bool = False  # the classic layout has no rule for it
     repeated: bool = False  # each time it is given adds to a tuple
+    field: str = ""  # set by the class that declares it
 
     @property
     def long(self) -> str:

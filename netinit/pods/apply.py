@@ -11,12 +11,13 @@ import posix
 from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
 from netinit.kernel.routes import Made, RouteChange
+from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
@@ -65,13 +66,16 @@ class Task(Record):
     families: tuple[Family, ...]  # those that the kernel has
     final: bool
     machine: Machine
+    signals: Signals | None
 
 
 def main(options: Options, log: Log) -> int:
     """Does all that the options ask of the container: program or remove, validate. 0; NetinitError otherwise."""
+    signals = Signals()
     if options.pid or options.netns:
-        return _reach_out(options, log)
-    _program(options, log, locked=False)
+        return _reach_out(options, log, signals)
+    _program(options, log, signals, locked=False)
+    _answer_late_signal(options, log, signals)
     if options.run_validation and not options.cleanup_only:
         from netinit.pods.validate import validate
 
@@ -79,7 +83,17 @@ def main(options: Options, log: Log) -> int:
     return 0
 
 
-def _reach_out(options: Options, log: Log) -> int:
+def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
+    """A signal that came when everything was done ends nothing but what was to follow."""
+    signals.stop()
+    number = signals.take()
+    if number and options.run_validation and not options.cleanup_only:
+        raise ended_by(number, "the rules are programmed, and were not validated")
+    if number:
+        log.info(f"{SIGNALS[number]} came when everything was done")
+
+
+def _reach_out(options: Options, log: Log, signals: Signals) -> int:
     """The same in a pod, from outside: see netinit.kernel.pods."""
     from netinit.kernel.pods import OpenPod
 
@@ -88,7 +102,8 @@ def _reach_out(options: Options, log: Log) -> int:
             pod.refuse_machine()
         meant = pod.complete(options)
         with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.visit(lambda: _program(meant, log, locked=True), joins=True, holding=held.descriptors)
+            pod.work(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
+        _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
@@ -97,14 +112,23 @@ def _reach_out(options: Options, log: Log) -> int:
     return 0
 
 
-def _program(options: Options, log: Log, *, locked: bool) -> None:
-    """Programs or removes, and reports what was done; a report that cannot be written is no failure."""
-    if options.cleanup_only:
-        outcome = remove(options, locked=locked)
-    elif options.skip_rule_apply:
-        return
-    else:
-        outcome = apply(options, final=log.wants("info"), locked=locked)
+def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
+    """Programs or removes, and reports what was done; a report that cannot be written is no failure.
+
+    From the first step on `signals` are kept back, also where all went well.
+    """
+    try:
+        if options.cleanup_only:
+            outcome = remove(options, locked=locked, signals=signals)
+        elif options.skip_rule_apply:
+            return
+        else:
+            outcome = apply(options, final=log.wants("info"), locked=locked, signals=signals)
+    except NetinitError:
+        number = signals.take()
+        if number:  # it has ended a program that looked; the error of a change knows of its signal already
+            raise ended_by(number, AS_BEFORE) from None
+        raise
     try:
         _tell(outcome, log, removed=options.cleanup_only)
     except OSError:  # a full disk
@@ -127,10 +151,13 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
-def apply(options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE) -> Outcome:
+def apply(
+    options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
+) -> Outcome:
     """Brings this process's network namespace to what the options ask for; what is right already stays untouched.
 
-    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already.
+    `final` asks for the rules as they are afterwards; `locked` says that the namespace's lock is held already. `signals`
+    stay kept back after a success (default: whoever listened before hears them).
     ApplyError when other rules of Istio or netinit are there and --reconcile is not set, when the kernel refuses a rule,
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
@@ -145,6 +172,7 @@ def apply(options: Options, *, final: bool = True, locked: bool = False, machine
                 families=settled.kernel_families,
                 final=final,
                 machine=machine,
+                signals=signals,
             )
             outcome = _apply_first_that_works(task, survey)
         finally:
@@ -153,10 +181,12 @@ def apply(options: Options, *, final: bool = True, locked: bool = False, machine
         return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 
 
-def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -> Outcome:
+def remove(
+    options: Options, *, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
+) -> Outcome:
     """Removes every rule, route and address of ours (or of Istio), whatever options and backend made them.
 
-    Errors and `locked` as in `apply`.
+    Errors, `locked` and `signals` as in `apply`.
     """
     with _claim(options, machine, locked=locked):
         settled = machine.settle(options)
@@ -167,7 +197,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE) -
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
         removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
-        with Transaction() as run:
+        with Transaction(signals) as run:
             for backend, _ in removals:
                 run.hold(backend.lock())
             for backend, change in removals:
@@ -228,6 +258,8 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
         try:
             return _apply_with(chosen, survey.others(chosen.backend), task)
         except BackendUnavailableError as error:
+            if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
+                raise
             failures[chosen.backend.name] = str(error)
     raise _nothing_works({**survey.failures, **failures}, task.machine)
 
@@ -244,7 +276,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if found and not task.options.reconcile:
         _refuse_to_replace(chosen, leftovers, found, comparison)
-    with Transaction() as run:
+    with Transaction(task.signals) as run:
         warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
     return _report(chosen, task, comparison, state.notices + warnings)
 

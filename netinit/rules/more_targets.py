@@ -6,7 +6,7 @@ Sections are those of iptables-extensions(8).
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, Family
-from netinit.rules.targets import GO_ON, Target
+from netinit.rules.targets import GO_ON, Capture, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Reject(Target):
     """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
 
+    name = "REJECT"
     message: str = ""  # in iptables' words, where it is not that
 
     def xt(self, family: Family) -> str:
@@ -36,10 +37,10 @@ class Reject(Target):
         return f"refuse it with {self.message}" if self.message else "refuse it"
 
 
-class Tproxy(Target):
+class Tproxy(Capture):
     """The packet goes to a local transparent socket, both addresses kept, and is marked for policy routing (section TPROXY)."""
 
-    port: int
+    name = "TPROXY"
     mark: int
 
     def xt(self, family: Family) -> str:
@@ -84,12 +85,15 @@ class SetMark(Target):
         return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
 
     @property
-    def tracks(self) -> bool:
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        """Of connections' marks alone."""
         return self.connection
 
 
 class SaveMark(Target):
     """The packet's mark is copied to its connection (section CONNMARK)."""
+
+    tracks = True
 
     def xt(self, family: Family) -> str:
         return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
@@ -103,13 +107,11 @@ class SaveMark(Target):
     def describe(self) -> str:
         return "copy its mark to the connection"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class RestoreMark(Target):
     """The connection's mark is copied to the packet (section CONNMARK)."""
+
+    tracks = True
 
     def xt(self, family: Family) -> str:
         return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
@@ -123,14 +125,11 @@ class RestoreMark(Target):
     def describe(self) -> str:
         return "copy the connection's mark to it"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class TrackZone(Target):
     """The packet's connection is tracked in a zone of its own (section CT)."""
 
+    tracks = True
     zone: int
 
     def xt(self, family: Family) -> str:
@@ -144,10 +143,6 @@ class TrackZone(Target):
 
     def describe(self) -> str:
         return f"track it in zone {self.zone}"
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
 
 class _AsWritten(Target):
@@ -165,19 +160,22 @@ class _AsWritten(Target):
 class Observe(_AsWritten):
     """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
 
+    only_observes = True
+
     def act(self, packet: Traversal) -> Verdict:
         return GO_ON
 
     def describe(self) -> str:
         return f"do `{self.text}` and go on" if self.text else "count it and go on"
 
-    @property
-    def only_observes(self) -> bool:
-        return True
+    def label(self) -> str:
+        return self.text.partition(" ")[0] or "count"
 
 
 class SourceNat(_AsWritten):
     """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    tracks = True
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.replace_source()
@@ -185,14 +183,11 @@ class SourceNat(_AsWritten):
     def describe(self) -> str:
         return f"replace its source address (`{self.text}`)"
 
-    @property
-    def tracks(self) -> bool:
-        return True
-
 
 class DestinationNat(Target):
     """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
 
+    tracks = True
     address: str
     port: int
 
@@ -207,10 +202,6 @@ class DestinationNat(Target):
 
     def describe(self) -> str:
         return f"send it to {self._spell()} instead"
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
     def _spell(self) -> str:
         address = f"[{self.address}]" if ":" in self.address and self.port else self.address
@@ -236,12 +227,10 @@ class Untrack(Target):
 class UnknownTarget(_AsWritten):
     """A target that this project does not know, as listed."""
 
+    tracks = True  # it may: nothing is assumed
+
     def act(self, packet: Traversal) -> Verdict:
         return packet.give_up()
 
     def describe(self) -> str:
         return f"do `{self.text}` (not known to netinit)"
-
-    @property
-    def tracks(self) -> bool:
-        return True  # it may: nothing is assumed

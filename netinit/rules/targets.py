@@ -24,6 +24,11 @@ class Target(Record):
     """What happens to a packet that matched."""
 
     option = "-j"  # what stands before it in iptables' dialect
+    name = ""  # in a word, where iptables has one that says it all
+    calls = ""  # the chain that it leads to
+    captures_at = 0  # the proxy's port that it sends packets to
+    tracks = False  # a rule with it makes the kernel track connections
+    only_observes = False  # the packet is the same afterwards and goes on: it need not be known whether the rule holds
 
     @abstractmethod
     def xt(self, family: Family) -> str:
@@ -41,19 +46,16 @@ class Target(Record):
     def describe(self) -> str:
         """The target in words, to stand after "then"."""
 
-    @property
-    def tracks(self) -> bool:
-        """Whether a rule with it makes the kernel track connections."""
-        return False
-
-    @property
-    def only_observes(self) -> bool:
-        """Whether the packet is the same afterwards and goes on: then it need not be known whether the rule holds."""
-        return False
+    def label(self) -> str:
+        """The target in a word or two, for a picture."""
+        port = f" {self.captures_at}" if self.captures_at else ""
+        return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
 
 class Accept(Target):
     """Ends the table: the packet goes on unchanged."""
+
+    name = "ACCEPT"
 
     def xt(self, family: Family) -> str:
         return "ACCEPT"
@@ -71,6 +73,8 @@ class Accept(Target):
 class Drop(Target):
     """The packet vanishes."""
 
+    name = "DROP"
+
     def xt(self, family: Family) -> str:
         return "DROP"
 
@@ -86,6 +90,8 @@ class Drop(Target):
 
 class Return(Target):
     """Back to the calling chain; in a built-in chain the policy decides."""
+
+    name = "RETURN"
 
     def xt(self, family: Family) -> str:
         return "RETURN"
@@ -111,6 +117,11 @@ class Jump(Target):
         """`-g` for a goto."""
         return "-g" if self.goto else "-j"
 
+    @property
+    def calls(self) -> str:  # type: ignore[override] # computed here
+        """The same chain."""
+        return self.chain
+
     def xt(self, family: Family) -> str:
         return self.chain
 
@@ -125,10 +136,22 @@ class Jump(Target):
         return f"go {'over to' if self.goto else 'through'} chain {self.chain}"
 
 
-class Redirect(Target):
-    """The destination becomes a local port; the original one can be asked for with SO_ORIGINAL_DST (section REDIRECT)."""
+class Capture(Target):
+    """The packet goes to a local port."""
 
     port: int
+
+    @property
+    def captures_at(self) -> int:  # type: ignore[override] # computed here
+        """The same port."""
+        return self.port
+
+
+class Redirect(Capture):
+    """The destination becomes a local port; the original one can be asked for with SO_ORIGINAL_DST (section REDIRECT)."""
+
+    tracks = True
+    name = "REDIRECT"
 
     def xt(self, family: Family) -> str:
         return f"REDIRECT --to-ports {self.port}"
@@ -141,7 +164,3 @@ class Redirect(Target):
 
     def describe(self) -> str:
         return f"redirect it to port {self.port}"
-
-    @property
-    def tracks(self) -> bool:
-        return True

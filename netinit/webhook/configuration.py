@@ -40,7 +40,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A configuration in use: it is replaced whole. `version` names it, `known` are annotations."""
+    """A configuration in use: it is replaced whole. `version` distinguishes configurations, `known` are annotations."""
 
     config: InjectionConfig
     settings: Settings

@@ -19,7 +19,7 @@ from netinit.webhook.certificates import check, make_pair, service_names
 from netinit.webhook.configuration import Texts
 from netinit.webhook.events import EventLog, adopt_library_logs, level_of
 from netinit.webhook.feed import Feed, read_files
-from netinit.webhook.listener import TlsListener
+from netinit.webhook.listener import ReviewListener
 from netinit.webhook.metrics import CONTENT_TYPE, KeeperMetrics, take_slot
 from netinit.webhook.renewal import Kept, RenewalPlan
 from netinit.webhook.settings import SECOND, ServeSettings
@@ -62,7 +62,7 @@ class Keeper:
         """Does its duties until it is told to end."""
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
-        listener = TlsListener(self._answer, most_connections=_MOST_CONNECTIONS)
+        listener = ReviewListener(self._answer, most_connections=_MOST_CONNECTIONS)
         await listener.start(self._listening, None)
         duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in await self._duties()]
         await self._told.wait()

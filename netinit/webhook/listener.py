@@ -17,7 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-__all__ = ["TlsListener"]
+__all__ = ["ReviewListener"]
 
 _HEAD_SECONDS = 5.0
 _HEAD_BYTES = 64 << 10
@@ -27,7 +27,7 @@ _IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class _HttpProtocol(HttpToolsProtocol):
+class _ReviewProtocol(HttpToolsProtocol):
     """One connection. `full` says whether there are too many."""
 
     def __init__(self, *args: Any, full: Callable[[], bool], **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class _HttpProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-class TlsListener:
+class ReviewListener:
     """Serves an ASGI application on a socket until `close`."""
 
     def __init__(self, application: Any, *, most_connections: int) -> None:
@@ -123,8 +123,8 @@ class TlsListener:
         """Takes connections from now on."""
         loop = asyncio.get_running_loop()
 
-        def make() -> _HttpProtocol:
-            return _HttpProtocol(self._config, self.state, {}, loop, full=self._is_full)
+        def make() -> _ReviewProtocol:
+            return _ReviewProtocol(self._config, self.state, {}, loop, full=self._is_full)
 
         self._server = await loop.create_server(
             make,

@@ -66,144 +66,75 @@ class ServeSettings(DeclaredOptions):
     """The server's settings. Durations are nanoseconds; an empty text is as good as none."""
 
     inject_config: str = plain(
-        "--injectConfig",
-        kind=PATH,
-        default="",
+        "--injectConfig", PATH, default="",
         help_text="The injector's configuration: a file, or a mounted ConfigMap's folder with config and values "
-        "(default: netinit's own templates).",
-    )
-    mesh_config: str = plain(
-        "--meshConfig", kind=PATH, default="", help_text="The mesh configuration: a file, or a folder with mesh."
-    )
-    values_file: str = plain("--valuesFile", kind=PATH, default="", help_text="The values for the templates.")
+        "(default: netinit's own templates).")
+    mesh_config: str = plain("--meshConfig", PATH, default="", help_text="The mesh configuration: a file, or a folder with mesh.")
+    values_file: str = plain("--valuesFile", PATH, default="", help_text="The values for the templates.")
     config_map: str = plain(
-        "--injectConfigMapName",
-        kind=_TEXT,
-        default="",
-        help_text="Watch this ConfigMap for the injector's configuration, in the place of a file.",
-    )
+        "--injectConfigMapName", _TEXT, default="",
+        help_text="Watch this ConfigMap for the injector's configuration, in the place of a file.")
     mesh_map: str = plain(
-        "--meshConfigMapName",
-        kind=_TEXT,
-        default="",
-        help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
+        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, in the place of a file.",
     )
     namespace: str = plain(
-        "-n --namespace",
-        kind=_TEXT,
-        default="",
-        also=("POD_NAMESPACE",),
-        help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).",
-    )
-    revision: str = plain(
-        "--revision", kind=_TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods."
-    )
+        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",),
+        help_text="The namespace of these ConfigMaps, of the Secret and of the Service (default: this pod's own).")
+    revision: str = plain("--revision", _TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods.")
     native_sidecars: bool = plain(
-        "--native-sidecars",
-        kind=_YES,
-        default=True,
-        also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.",
-    )
+        "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.")
     compliance_policy: str = plain(
-        "--compliance-policy",
-        kind=_TEXT,
-        default="",
-        also=("COMPLIANCE_POLICY",),
-        help_text="The compliance policy of the proxy, such as fips-140-3.",
-    )
-    address: str = plain(
-        "--address", kind=Kind(metavar="ADDRESS", read=str), default="", help_text="Listen on this address alone."
-    )
-    port: int = plain("--port", kind=PORT, default=15017, help_text="The port for reviews, over TLS.")
-    monitoring_port: int = plain(
-        "--monitoringPort", kind=PORT, default=15014, help_text="The port for metrics and health, without TLS."
-    )
-    processes: int = plain(
-        "--processes", kind=COUNT, default=0, help_text="Processes that serve reviews; 0 is one for each core."
-    )
-    tls_cert_file: str = plain(
-        "--tlsCertFile", kind=PATH, default="", help_text="The serving certificate, read again when it changes."
-    )
-    tls_key_file: str = plain("--tlsKeyFile", kind=PATH, default="", help_text="Its key.")
+        "--compliance-policy", _TEXT, default="", also=("COMPLIANCE_POLICY",),
+        help_text="The compliance policy of the proxy, such as fips-140-3.")
+    address: str = plain("--address", Kind(metavar="ADDRESS", read=str), default="", help_text="Listen on this address alone.")
+    port: int = plain("--port", PORT, default=15017, help_text="The port for reviews, over TLS.")
+    monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health, without TLS.")
+    processes: int = plain("--processes", COUNT, default=0, help_text="Processes that serve reviews; 0 is one for each core.")
+    tls_cert_file: str = plain("--tlsCertFile", PATH, default="", help_text="The serving certificate, read again when it changes.")
+    tls_key_file: str = plain("--tlsKeyFile", PATH, default="", help_text="Its key.")
     ca_cert_file: str = plain(
-        "--caCertFile",
-        kind=PATH,
-        default="",
-        help_text="The authority of the serving certificate, which becomes the caBundle of --webhookConfigName.",
-    )
+        "--caCertFile", PATH, default="",
+        help_text="The authority of the serving certificate, which becomes the caBundle of --webhookConfigName.")
     client_ca_file: str = plain(
-        "--clientCAFile",
-        kind=PATH,
-        default="",
-        help_text="Serve reviews to clients with a certificate of this authority alone.",
+        "--clientCAFile", PATH, default="", help_text="Serve reviews to clients with a certificate of this authority alone.",
     )
     certificate_secret: str = plain(
-        "--certificateSecret",
-        kind=_TEXT,
-        default="",
-        help_text="Make authority and certificate, keep them in this Secret and renew them, in the place of files.",
-    )
+        "--certificateSecret", _TEXT, default="",
+        help_text="Make authority and certificate, keep them in this Secret and renew them, in the place of files.")
     certificate_lifetime: int = plain(
-        "--certificateLifetime",
-        kind=_DURATION,
-        default=90 * 24 * _HOUR,
-        help_text="How long a certificate of ours is valid; it is renewed after two thirds of that.",
-    )
-    service: str = plain(
-        "--serviceName", kind=_TEXT, default="netinit-webhook", help_text="The Service that leads to this server."
-    )
+        "--certificateLifetime", _DURATION, default=90 * 24 * _HOUR,
+        help_text="How long a certificate of ours is valid; it is renewed after two thirds of that.")
+    service: str = plain("--serviceName", _TEXT, default="netinit-webhook", help_text="The Service that leads to this server.")
     webhook_config: str = plain(
-        "--webhookConfigName",
-        kind=_TEXT,
-        default="",
-        help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) as it must be.",
-    )
+        "--webhookConfigName", _TEXT, default="",
+        help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) as it must be.")
     webhook_name: str = plain(
-        "--webhookName",
-        kind=_TEXT,
-        default="",
-        help_text="The one webhook in it (default: all that lead to the Service).",
+        "--webhookName", _TEXT, default="", help_text="The one webhook in it (default: all that lead to the Service).",
     )
-    kubeconfig: str = plain(
-        "--kubeconfig", kind=PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account)."
-    )
-    context: str = plain("--context", kind=_TEXT, default="", help_text="The context of the kubeconfig.")
+    kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
+    context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     watch_namespaces: bool = plain(
-        "--watchNamespaces",
-        kind=_YES,
-        default=False,
-        help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.",
-    )
+        "--watchNamespaces", _YES, default=False,
+        help_text="Watch namespaces for the annotations from which OpenShift's user ids follow.")
     health_file: str = plain(
-        "--healthCheckFile", kind=PATH, default="", help_text="Write ok to this file as long as the server is healthy."
+        "--healthCheckFile", PATH, default="", help_text="Write ok to this file as long as the server is healthy.",
     )
-    health_interval: int = plain("--healthCheckInterval", kind=_DURATION, default=0, help_text="How often; 0 is never.")
+    health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often; 0 is never.")
     shutdown_delay: int = plain(
-        "--shutdownDelay",
-        kind=_DURATION,
-        default=5 * SECOND,
-        help_text="How long to go on serving when told to end, until nobody sends new reviews.",
-    )
+        "--shutdownDelay", _DURATION, default=5 * SECOND,
+        help_text="How long to go on serving when told to end, until nobody sends new reviews.")
     most_reviews: int = plain(
-        "--maxReviews", kind=COUNT, default=128, help_text="Reviews that may wait in one process; further ones get 503."
+        "--maxReviews", COUNT, default=128, help_text="Reviews that may wait in one process; further ones get 503.",
     )
-    most_connections: int = plain(
-        "--maxConnections", kind=COUNT, default=512, help_text="Connections that one process may have."
-    )
+    most_connections: int = plain("--maxConnections", COUNT, default=512, help_text="Connections that one process may have.")
     state_folder: str = plain(
-        "--stateFolder",
-        kind=PATH,
-        default="",
-        help_text="A folder in memory for what the processes share (default: a new one).",
+        "--stateFolder", PATH, default="", help_text="A folder in memory for what the processes share (default: a new one).",
     )
     log_level: str = plain(
-        "--log_output_level",
-        kind=LOG_LEVELS,
-        default="info",
-        help_text="What is logged: error, warn, info, or debug, also as default:debug.",
-    )
-    log_as_json: bool = plain("--log_as_json", kind=SWITCH, default=False, help_text="Log JSON, an object a line.")
+        "--log_output_level", LOG_LEVELS, default="info",
+        help_text="What is logged: error, warn, info, or debug, also as default:debug.")
+    log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
 
     @property
     def injection(self) -> InjectionSettings:

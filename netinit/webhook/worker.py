@@ -22,7 +22,7 @@ from netinit.webhook.board import Board, Watched
 from netinit.webhook.certificates import describe
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.events import EventLog, adopt_library_logs, level_of
-from netinit.webhook.listener import TlsListener
+from netinit.webhook.listener import ReviewListener
 from netinit.webhook.metrics import Metrics, take_slot
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -82,7 +82,7 @@ class Worker:
         )
         self.expires = 0.0
         self._listening = listening
-        self._listener = TlsListener(self.application, most_connections=settings.most_connections)
+        self._listener = ReviewListener(self.application, most_connections=settings.most_connections)
         self._context: ssl.SSLContext | None = None
         self._namespaces: Mapping[str, Any] = {}
         self._told = asyncio.Event()

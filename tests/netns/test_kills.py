@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import signal
+import subprocess
 import time
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import (
+    FOLDERS,
     REDIRECT,
+    TOOL,
     TPROXY,
     VARIANTS,
     apply_in,
@@ -23,6 +26,7 @@ from programming import (
     forget_priority,
     needs,
     remove_in,
+    run_tool,
     start_tool,
     state,
 )
@@ -119,3 +123,64 @@ def test_a_change_killed_between_two_tables_leaves_nothing_behind(pod, variant):
     check_same(state(pod), wanted, "the rules of the killed change")
     remove_in(pod, options)
     check_same(state(pod), clean, "removed")
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REQUESTS = 48
+
+
+@pytest.mark.timeout(400)
+def test_a_signal_to_a_run_from_outside_is_the_childs_to_answer_and_leaves_all_or_nothing(require_netns):
+    """Every moment of a first run, a hand-over and a removal by --netns: nothing half, and exit code and words say which."""
+    needs("iptables-nft")
+    needs("iptables-legacy")
+    first = ("apply", *TPROXY, "--backend", "iptables-nft")
+    cases = [  # what was there, and what is run
+        ((), first),
+        (("apply", *TPROXY, "--backend", "iptables-legacy"), (*first, "--reconcile")),
+        (first, ("remove",)),
+    ]
+    durations = [measure_outside(before, words) for before, words in cases]
+    chance = random.Random(11)
+    seen = {"too early": 0, "went back": 0, "done": 0}
+    for number in itertools.count():
+        if number >= REQUESTS and seen["went back"] >= 5 and seen["done"]:
+            break
+        (before, words), (duration, wanted) = cases[number % len(cases)], durations[number % len(cases)]
+        asked = SIGNALS[number // len(cases) % len(SIGNALS)]
+        with Pod() as pod:
+            if before:
+                run_tool(pod, *before, check=True)
+            was = state(pod)
+            process = start_outside(pod, words)
+            time.sleep(chance.uniform(0.3, 1.0) * duration)
+            process.send_signal(asked)
+            said = end(process)
+            now = state(pod)
+            story = f"{asked.name} {number} to {' '.join(words)}: exit code {process.returncode}\n{said}"
+            if f"ended by {asked.name}; everything is as it was before" in said:
+                seen["went back"] += 1
+                assert process.returncode == (130 if asked == signal.SIGINT else 1), story
+                check_same(now, was, story)
+            elif process.returncode == 0:
+                seen["done"] += 1
+                check_same(forget_priority(now), forget_priority(wanted), story)
+            else:  # before there was anything to go back from, or when the run had told of its end
+                seen["too early"] += 1
+                assert process.returncode in (-asked, 130), story
+                check_same(forget_priority(now), forget_priority(wanted if "programmed by" in said or "removed" in said else was), story)
+
+
+def start_outside(pod, words):
+    return subprocess.Popen([*TOOL, *words, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True)
+
+
+def measure_outside(before, words):
+    """How long a run that nobody disturbs takes, in seconds, and what it leaves."""
+    with Pod() as pod:
+        if before:
+            run_tool(pod, *before, check=True)
+        began = time.monotonic()
+        said = end(start_outside(pod, words))
+        assert "\terror\t" not in said, said
+        return time.monotonic() - began, state(pod)

@@ -193,8 +193,9 @@ def test_programs_die_with_the_run_that_started_them_and_free_its_locks(tmp_path
     if place == "inside":
         process = start_tool(pod, *words, env=environment)
     else:
-        process = subprocess.Popen([*TOOL, *words, "--netns", pod.path], env=environment, stderr=subprocess.DEVNULL)
-    await_and_kill(process, tmp_path, how)
+        process = subprocess.Popen([*TOOL, *words, "--netns", pod.path], env=environment, stderr=subprocess.PIPE, text=True)
+    said = await_and_kill(process, tmp_path, how)
+    assert how == signal.SIGKILL or f"ended by {how.name}; everything is as it was before" in said
     assert gone(tmp_path), "the program outlived the run"
     free = run_tool(pod, "remove", "--lock-timeout", "2s")
     assert free.returncode == 0, free.stderr
@@ -249,7 +250,7 @@ def await_and_kill(process, folder, how):
         pytest.fail("the program that hangs was never started, or never tied to the run")
     os.kill(process.pid, how)
     with process:
-        process.communicate(timeout=30)
+        return process.communicate(timeout=30)[1]
 
 
 # What else may be short or change

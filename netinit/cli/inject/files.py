@@ -11,12 +11,12 @@ what the descriptor shows is what is used. A link is read from its own descripto
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Self
 
 from netinit.base.output import show_lines
 
-__all__ = ["LARGEST", "RefusedFileError", "listed", "read", "replace"]
+__all__ = ["LARGEST", "RefusedFileError", "Spool", "listed", "read", "replace"]
 
 LARGEST = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
@@ -195,18 +195,52 @@ def _content(folder: str, name: str) -> bytes:
         raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
 
 
+# --- keeping ---
+
+_MOST_KEPT = 4 << 20
+
+
+class Spool:
+    """Text that waits until all of it is known: short text in memory, long text in a file without a name."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._size = 0
+        self._file: IO[str] | None = None
+
+    def write(self, piece: str) -> None:
+        """Keep another piece. Raises OSError where there is no room for it."""
+        self._kept.append(piece)
+        self._size += len(piece)
+        if self._size > _MOST_KEPT:
+            if self._file is None:
+                from tempfile import TemporaryFile  # takes 10 ms, and most manifests are short
+
+                self._file = TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - lives as long
+            self._file.writelines(self._kept)
+            self._kept, self._size = [], 0
+
+    def pieces(self) -> Iterator[str]:
+        """All that was kept, in its order."""
+        if self._file is not None:
+            self._file.seek(0)
+            while piece := self._file.read(1 << 18):
+                yield piece
+        yield from self._kept
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def replace(path: str, text: str) -> None:
-    """Write the text to the file in one piece: it has the old content or all of the new.
+def replace(path: str, text: Iterable[str]) -> None:
+    """Write the pieces of text to the file in one piece: it has the old content or all of the new.
 
     A link is followed where it belongs to the caller or to root, and what it leads to is replaced; pipes and devices
     are written to. Raises OSError or RefusedFileError, and leaves everything as it was.
     """
     if (descriptor := _descriptor_of(path)) is not None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
-            stream.write(text)
+            stream.writelines(text)
         return
     with _FolderWalk(os.open(".", _GO), _of_ours) as walk:
         own = walk.to(path)
@@ -220,7 +254,7 @@ def replace(path: str, text: str) -> None:
             if found.st_mode & _TYPE in _STREAMS:
                 _refuse_foreign(found.st_uid, "it")
                 with open(os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY), "w") as stream:  # noqa: PTH123
-                    stream.write(text)
+                    stream.writelines(text)
                 return
         finally:
             os.close(seen)
@@ -250,13 +284,13 @@ def _refuse_foreign(owner: int, what: str) -> None:
         )
 
 
-def _replace(folder: int, own: str, text: str, mode: int) -> None:
+def _replace(folder: int, own: str, text: Iterable[str], mode: int) -> None:
     temporary = f".{own[:200]}.{os.getpid()}.{os.urandom(8).hex()}"  # tempfile takes 10 ms to import
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(temporary, flags, 0o600, dir_fd=folder)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
-            stream.write(text)
+            stream.writelines(text)
             stream.flush()
             os.fchmod(handle, mode)
             os.rename(temporary, own, src_dir_fd=folder, dst_dir_fd=folder)

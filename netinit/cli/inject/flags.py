@@ -53,118 +53,44 @@ class CheckFlags(DeclaredOptions):
     """What check-inject is asked; files are named, not read yet. An empty text is as good as none."""
 
     filenames: tuple[str, ...] = plain(
-        "-f --filename",
-        kind=_MANIFESTS,
-        default=(),
-        repeated=True,
-        help_text="Manifests: a file, the .yaml, .yml and .json files of a folder, - for stdin. May be repeated.",
-    )
-    recursive: bool = plain(
-        "-R --recursive",
-        kind=SWITCH,
-        default=False,
-        help_text="Also read the folders inside folders.",
-    )
+        "-f --filename", _MANIFESTS, default=(), repeated=True,
+        help_text="Manifests: a file, the .yaml, .yml and .json files of a folder, - for stdin. May be repeated.")
+    recursive: bool = plain("-R --recursive", SWITCH, default=False, help_text="Also read the folders inside folders.")
     config_file: str = plain(
-        "--injectConfigFile",
-        kind=_INPUT,
-        default="",
-        help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).",
-    )
-    mesh_file: str = plain(
-        "--meshConfigFile",
-        kind=_INPUT,
-        default="",
-        help_text="The mesh configuration: its YAML or the ConfigMap.",
-    )
-    values_file: str = plain(
-        "--valuesFile",
-        kind=_INPUT,
-        default="",
-        help_text="The values for the templates, JSON or YAML.",
-    )
-    revision: str = plain(
-        "--revision",
-        kind=_text("REVISION"),
-        default="",
-        help_text="The revision that the pods are injected for.",
-    )
+        "--injectConfigFile", _INPUT, default="",
+        help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).")
+    mesh_file: str = plain("--meshConfigFile", _INPUT, default="", help_text="The mesh configuration: its YAML or the ConfigMap.")
+    values_file: str = plain("--valuesFile", _INPUT, default="", help_text="The values for the templates, JSON or YAML.")
+    revision: str = plain("--revision", _text("REVISION"), default="", help_text="The revision that the pods are injected for.")
     native_sidecars: bool = plain(
-        "--native-sidecars",
-        kind=_YES,
-        default=True,
-        also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.",
-    )
+        "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
+        help_text="Run the proxy as a native sidecar, which is an init container that keeps running.")
     compliance_policy: str = plain(
-        "--compliance-policy",
-        kind=_text("POLICY"),
-        default="",
-        also=("COMPLIANCE_POLICY",),
-        help_text="The compliance policy of the proxy, such as fips-140-3.",
-    )
+        "--compliance-policy", _text("POLICY"), default="", also=("COMPLIANCE_POLICY",),
+        help_text="The compliance policy of the proxy, such as fips-140-3.")
     context: str = plain(
-        "--context",
-        kind=_text("CONTEXT"),
-        default="",
-        help_text="Read the configuration from the cluster of this kubeconfig context.",
+        "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )
-    kubeconfig: str = plain(
-        "--kubeconfig",
-        kind=_FILE,
-        default="",
-        help_text="Read the configuration from the cluster of this kubeconfig.",
-    )
+    kubeconfig: str = plain("--kubeconfig", _FILE, default="", help_text="Read the configuration from the cluster of this kubeconfig.")
     config_map: str = plain(
-        "--injectConfigMapName",
-        kind=_text("NAME"),
-        default="",
-        help_text="The injector's ConfigMap in the cluster (default: istio-sidecar-injector).",
-    )
+        "--injectConfigMapName", _text("NAME"), default="",
+        help_text="The injector's ConfigMap in the cluster (default: istio-sidecar-injector).")
     mesh_map: str = plain(
-        "--meshConfigMapName",
-        kind=_text("NAME"),
-        default="",
-        help_text="The mesh's ConfigMap in the cluster (default: istio).",
+        "--meshConfigMapName", _text("NAME"), default="", help_text="The mesh's ConfigMap in the cluster (default: istio).",
     )
     istio_namespace: str = plain(
-        "-i --istioNamespace",
-        kind=_text("NAMESPACE"),
-        default="istio-system",
-        help_text="The namespace of these ConfigMaps.",
+        "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.",
     )
     namespace: str = plain(
-        "-n --namespace",
-        kind=_text("NAMESPACE"),
-        default="",
-        help_text="The namespace of objects that do not name one.",
+        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.",
     )
     # None: not given; an empty text: no labels
     labels: str | None = plain(
-        "--namespace-labels",
-        kind=_text("KEY=VALUE,…"),
-        default=None,
-        help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).",
-    )
-    as_json: bool = plain(
-        "--json",
-        kind=SWITCH,
-        default=False,
-        help_text="Print the explanation as JSON, on a terminal too.",
-    )
-    as_table: bool = plain(
-        "--table",
-        kind=SWITCH,
-        default=False,
-        help_text="Print the explanation as a table, into a pipe too.",
-    )
-    debug: bool = plain(
-        "--debug",
-        kind=SWITCH,
-        default=False,
-        also=("NETINIT_DEBUG",),
-        help_text="Print Python's traceback with an error.",
-    )
+        "--namespace-labels", _text("KEY=VALUE,…"), default=None,
+        help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
+    as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the explanation as JSON, on a terminal too.")
+    as_table: bool = plain("--table", SWITCH, default=False, help_text="Print the explanation as a table, into a pipe too.")
+    debug: bool = plain("--debug", SWITCH, default=False, also=("NETINIT_DEBUG",), help_text="Print Python's traceback with an error.")
 
     @property
     def uses_cluster(self) -> bool:
@@ -186,16 +112,10 @@ class InjectFlags(CheckFlags):
     """What inject is asked."""
 
     output: str = plain(
-        "-o --output",
-        kind=Kind(metavar="FILE|-", read=str, is_file=True),
-        default=STDIN,
-        help_text="Where the manifests are written; - is stdout.",
-    )
+        "-o --output", Kind(metavar="FILE|-", read=str, is_file=True), default=STDIN,
+        help_text="Where the manifests are written; - is stdout.")
     explain: bool = plain(
-        "--explain",
-        kind=SWITCH,
-        default=False,
-        help_text="Show for each object whether it will be injected, and why; write nothing.",
+        "--explain", SWITCH, default=False, help_text="Show for each object whether it will be injected, and why; write nothing.",
     )
 
     def _check(self) -> list[str]:

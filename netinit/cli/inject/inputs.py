@@ -10,10 +10,9 @@ from netinit.base.errors import ConfigError, InjectionError, NetinitError, Optio
 from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files
-from netinit.cli.inject.files import RefusedFileError
+from netinit.cli.inject.files import RefusedFileError, Spool
 from netinit.cli.inject.flags import STDIN, CheckFlags
 from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.manifests import join
 from netinit.inject.pod import Settings
 from netinit.options.kinds import quote_value
 
@@ -140,14 +139,14 @@ def _entry(data: dict[str, str], key: str, namespace: str) -> str:
     return data[key]
 
 
-def write_result(name: str, streams: list[str]) -> None:
-    """Write the streams as one, to stdout or in one piece to a file: it has the old content or all of the new."""
-    text = join(streams)
+def write_result(name: str, spool: Spool) -> None:
+    """Write what was kept, to stdout or in one piece to a file: it has the old content or all of the new."""
     if name == STDIN:
-        show_artefact(text)
+        for piece in spool.pieces():
+            show_artefact(piece)
         return
     try:
-        inject_files.replace(name, text)
+        inject_files.replace(name, spool.pieces())
     except OSError as error:
         raise InjectionError(f"-o: {name}: cannot be written: {error.strerror}") from error
     except RefusedFileError as error:

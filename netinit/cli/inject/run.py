@@ -8,8 +8,10 @@ from collections.abc import Callable
 from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
+from netinit.cli.inject.files import Spool
 from netinit.cli.inject.flags import InjectFlags
-from netinit.inject.stream import inject_stream
+from netinit.inject.manifests import Joined
+from netinit.inject.stream import inject_into
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds
@@ -23,22 +25,23 @@ def run(flags: InjectFlags) -> int:
         return check(flags)
     config = inject_inputs.read_config(flags, lazily=True)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
-    streams: list[str] = []
+    spool = Spool()
+    joined = Joined(spool.write)
     problems: list[str] = []
     settings = inject_inputs.settings_of(flags)
     for name, text in inject_inputs.read_manifests(flags):
+        joined.begin()
         try:
-            result = inject_stream(
-                text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
+            notices, _ = inject_into(
+                joined.write, text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
             )
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
             continue
-        inject_inputs.warn(result.notices)
-        streams.append(result.text)
+        inject_inputs.warn(notices)
     if problems:
         raise InjectionError("\n".join(problems))
-    inject_inputs.write_result(flags.output, streams)
+    inject_inputs.write_result(flags.output, spool)
     return 0
 
 

@@ -9,7 +9,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -73,24 +72,21 @@ def key_text(event: Any) -> str | None:
     return None if key is MERGE else str(key)
 
 
-@dataclass(slots=True, eq=False)
 class _Frame:
     """A mapping or sequence that is being read."""
 
-    value: Any
-    anchor: str | None
-    start: int
-    keyed: bool = False
-    key: Any = None
-    merges: list[Any] | None = None
+    def __init__(self, value: Any, anchor: str | None, start: int) -> None:
+        self.value, self.anchor, self.start = value, anchor, start
+        self.keyed = False
+        self.key: Any = None
+        self.merges: list[Any] | None = None
 
 
-@dataclass(slots=True, eq=False)
 class _Anchor:
     """A value that has a name, and how many nodes it has."""
 
-    value: Any
-    size: int
+    def __init__(self, value: Any, size: int) -> None:
+        self.value, self.size = value, size
 
 
 _UNFINISHED = object()

@@ -25,13 +25,13 @@ WORDS: dict[str, Any] = {
     "<<": MERGE,
 }
 _FIRST_OF_NUMBER = frozenset("0123456789+-.")
-_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_TIMESTAMP = re.compile(
+_INTEGER = r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z"
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"
+_TIMESTAMP = (
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?"
     r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
-_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
+_BASE_60 = r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
 _MAX_DIGITS = 400
 
 
@@ -45,11 +45,11 @@ def resolve(text: str) -> Any:
     if text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
         return int(text)
     plain = text.replace("_", "") if text[0] != "." else text
-    if whole := _INTEGER.match(plain):
+    if whole := re.match(_INTEGER, plain):
         sign, hexadecimal, binary, octal, decimal = whole.groups()
         digits, base = next((d, b) for d, b in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)) if d)
         return int(sign + digits, base)
-    if _FLOAT.match(plain) and not math.isinf(number := float(plain)):
+    if re.match(_FLOAT, plain) and not math.isinf(number := float(plain)):
         return number
     return text
 
@@ -61,4 +61,5 @@ def is_ambiguous(text: str) -> bool:
     """
     if not isinstance(resolve(text), str):
         return True
-    return text[0] in _FIRST_OF_NUMBER and bool(_TIMESTAMP.fullmatch(text) or _BASE_60.fullmatch(text))
+    looks_so = text[0] in _FIRST_OF_NUMBER and (":" in text or "-" in text)
+    return looks_so and bool(re.fullmatch(_TIMESTAMP, text) or re.fullmatch(_BASE_60, text))

@@ -14,14 +14,15 @@ from netinit.golang.goyaml.scalars import WORDS, is_ambiguous
 
 __all__ = ["careful_text", "go_text"]
 
+# What only strange texts need is compiled by the functions of `re`, when the first of them comes.
 _UNPRINTED = r"\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _BEYOND = r"\U00010000-\U0010ffff"
 _QUOTED = r'"\\\n\xa0'
 """What is escaped between double quotes although it can be printed."""
-_SPECIAL = re.compile(f"[{_UNPRINTED}]")
-_ESCAPED = re.compile(f"[{_UNPRINTED}{_QUOTED}]")
-_GO_SPECIAL = re.compile(f"[{_UNPRINTED}{_BEYOND}]")
-_GO_ESCAPED = re.compile(f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]")
+_SPECIAL = f"[{_UNPRINTED}]"
+_ESCAPED = f"[{_UNPRINTED}{_QUOTED}]"
+_GO_SPECIAL = f"[{_UNPRINTED}{_BEYOND}]"
+_GO_ESCAPED = f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]"
 _GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
@@ -49,7 +50,7 @@ _NAMED = {
 
 def go_text(text: str, indent: str) -> str:
     """The string as Go writes it; lines of a block start with the indentation."""
-    special = _GO_SPECIAL.search(text)
+    special = _holds(text, _GO_SPECIAL)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
     if special or "\n" in text or is_ambiguous(text):
@@ -59,7 +60,7 @@ def go_text(text: str, indent: str) -> str:
 
 def careful_text(text: str, indent: str) -> str:
     """The string so that no reader errs; a block where it comes back as it is, single quotes around JSON."""
-    if "\n" in text and _BLOCK.match(text) and " \n" not in text and not _SPECIAL.search(text):
+    if "\n" in text and _BLOCK.match(text) and " \n" not in text and not _holds(text, _SPECIAL):
         return _literal(text, indent)
     return _on_one_line(text)
 
@@ -75,17 +76,29 @@ def _on_one_line(text: str) -> str:
         and not is_ambiguous(text)
     ):
         return text
-    if '"' in text and "\n" not in text and not _SPECIAL.search(text):
+    if '"' in text and "\n" not in text and not _holds(text, _SPECIAL):
         return _single_quoted(text)
     return _double_quoted(text, _ESCAPED)
+
+
+def _holds(text: str, characters: str) -> bool:
+    """Whether one of the characters stands in the text; none of them is printable ASCII or a line feed."""
+    return not _is_simple(text) and re.search(characters, text) is not None
+
+
+def _is_simple(text: str) -> bool:
+    return text.isascii() and text.replace("\n", "").isprintable()
 
 
 def _single_quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _double_quoted(text: str, escaped: re.Pattern[str]) -> str:
-    return f'"{escaped.sub(_escape, text)}"'
+def _double_quoted(text: str, escaped: str) -> str:
+    if _is_simple(text):
+        inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{inner}"'
+    return f'"{re.sub(escaped, _escape, text)}"'
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -19,8 +19,8 @@ from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type
 
 __all__ = ["pairs_of", "to_yaml"]
 
-_DIGITS: Final = re.compile(r"[0-9]+")
-_REFUSED: Final = re.compile("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+_DIGITS: Final = r"[0-9]+"
+_REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
 """Characters that no YAML reader takes and JSON does not escape: Go's way through JSON ends here."""
 
 
@@ -71,7 +71,7 @@ _order = functools.cmp_to_key(_compare)
 
 
 def _compare_numbers(left: str, right: str, at: int) -> int:
-    one, other = _DIGITS.match(left, at), _DIGITS.match(right, at)
+    one, other = (re.compile(_DIGITS).match(key, at) for key in (left, right))
     digits, other_digits = one[0] if one else "", other[0] if other else ""
     before = left[:at]
     begun = "0" in (left[at], right[at]) and before[len(before.rstrip("0123456789")) :].strip("0")
@@ -95,11 +95,11 @@ def _scalar(value: Any, indent: str) -> str:
         whole = text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64
         return text if whole else format_float(value, "g", -1)
     if isinstance(value, str):
-        if _REFUSED.search(value):
+        if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")
         return go_text(value, indent)
-    if isinstance(value, dict | Struct):
+    if isinstance(value, (dict, Struct)):
         return "{}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return "[]"
     raise FunctionError(f"json: unsupported type: {type_name(value)}")

@@ -17,7 +17,7 @@ __all__ = ["dump", "write"]
 _LONGEST_KEY = 128
 """Bytes of a key that may stand on one line with its value."""
 _SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
-_WITHOUT_POINT = re.compile(r"^([-+]?[0-9]+)e")
+_WITHOUT_POINT = r"^([-+]?[0-9]+)e"
 
 
 def write(value: Any, pairs: Callable[[Any], list[tuple[str, Any]]], scalar: Callable[[Any, str], str]) -> str:
@@ -42,7 +42,7 @@ class _Writer:
         """Write the node at the start of a line, whose indentation stands there already."""
         if found := self.pairs(value):
             self.mapping(found, indent)
-        elif isinstance(value, list | tuple) and value:
+        elif isinstance(value, (list, tuple)) and value:
             self.sequence(value, indent)
         else:
             self.parts.append(self.scalar(value, indent or "  ") + "\n")
@@ -60,10 +60,10 @@ class _Writer:
             lead = indent
 
     def behind_key(self, value: Any, indent: str) -> None:
-        if found := self.pairs(value):
+        if value.__class__ is not str and (found := self.pairs(value)):
             self.parts.append(f"\n{indent}  ")
             self.mapping(found, indent + "  ")
-        elif isinstance(value, list | tuple) and value:
+        elif isinstance(value, (list, tuple)) and value:
             self.parts.append(f"\n{indent}")
             self.sequence(value, indent)
         else:
@@ -95,7 +95,7 @@ def _scalar(value: Any, indent: str) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         text = repr(value)
-        return _SPECIAL_FLOATS.get(text) or _WITHOUT_POINT.sub(r"\1.0e", text)
+        return _SPECIAL_FLOATS.get(text) or re.sub(_WITHOUT_POINT, r"\1.0e", text)
     if isinstance(value, dict):
         return "{}"
     return "[]" if isinstance(value, list) else str(value)

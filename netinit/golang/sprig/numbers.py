@@ -10,8 +10,8 @@ from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import parse_number
 from netinit.golang.template.values import FLOAT, INT, STRING, UINT, FunctionError, Int64, TypedList, kind_of
 
-_ZERO_DECIMALS: Final = re.compile(r"(?<=\d)\.0+$")
-_NO_INTEGER: Final = re.compile(r"[.pP]|^[+-]?\d+[eE]")
+_ZERO_DECIMALS: Final = r"(?<=\d)\.0+$"
+_NO_INTEGER: Final = r"[.pP]|^[+-]?\d+[eE]"
 _LONGEST: Final = 4096
 """Characters of a text that is read as a number."""
 
@@ -37,8 +37,8 @@ def _parse_int(text: str) -> int:
     """The number of a Go integer literal, also one with zeros behind a point; 0 where the text is none."""
     if len(text) > _LONGEST:
         return 0
-    text = _ZERO_DECIMALS.sub("", text)
-    if "'" in text or _NO_INTEGER.search(text):
+    text = re.sub(_ZERO_DECIMALS, "", text)
+    if "'" in text or re.search(_NO_INTEGER, text):
         return 0
     try:
         return parse_number(text).as_int or 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.template import access
@@ -29,6 +28,7 @@ from netinit.golang.template.values import (
     kind_of,
     to_bytes,
     type_name,
+    typed,
 )
 
 __all__ = ["BUILTINS", "call", "equal"]
@@ -189,28 +189,24 @@ def escape_query(*values: Any) -> str:
     return quote_plus(to_bytes(text), safe="")
 
 
-def _function(call: Callable[..., Any], *params: str, variadic: str | None = None) -> Function:
-    return Function(call, params, variadic)
-
-
 BUILTINS: Final = {
-    "and": _function(_decided_elsewhere, VALUE, variadic=VALUE),
-    "call": _function(functools.partial(call, None), VALUE, variadic=VALUE),
-    "eq": _function(equal, VALUE, variadic=VALUE),
-    "ge": _function(greater_or_equal, VALUE, VALUE),
-    "gt": _function(greater, VALUE, VALUE),
-    "html": _function(escape_html, variadic=ANY),
-    "index": _function(access.index, VALUE, variadic=VALUE),
-    "js": _function(escape_script, variadic=ANY),
-    "le": _function(less_or_equal, VALUE, VALUE),
-    "len": _function(access.length, VALUE),
-    "lt": _function(less, VALUE, VALUE),
-    "ne": _function(unequal, VALUE, VALUE),
-    "not": _function(negate, VALUE),
-    "or": _function(_decided_elsewhere, VALUE, variadic=VALUE),
-    "print": _function(sprint, variadic=ANY),
-    "printf": _function(sprintf, "string", variadic=ANY),
-    "println": _function(sprintln, variadic=ANY),
-    "slice": _function(access.slice_of, VALUE, variadic=VALUE),
-    "urlquery": _function(escape_query, variadic=ANY),
+    "and": typed(_decided_elsewhere, VALUE, variadic=VALUE),
+    "call": typed(functools.partial(call, None), VALUE, variadic=VALUE),
+    "eq": typed(equal, VALUE, variadic=VALUE),
+    "ge": typed(greater_or_equal, VALUE, VALUE),
+    "gt": typed(greater, VALUE, VALUE),
+    "html": typed(escape_html, variadic=ANY),
+    "index": typed(access.index, VALUE, variadic=VALUE),
+    "js": typed(escape_script, variadic=ANY),
+    "le": typed(less_or_equal, VALUE, VALUE),
+    "len": typed(access.length, VALUE),
+    "lt": typed(less, VALUE, VALUE),
+    "ne": typed(unequal, VALUE, VALUE),
+    "not": typed(negate, VALUE),
+    "or": typed(_decided_elsewhere, VALUE, variadic=VALUE),
+    "print": typed(sprint, variadic=ANY),
+    "printf": typed(sprintf, "string", variadic=ANY),
+    "println": typed(sprintln, variadic=ANY),
+    "slice": typed(access.slice_of, VALUE, variadic=VALUE),
+    "urlquery": typed(escape_query, variadic=ANY),
 }

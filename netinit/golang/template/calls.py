@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Run
@@ -39,19 +38,8 @@ class Checked:
     """The type of no value: stands for parameters whose every argument has to be checked."""
 
 
-@dataclass(slots=True, eq=False)
-class Argument:
-    """How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
-
-    expr: Callable[[Run, Any], Any]
-    python_type: type | None
-    admit: Callable[[Any], Any]
-
-    def check(self, value: Any) -> Any:
-        """The value as the parameter takes it; raises TemplateError where it cannot."""
-        if value is NO_VALUE or (self.python_type is not None and type(value) is not self.python_type):
-            return self.admit(value)
-        return value
+Argument: TypeAlias = "tuple[Callable[[Run, Any], Any], type | None, Callable[[Any], Any]]"
+"""How to get an argument, the Python type that is right as it is (None: every type), and the check for others."""
 
 
 def make_call(
@@ -65,13 +53,17 @@ def make_call(
 
     `cost` gives the steps that a call with such arguments takes.
     """
-    plain = [(argument.expr, argument.check) for argument in arguments]
 
     def call_function(run: Run, dot: Any) -> Any:
-        last = None if piped is None else piped.expr(run, dot)
-        values = [check(expr(run, dot)) for expr, check in plain]
+        last = None if piped is None else piped[0](run, dot)
+        values = []
+        for expr, right, admit in arguments:
+            value = expr(run, dot)
+            fits = value is not NO_VALUE and (right is None or type(value) is right)
+            values.append(value if fits else admit(value))
         if piped is not None:
-            values.append(piped.check(last))
+            fits = last is not NO_VALUE and (piped[1] is None or type(last) is piped[1])
+            values.append(last if fits else piped[2](last))
         try:
             if cost is not None:
                 run.spend(cost(*values))

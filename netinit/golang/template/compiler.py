@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
@@ -33,12 +32,11 @@ __all__ = ["Body", "compile_trees"]
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
-@dataclass(slots=True, eq=False)
 class Body:
     """A compiled template: its steps, and how many variables it has."""
 
-    steps: Sequence[Step]
-    size: int
+    def __init__(self, steps: Sequence[Step], size: int) -> None:
+        self.steps, self.size = steps, size
 
 
 class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error

@@ -41,8 +41,8 @@ class Cursor:
 
     def __init__(self, shared: ParserState) -> None:
         self.shared = shared
-        self.line = 0
-        self.action_line = 0
+        self.looked_at: Token | None = None
+        self.action_at: Token | None = None
 
     def peek(self) -> Token:
         """The token that comes next."""
@@ -50,7 +50,7 @@ class Cursor:
         token = shared.tokens[shared.at]
         if shared.at > shared.read:
             shared.read = shared.at
-            self.line = token.line
+            self.looked_at = token
         return token
 
     def next(self) -> Token:
@@ -60,36 +60,29 @@ class Cursor:
             self.shared.at += 1
         return token
 
-    def skip_space(self) -> Token:
-        """The next token that is no blank; it is not taken."""
-        shared = self.shared
-        while shared.tokens[shared.at].kind == lexer.SPACE:
-            shared.at += 1
-        return self.peek()
-
-    def next_word(self) -> Token:
-        """The next token that is no blank, which is taken."""
-        self.skip_space()
-        return self.next()
-
     def expect(self, kind: str, context: str) -> Token:
         """The next token, which has to be of that kind."""
-        token = self.next_word()
+        token = self.next()
         if token.kind != kind:
             self.unexpected(token, context)
         return token
 
     def fail(self, message: str) -> NoReturn:
         """Never returns: raises TemplateError at the line of the last token that was looked at."""
-        raise TemplateError(f"template: {self.shared.name}:{self.line}: {message}")
+        raise TemplateError(f"template: {self.shared.name}:{self.line_of(self.looked_at)}: {message}")
+
+    def line_of(self, token: Token | None) -> int:
+        """The number of the token's line, counted from 1; 0 for none."""
+        return 0 if token is None else self.shared.text.count("\n", 0, token.pos) + 1
 
     def unexpected(self, token: Token, context: str) -> NoReturn:
         """Never returns: raises TemplateError about the token."""
         if token.kind != lexer.ERROR:
             self.fail(f"unexpected {token} in {context}")
         extra = ""
-        if self.action_line not in (0, token.line):
-            started = f" started at {self.shared.name}:{self.action_line}"
+        action_line = self.line_of(self.action_at)
+        if action_line not in (0, self.line_of(token)):
+            started = f" started at {self.shared.name}:{action_line}"
             extra = started if token.text.endswith(" action") else f" in action{started}"
         self.fail(f"{token}{extra}")
 

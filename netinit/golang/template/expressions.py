@@ -36,7 +36,7 @@ __all__ = ["Expr", "compile_pipe"]
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
-_CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral)
+_CONSTANTS: Final = (Bool, NumberLiteral, StringLiteral, Nil)
 
 
 def compile_pipe(frame: Frame, pipe: Pipe, *, keep_nil: bool = False) -> Expr:
@@ -113,7 +113,7 @@ def compile_command(frame: Frame, command: Command, final: Expr | None, previous
     if isinstance(first, Identifier):
         return compile_call(frame, first, command, arguments, final)
     given = bool(arguments) or final is not None
-    if isinstance(first, Field | FieldChain) or (isinstance(first, Variable) and first.names):
+    if isinstance(first, (Field, FieldChain)) or (isinstance(first, Variable) and first.names):
         if given:
             return _method_call(frame, first, arguments, final)
         return compile_operand(frame, first)
@@ -203,7 +203,7 @@ def _method_call(frame: Frame, node: Field | FieldChain | Variable, arguments: l
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [
-        (argument, None if isinstance(argument, (*_CONSTANTS, Nil)) else compile_operand(frame, argument))
+        (argument, None if isinstance(argument, _CONSTANTS) else compile_operand(frame, argument))
         for argument in arguments
     ]
     at = last_visited(arguments[-1]) if arguments else last_visited(node)
@@ -304,7 +304,7 @@ def compile_call(
     last: calls.Argument | None = None
     if final is not None:
         at = last_visited(arguments[-1]) if arguments else name
-        last = calls.Argument(final, *_admission(frame, function.type_of(len(arguments)), at))
+        last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
     if name.name == "call" and "call" not in frame.own:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
@@ -325,17 +325,16 @@ def _unchanged(value: Any) -> Any:
 
 
 def _argument(frame: Frame, node: Expression, go_type: str) -> calls.Argument:
-    if isinstance(node, (*_CONSTANTS, Nil)):
+    if isinstance(node, _CONSTANTS):
         try:
             value = literal(node, go_type)
         except FunctionError as problem:
-            return calls.Argument(_failing(frame, node, str(problem)), None, _unchanged)
-        return calls.Argument(_constant(value), None, _unchanged)
-    if isinstance(node, Pipe):
-        return calls.Argument(
-            compile_pipe(frame, node, keep_nil=go_type == ANY), *_admission(frame, go_type, last_visited(node))
-        )
-    return calls.Argument(compile_operand(frame, node), *_admission(frame, go_type, last_visited(node)))
+            return _failing(frame, node, str(problem)), None, _unchanged
+        return _constant(value), None, _unchanged
+    expr = (
+        compile_pipe(frame, node, keep_nil=go_type == ANY) if isinstance(node, Pipe) else compile_operand(frame, node)
+    )
+    return expr, *_admission(frame, go_type, last_visited(node))
 
 
 def _admission(frame: Frame, go_type: str, at: Expression) -> tuple[type | None, Callable[[Any], Any]]:
@@ -354,7 +353,7 @@ def _short_circuit(frame: Frame, name: Identifier, arguments: list[Expression], 
     """The function for and/or, which stop at the first argument that decides."""
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
-    exprs = [_argument(frame, node, VALUE).expr for node in arguments]
+    exprs = [_argument(frame, node, VALUE)[0] for node in arguments]
     stops = name.name == "or"
 
     def decide(run: Run, dot: Any) -> Any:

@@ -1,7 +1,7 @@
 """Template text -> tokens.
 
 The whole text is cut at once; an error is the last token, so that the parser reports whichever error comes first in
-the text. Lines count from one; positions are indexes into the text.
+the text. Positions are indexes into the text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from netinit.golang.template.literals import is_identifier_character, quote
@@ -22,7 +21,6 @@ SPACES: Final = " \t\r\n"
 TEXT: Final = "text"
 LEFT: Final = "left delimiter"
 RIGHT: Final = "right delimiter"
-SPACE: Final = "space"
 ERROR: Final = "error"
 EOF: Final = "EOF"
 BOOL: Final = "bool"
@@ -47,25 +45,27 @@ KEYWORDS: Final = frozenset(
 )
 """Keywords are tokens whose kind is the word itself."""
 
+_WHOLE: Final = {"FIELD": FIELD, "NAME": IDENTIFIER, "VARIABLE": VARIABLE, "RAW": RAW_STRING, "STRING": STRING}
+"""The kinds of tokens at which nobody needs to look closer, by their groups in the pattern."""
 _LONG: Final = 10
 
 _GOES_ON: Final = frozenset((".", "+", "-"))
 """What makes more of a number than the digits before."""
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
-_NUMBER: Final = re.compile(
+_NUMBER: Final = (
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
     r"|0[bB][01_]*(?:\.[01_]*)?|[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?)i?"
 )
 
 
-@dataclass(slots=True, eq=False)
 class Token:
-    """A piece of the text: its kind, where it starts, its text (or the message of an error) and its line."""
+    """A piece of the text: its kind, where it starts, its text (or the message of an error).
 
-    kind: str
-    pos: int
-    text: str
-    line: int
+    `spaced` tells of one in an action that stands behind blanks.
+    """
+
+    def __init__(self, kind: str, pos: int, text: str, spaced: bool = False) -> None:
+        self.kind, self.pos, self.text, self.spaced = kind, pos, text, spaced
 
     def __str__(self) -> str:
         if self.kind == EOF:
@@ -93,7 +93,7 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
         lexer.cut()
     except _LexError as problem:
         message, start = problem.args
-        lexer.add(ERROR, start, message)
+        lexer.tokens.append(Token(ERROR, start, message))
     return lexer.tokens
 
 
@@ -101,60 +101,53 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
 def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """A right delimiter with its trim marker; the tokens of an action that ends so; and what may follow a name there.
 
-    Each alternative has the name of the method that looks closer. The last blank may belong to a trim marker.
+    Each alternative has the name of a kind in _WHOLE, or of the method that looks closer. The last blank may belong to a
+    trim marker.
     """
     end = re.escape(right)
     delimiter = rf"{end}|[ \t\r\n]-{end}"
-    tokens = rf"""(?P<right>{delimiter})
-        |(?P<space>[ \t\r\n]+(?!-{end}))
+    after = rf"[ \t\r\n.,|:()]|\Z|{end}"
+    tokens = rf"""(?:[ \t\r\n]+(?!-{end}))?(?:(?P<right>{delimiter})
+        |(?P<FIELD>\.[A-Za-z_][A-Za-z0-9_]*+(?={after}))
+        |(?P<NAME>[A-Za-z_][A-Za-z0-9_]*+(?={after}))
+        |(?P<VARIABLE>\$[A-Za-z0-9_]*+(?={after}))
+        |(?P<RAW>`[^`]*`)
+        |(?P<STRING>"(?:[^"\\\n]|\\[^\n])*")
         |(?P<word>\w+)
         |(?P<field>\.(?=[^0-9])\w*)
         |(?P<variable>\$\w*)
-        |(?P<quoted>"(?:[^"\\\n]|\\[^\n])*"?)
         |(?P<mark>[()|=])
-        |(?P<raw>`[^`]*`?)
+        |(?P<unterminated>["`])
         |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
         |(?P<declare>:=?)
-        |(?P<other>.)"""
-    return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(rf"[ \t\r\n.,|:()]|\Z|{end}")
+        |(?P<other>.))"""
+    return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(after)
 
 
 class _Lexer:
-    """The state of the cutting: what was found, where we are, how many lines were passed, how many parentheses wait."""
+    """The state of the cutting: what was found, where we are, whether behind blanks, how many parentheses wait."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
         self.text, self.left, self.right = text, left, right
         self.delimiter, self.inside, self.after_name = _patterns(right)
         self.tokens: list[Token] = []
         self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
-        self.line, self.counted = 1, 0
         self.at = 0
+        self.spaced = False
         self.depth = 0
-        self.cutters: dict[str | None, Callable[[str], None]] = {
-            "space": self.cut_space,
+        self.cutters: dict[str, Callable[[str], None]] = {
             "word": self.cut_word,
             "field": self.cut_field,
             "variable": self.cut_variable,
-            "quoted": self.cut_quoted,
             "mark": self.cut_mark,
-            "raw": self.cut_raw,
+            "unterminated": self.cut_unterminated,
             "char": self.cut_char,
             "declare": self.cut_declare,
             "other": self.cut_other,
         }
 
-    def count_lines(self, end: int) -> None:
-        """Count the lines up to that place."""
-        if end > self.counted:
-            self.line += self.text.count("\n", self.counted, end)
-            self.counted = end
-
-    def add(self, kind: str, start: int, value: str) -> None:
-        self.count_lines(start)
-        self.tokens.append(Token(kind, start, value, self.line))
-
     def cut(self) -> None:
-        text = self.text
+        text, tokens = self.text, self.tokens
         while (action := text.find(self.left, self.at)) >= 0:
             inside = action + len(self.left)
             trimmed = text[inside : inside + 1] == "-" and text[inside + 1 : inside + 2] in (*SPACES,)
@@ -163,16 +156,16 @@ class _Lexer:
                 plain = plain.rstrip(SPACES)
                 inside += 2
             if plain:
-                self.add(TEXT, self.at, plain)
+                tokens.append(Token(TEXT, self.at, plain))
             if text.startswith("/*", inside):
                 self.skip_comment(inside)
                 continue
-            self.add(LEFT, action, self.left)
+            tokens.append(Token(LEFT, action, self.left))
             self.at = inside
             self.cut_action()
         if self.at < len(text):
-            self.add(TEXT, self.at, text[self.at :])
-        self.add(EOF, len(text), "EOF")
+            tokens.append(Token(TEXT, self.at, text[self.at :]))
+        tokens.append(Token(EOF, len(text), "EOF"))
 
     def skip_comment(self, start: int) -> None:
         end = self.text.find("*/", start + 2)
@@ -181,38 +174,40 @@ class _Lexer:
         closing = self.delimiter.match(self.text, end + 2)
         if closing is None:
             raise _LexError("comment ends before closing delimiter", start)
-        self.leave(closing)
+        self.leave(closing.end(), closing[0])
 
-    def leave(self, closing: re.Match[str]) -> None:
-        """Go on behind a right delimiter, and behind the blanks that its trim marker takes."""
-        self.at = closing.end()
-        if len(closing[0]) > len(self.right):
+    def leave(self, end: int, closing: str) -> None:
+        """Go on behind a right delimiter that ends there, and behind the blanks that its trim marker takes."""
+        self.at = end
+        if len(closing) > len(self.right):
             self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches anywhere
 
     def cut_action(self) -> None:
         """Take the tokens up to the right delimiter, and that."""
         self.depth = 0
-        self.count_lines(self.at)
-        while found := self.inside.match(self.text, self.at):
-            if found.lastgroup == "right":
+        match, text, names, tokens = self.inside.match, self.text, self.names, self.tokens
+        while found := match(text, self.at):
+            group = found.lastgroup or ""
+            value, start = found[group], found.start(group)
+            spaced, self.at = start > self.at, start
+            if kind := _WHOLE.get(group):
+                tokens.append(Token(names.get(value, kind) if kind == IDENTIFIER else kind, start, value, spaced))
+                self.at = found.end()
+            elif group == "right":
                 if self.depth:
                     raise _LexError("unclosed left paren", self.at)
-                self.add(RIGHT, found.end() - len(self.right), self.right)
-                self.leave(found)
+                tokens.append(Token(RIGHT, found.end() - len(self.right), self.right))
+                self.leave(found.end(), value)
                 return
-            self.cutters[found.lastgroup](found[0])
-        raise _LexError("unclosed action", self.at)
+            else:
+                self.spaced = spaced
+                self.cutters[group](value)
+        raise _LexError("unclosed action", len(text))
 
     def take(self, kind: str, value: str) -> None:
-        """Add the token that stands here, up to which the lines are counted, and go on behind it."""
-        self.tokens.append(Token(kind, self.at, value, self.line))
+        """Add the token that stands here, and go on behind it."""
+        self.tokens.append(Token(kind, self.at, value, self.spaced))
         self.at += len(value)
-        if "\n" in value:
-            self.line += value.count("\n")
-        self.counted = self.at
-
-    def cut_space(self, value: str) -> None:
-        self.take(SPACE, value)
 
     def cut_mark(self, value: str) -> None:
         self.depth += (value == "(") - (value == ")")
@@ -246,15 +241,8 @@ class _Lexer:
             raise _LexError(f"bad character {_show(self.text[end])}", self.at)
         return value
 
-    def cut_quoted(self, value: str) -> None:
-        if len(value) < 2 or not value.endswith('"'):  # noqa: PLR2004 - the two quotes
-            raise _LexError("unterminated quoted string", self.at)
-        self.take(STRING, value)
-
-    def cut_raw(self, value: str) -> None:
-        if len(value) < 2 or not value.endswith("`"):  # noqa: PLR2004 - the two quotes
-            raise _LexError("unterminated raw quoted string", self.at)
-        self.take(RAW_STRING, value)
+    def cut_unterminated(self, value: str) -> None:
+        raise _LexError("unterminated quoted string" if value == '"' else "unterminated raw quoted string", self.at)
 
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
@@ -289,7 +277,7 @@ class _Lexer:
         self.take(NUMBER, text[at:end])
 
     def number_end(self, start: int, at: int) -> int:
-        found = _NUMBER.match(self.text, at)
+        found = re.compile(_NUMBER).match(self.text, at)
         end = found.end() if found else at
         if end < len(self.text) and is_identifier_character(self.text[end]):
             raise _LexError(f"bad number syntax: {quote(self.text[start : end + 1])}", start)

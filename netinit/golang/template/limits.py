@@ -7,7 +7,6 @@ in steps, the output and every single value in characters, templates that call t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
@@ -25,7 +24,6 @@ LARGE: Final = 2048
 _DEEPEST_VALUE: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one rendering, each with a default that real templates stay a hundredfold below.
 
@@ -33,9 +31,8 @@ class Limits:
     the work of functions on large values; a million takes one or two seconds.
     """
 
-    depth: int = 100
-    output: int = 4 << 20
-    steps: int = 1_000_000
+    def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
+        self.depth, self.output, self.steps = depth, output, steps
 
 
 class Run:
@@ -70,7 +67,7 @@ class Run:
         for value in arguments:
             if isinstance(value, str) and len(value) > LARGE:
                 self._account(len(value), 256)
-        if isinstance(result, str | list | dict) and len(result) > LARGE:
+        if isinstance(result, (str, list, dict)) and len(result) > LARGE:
             self._account(len(result), 8)
 
     def _account(self, size: int, per_step: int) -> None:
@@ -95,9 +92,9 @@ def measure(value: Any) -> int:
     while todo:
         item, depth = todo.pop()
         size += 1
-        if isinstance(item, str | bytes):
+        if isinstance(item, (str, bytes)):
             size += len(item)
-        elif item is None or item is NO_VALUE or isinstance(item, int | float):
+        elif item is None or item is NO_VALUE or isinstance(item, (int, float)):
             continue
         else:
             children = _children(item)
@@ -127,6 +124,6 @@ def text_cost(*texts: Any) -> int:
 def _children(item: Any) -> list[Any]:
     if isinstance(item, dict):
         return [*item.keys(), *item.values()]
-    if isinstance(item, list | tuple):
+    if isinstance(item, (list, tuple)):
         return list(item)
     return list(getattr(item, "fields", {}).values())

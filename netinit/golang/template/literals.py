@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
 
 from netinit.golang.template.values import from_bytes, to_bytes
@@ -17,7 +16,7 @@ __all__ = ["Number", "is_identifier_character", "parse_number", "quote", "quote_
 _SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 _ESCAPED: Final = re.compile(r"[^ !#-\[\]-~]")
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = (
     r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
     r"|(?P<simple>[abfnrtv\\'\"]))"
 )
@@ -27,14 +26,14 @@ _FEW_DIGITS: Final = 18
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
-_INT: Final = re.compile(
+_INT: Final = (
     r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
     r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
 )
 _DECIMAL: Final = "[0-9](?:_?[0-9])*"
 _HEX: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
-_FLOAT: Final = re.compile(rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?")
-_HEX_FLOAT: Final = re.compile(rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}")
+_FLOAT: Final = rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?"
+_HEX_FLOAT: Final = rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}"
 _BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
 
 
@@ -102,7 +101,7 @@ def unquote(literal: str) -> str:
 
 
 def _unescape(body: str, at: int, mark: str) -> tuple[bytes, int]:
-    found = _ESCAPE.match(body, at)
+    found = re.compile(_ESCAPE).match(body, at)
     if found is None:
         raise ValueError("invalid syntax")
     if simple := found["simple"]:
@@ -125,7 +124,7 @@ def unquote_char(literal: str) -> int:
     """The code of a character literal such as 'x'; raises ValueError with Go's words."""
     body = literal[1:-1]
     if body.startswith("\\"):
-        found = _ESCAPE.match(body)
+        found = re.match(_ESCAPE, body)
         if found is None:
             raise ValueError("invalid syntax")
         raw, end = _unescape(body, 0, "'")
@@ -139,14 +138,11 @@ def unquote_char(literal: str) -> int:
     return code
 
 
-@dataclass(frozen=True, slots=True)
 class Number:
     """A numeric constant under every type that can hold it: Go's ideal constants, as templates have them."""
 
-    text: str
-    as_int: int | None
-    as_uint: int | None
-    as_float: float | None
+    def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
+        self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
 
     @property
     def ideal(self) -> int | float | None:
@@ -165,7 +161,7 @@ def parse_number(text: str) -> Number:
     if text.startswith("'"):
         code = unquote_char(text)
         return Number(text, code, code, float(code))
-    found = _INT.fullmatch(text)
+    found = re.fullmatch(_INT, text)
     if found is not None:
         kind = found.lastgroup or "d"
         value = int(found[kind].replace("_", ""), _BASES[kind])
@@ -192,9 +188,9 @@ def parse_number(text: str) -> Number:
 
 def _parse_float(text: str) -> float | None:
     try:
-        if _FLOAT.fullmatch(text):
+        if re.fullmatch(_FLOAT, text):
             value = float(text)
-        elif _HEX_FLOAT.fullmatch(text):
+        elif re.fullmatch(_HEX_FLOAT, text):
             value = float.fromhex(text.replace("_", ""))
         else:
             return None

@@ -40,28 +40,36 @@ _OWN, _ROOT, _FOREIGN = 0, 1, 2
 def foreign_actions(trees: Mapping[str, Tree], name: str, trusted: Trusted) -> frozenset[Action]:
     """The printing actions whose text may come from a field that is not trusted, when `name` gets the root."""
     walk = _OriginWalk(trusted)
-    walk.dots[name] = _ROOT
-    while walk.changed:
-        walk.changed = False
-        for tree in trees.values():
-            walk.tree(tree)
+    walk.call(name, _ROOT)
+    while walk.todo:
+        name = walk.todo.pop()
+        if name in trees:  # else rendering will fail
+            walk.tree(trees[name])
     return frozenset(walk.found)
 
 
 class _OriginWalk:
-    """Passes over the trees until nothing new is learned of variables and dots."""
+    """Walks over the trees that are called with what is not the operator's, until nothing new is learned of one."""
 
     def __init__(self, trusted: Trusted) -> None:
         self.trusted = trusted
         self.dots: dict[str, int] = {}
         self.variables: dict[Variable, int] = {}
+        self.asked: set[Variable] = set()
         self.found: set[Action] = set()
-        self.changed = True
+        self.todo: set[str] = set()
         self.visible: list[Variable] = []
-        self.root = _OWN
+        self.name, self.root = "", _OWN
+
+    def call(self, name: str, dot: int) -> None:
+        """Note that a template is called with such a dot."""
+        known = self.dots.get(name, _OWN)
+        if known | dot != known:
+            self.dots[name] = known | dot
+            self.todo.add(name)
 
     def tree(self, tree: Tree) -> None:
-        self.root = self.dots.get(tree.name, _OWN)
+        self.name, self.root = tree.name, self.dots[tree.name]
         self.visible = []
         self.body(tree.body, self.root)
 
@@ -75,14 +83,10 @@ class _OriginWalk:
         if isinstance(node, Action):
             if self.pipe(node.pipe, dot) and not node.pipe.variables:
                 self.found.add(node)
-        elif isinstance(node, If | With | Range):
+        elif isinstance(node, (If, With, Range)):
             self.block(node, dot)
         elif isinstance(node, Invoke):
-            given = _OWN if node.pipe is None else self.pipe(node.pipe, dot)
-            known = self.dots.get(node.name, _OWN)
-            if known | given != known:
-                self.dots[node.name] = known | given
-                self.changed = True
+            self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
 
     def block(self, node: If | With | Range, dot: int) -> None:
         mark = len(self.visible)
@@ -106,9 +110,11 @@ class _OriginWalk:
             cell = self.find(variable.name) if pipe.assigns else variable
             if not pipe.assigns:
                 self.visible.append(variable)
-            if cell is not None and self.variables.get(cell, _OWN) | origin != self.variables.get(cell, _OWN):
-                self.variables[cell] = self.variables.get(cell, _OWN) | origin
-                self.changed = True
+            known = _OWN if cell is None else self.variables.get(cell, _OWN)
+            if cell is not None and known | origin != known:
+                self.variables[cell] = known | origin
+                if cell in self.asked:  # then somebody was told less
+                    self.todo.add(self.name)
         return origin
 
     def command(self, command: Command, dot: int) -> int:
@@ -124,6 +130,8 @@ class _OriginWalk:
             return self.fields(dot, node.names)
         if isinstance(node, Variable):
             cell = self.find(node.name)
+            if cell is not None:
+                self.asked.add(cell)
             origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
             return self.fields(origin, node.names)
         if isinstance(node, FieldChain):

@@ -90,7 +90,7 @@ class _Parser(Cursor):
             if token.kind == lexer.LEFT:
                 before = self.shared.at
                 self.next()
-                if self.next_word().kind == "define":
+                if self.next().kind == "define":
                     _Parser(self.shared, "definition").parse_definition()
                     continue
                 self.shared.at = before
@@ -102,7 +102,7 @@ class _Parser(Cursor):
 
     def parse_definition(self) -> None:
         context = "define clause"
-        token = self.next_word()
+        token = self.next()
         self.tree.name = self.template_name(token, context)
         self.expect(lexer.RIGHT, context)
         self.parse_body(self.tree.body, context, self)
@@ -123,11 +123,11 @@ class _Parser(Cursor):
             self.fail(f"template: multiple definition of template {quote(tree.name)}")
 
     def item_list(self) -> tuple[list[Node], _End]:
-        self.skip_space()
+        self.peek()
         self.enter()
         nodes: list[Node] = []
         while True:
-            if self.skip_space().kind == lexer.EOF:
+            if self.peek().kind == lexer.EOF:
                 self.fail("unexpected EOF")
             node = self.text_or_action()
             if isinstance(node, _End):
@@ -136,20 +136,20 @@ class _Parser(Cursor):
             nodes.append(node)
 
     def text_or_action(self) -> Node | _End:
-        token = self.next_word()
+        token = self.next()
         if token.kind == lexer.TEXT:
             return Text(token.pos, token.text)
         if token.kind != lexer.LEFT:
             self.unexpected(token, "input")
-        self.action_line = token.line
+        self.action_at = token
         node = self.action()
-        self.action_line = 0
+        self.action_at = None
         return node
 
     # --- actions ---
 
     def action(self) -> Node | _End:
-        token = self.skip_space()
+        token = self.peek()
         if token.kind in lexer.KEYWORDS and token.kind not in ("nil", "define"):
             self.next()
             found: Node | _End = getattr(self, f"{token.kind}_control")(token)
@@ -165,7 +165,7 @@ class _Parser(Cursor):
         return Continue(token.pos)
 
     def close_loop_word(self, word: str) -> None:
-        token = self.next_word()
+        token = self.next()
         if token.kind != lexer.RIGHT:
             self.unexpected(token, word)
         if not self.ranges:
@@ -176,7 +176,7 @@ class _Parser(Cursor):
         return _End("end", self.shared.delimiters)
 
     def else_control(self, _token: Token) -> _End:
-        if self.skip_space().kind not in ("if", "with"):
+        if self.peek().kind not in ("if", "with"):
             self.expect(lexer.RIGHT, "else")
         return _End("else", self.shared.delimiters)
 
@@ -222,7 +222,7 @@ class _Parser(Cursor):
 
     def block_control(self, _token: Token) -> Invoke:
         context = "block clause"
-        token = self.next_word()
+        token = self.next()
         name = self.template_name(token, context)
         pipe = self.pipeline(context, lexer.RIGHT)
         inner = _Parser(self.shared, name)
@@ -232,10 +232,10 @@ class _Parser(Cursor):
 
     def template_control(self, _token: Token) -> Invoke:
         context = "template clause"
-        token = self.next_word()
+        token = self.next()
         name = self.template_name(token, context)
         pipe = None
-        if self.skip_space().kind == lexer.RIGHT:
+        if self.peek().kind == lexer.RIGHT:
             self.next()
         else:
             pipe = self.pipeline(context, lexer.RIGHT)
@@ -255,10 +255,10 @@ class _Parser(Cursor):
     # --- pipelines ---
 
     def pipeline(self, context: str, end: str) -> Pipe:
-        pipe = Pipe(self.skip_space().pos)
+        pipe = Pipe(self.peek().pos)
         self.declarations(pipe, context)
         while True:
-            token = self.skip_space()
+            token = self.peek()
             if token.kind == end:
                 self.next()
                 self.check_pipeline(pipe, context)
@@ -269,10 +269,10 @@ class _Parser(Cursor):
             pipe.commands.append(self.command())
 
     def declarations(self, pipe: Pipe, context: str) -> None:
-        while (variable := self.skip_space()).kind == lexer.VARIABLE:
+        while (variable := self.peek()).kind == lexer.VARIABLE:
             before = self.shared.at
             self.next()
-            follower = self.skip_space()
+            follower = self.peek()
             comma = follower.kind == lexer.CHAR and follower.text == ","
             if not comma and follower.kind not in (lexer.ASSIGN, lexer.DECLARE):
                 self.shared.at = before
@@ -285,7 +285,7 @@ class _Parser(Cursor):
                 return
             if context != "range" or len(pipe.variables) > 1:
                 self.fail(f"too many declarations in {context}")
-            if self.skip_space().kind not in (lexer.VARIABLE, lexer.RIGHT, lexer.CLOSE):
+            if self.peek().kind not in (lexer.VARIABLE, lexer.RIGHT, lexer.CLOSE):
                 self.fail("range can only initialize variables")
 
     def check_pipeline(self, pipe: Pipe, context: str) -> None:
@@ -296,30 +296,25 @@ class _Parser(Cursor):
                 self.fail(f"non executable command in pipeline stage {stage}")
 
     def command(self) -> Command:
-        command = Command(self.skip_space().pos)
-        while True:
-            self.skip_space()
-            operand = self.operand()
-            if operand is not None:
-                command.args.append(operand)
-            token = self.next()
-            if token.kind == lexer.SPACE:
-                continue
-            if token.kind in (lexer.RIGHT, lexer.CLOSE):
-                self.shared.at -= 1
-            elif token.kind != lexer.PIPE:
+        command = Command(self.peek().pos)
+        while (operand := self.operand()) is not None:
+            command.args.append(operand)
+            if not self.peek().spaced:
+                break
+        if (token := self.peek()).kind not in (lexer.RIGHT, lexer.CLOSE):
+            self.next()
+            if token.kind != lexer.PIPE:
                 self.unexpected(token, "operand")
-            break
         if not command.args:
             self.fail("empty command")
         return command
 
     def operand(self) -> Expression | None:
         node = self.term()
-        if node is None or (field := self.peek()).kind != lexer.FIELD:
+        if node is None or (field := self.peek()).kind != lexer.FIELD or field.spaced:
             return node
         names: list[str] = []
-        while self.peek().kind == lexer.FIELD:
+        while (token := self.peek()).kind == lexer.FIELD and not token.spaced:
             names.append(self.next().text[1:])
         # the node stands at its second field: so do Go's error messages
         if isinstance(node, Field):
@@ -331,7 +326,7 @@ class _Parser(Cursor):
         return FieldChain(field.pos, node, tuple(names))
 
     def term(self) -> Expression | None:
-        token = self.skip_space()
+        token = self.peek()
         kind, pos, text = token.kind, token.pos, token.text
         if kind not in _OPERANDS:
             return None

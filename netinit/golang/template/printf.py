@@ -12,7 +12,7 @@ from netinit.golang.template.values import FUNC, INT, MAP, NO_VALUE, POINTER, SL
 __all__ = ["sprintf"]
 
 _WIDEST: Final = 1_000_000
-_DIGITS: Final = re.compile("[0-9]+")
+_DIGITS: Final = "[0-9]+"
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
@@ -96,7 +96,7 @@ class _Printer:
 
     def read_number(self) -> int | None:
         """Take a width or precision; one of more digits than Go allows takes the rest of the format with it."""
-        found = _DIGITS.match(self.format, self.at)
+        found = re.compile(_DIGITS).match(self.format, self.at)
         if found is None:
             return None
         number = 0

@@ -6,7 +6,6 @@ Everything is built in a `_Buffer`, which refuses to grow past the size that one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.golang.template.floats import float_text, format_float
@@ -111,23 +110,16 @@ class _Buffer:
         return "".join(self.parts)
 
 
-@dataclass(slots=True)
 class Flags:
     """The flags, width and precision of one verb.
 
     `go` is %#v, `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
     """
 
-    minus: bool = False
-    plus: bool = False
-    sharp: bool = False
-    space: bool = False
-    zero: bool = False
-    go: bool = False
-    names: bool = False
-    erring: bool = False
-    width: int | None = None
-    precision: int | None = None
+    def __init__(self) -> None:
+        self.minus = self.plus = self.sharp = self.space = self.zero = self.go = self.names = self.erring = False
+        self.width: int | None = None
+        self.precision: int | None = None
 
     def pad(self, text: str, *, zeros: bool = True) -> str:
         """The text filled up to the width, with blanks or, where allowed, zeros."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.literals import quote
@@ -13,13 +12,11 @@ from netinit.golang.template.values import Function, to_bytes
 __all__ = ["Frame", "Slot", "last_visited"]
 
 
-@dataclass(slots=True, eq=False)
 class Slot:
     """A place for a variable; `holder` is the place of the list or map that a range takes its values from, or 0."""
 
-    name: str
-    place: int
-    holder: int = 0
+    def __init__(self, name: str, place: int, holder: int = 0) -> None:
+        self.name, self.place, self.holder = name, place, holder
 
 
 class Frame:

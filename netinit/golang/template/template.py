@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
@@ -21,13 +20,11 @@ __all__ = ["Rendering", "Template"]
 _DEFAULT_LIMITS: Final = Limits()
 
 
-@dataclass(frozen=True, slots=True)
 class Rendering:
     """A rendered text, the parts that it was joined of, and which of them foreign actions printed (`marks`)."""
 
-    text: str
-    parts: list[str]
-    marks: list[tuple[int, Action]]
+    def __init__(self, text: str, parts: list[str], marks: list[tuple[int, Action]]) -> None:
+        self.text, self.parts, self.marks = text, parts, marks
 
 
 class Template:

@@ -22,7 +22,6 @@ Python's truth of every one of these values is Go's truth of its counterpart.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
@@ -260,6 +259,8 @@ class Function:
         code = getattr(call, "__code__", None)
         if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
             return cls._of_plain(call, code)
+        import inspect  # takes 5 ms; few functions have a signature that plain code does not tell
+
         params: list[str] = []
         variadic: str | None = None
         for parameter in inspect.signature(call).parameters.values():
@@ -288,7 +289,14 @@ class Function:
         return cls(call, types[: len(names)], types[-1] if rest else None)
 
 
-_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+def typed(
+    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
+) -> Function:
+    """The function whose parameters have these types, for tables of such."""
+    return Function(call, params, variadic, cost=cost)
+
+
+_NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"
 
 _KINDS: Final[dict[type, str]] = {
     bool: BOOL,
@@ -357,7 +365,7 @@ def to_bytes(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        return _NO_TEXT.sub("\ufffd", text).encode("utf-8", "surrogateescape")
+        return re.sub(_NO_TEXT, "\ufffd", text).encode("utf-8", "surrogateescape")
 
 
 def from_bytes(raw: bytes) -> str:

@@ -24,6 +24,8 @@ The argument:
 6. Keys are the one way to change a field without touching it: the last of two equal keys counts, and a key hides what
    `<<` would merge. So where a foreign key stands twice, both values must be foreign too (a list of volumes that bring
    names of their own); it may not merge, and may not stand beside an author's `<<` (`keys`).
+7. Most values are plain words, and pods of one Deployment after the other differ in nothing else. What YAML makes of a
+   text does not depend on which word stands somewhere: so a text is read once for all words (`moulds`).
 
 A value that prints nothing has no token: then the outline is the author's text alone, as in an `{{if}}` not taken.
 Indentation that an author gives by nindent and its kin is the author's. Types of plain scalars (`80`, `true`, `~`) stay
@@ -34,12 +36,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.errors import ParseError
 from netinit.golang.goyaml import events
 from netinit.golang.template.template import Rendering
-from netinit.inject.guard.outline import Outline
-from netinit.inject.guard.parts import BreakOut, Foreign, Mismatch
-from netinit.inject.guard.reading import Reading
+from netinit.inject.guard.moulds import mould_of
+from netinit.inject.guard.outline import checked
+from netinit.inject.guard.parts import BreakOut, Foreign
 
 __all__ = ["BreakOut", "Foreign", "read"]
 
@@ -52,29 +53,5 @@ def read(rendering: Rendering) -> Any:
     places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
     if not places:
         return events.build(events.scan(rendering.text)).document()
-    outline = Outline(rendering, places)
-    try:
-        wanted = outline.wanted()
-    except ParseError:
-        if not _is_yaml(rendering.text):
-            raise
-        raise BreakOut(outline.suspects(), "the lines around it") from None
-    try:
-        if "".join(rendering.parts) != rendering.text:
-            raise Mismatch("a character that was cut in two")  # noqa: TRY301 - all refusals end below
-        return Reading(rendering.text, wanted, outline.foreign).tree()
-    except Mismatch as problem:
-        culprits = [problem.culprit] if problem.culprit else outline.culprits(wanted)
-        raise BreakOut(culprits, str(problem)) from None
-    except ParseError as problem:
-        # only its place is told: its words may quote the value
-        raise BreakOut(outline.culprits(wanted), str(problem).partition(": ")[0]) from None
-
-
-def _is_yaml(text: str) -> bool:
-    try:
-        for _ in events.scan(text):
-            pass
-    except ParseError:
-        return False
-    return True
+    mould, words = mould_of(rendering, places)
+    return checked(rendering, places)[0] if mould is None else mould.filled(words)

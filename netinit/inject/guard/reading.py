@@ -21,7 +21,7 @@ from netinit.inject.guard.parts import Foreign, Mismatch, Signature, Want, refus
 __all__ = ["Reading"]
 
 _BLANKS = " \t\r\n\x85\u2028\u2029"
-_BREAKS = re.compile("[\r\n\x85\u2028\u2029]")
+_BREAKS = "[\r\n\x85\u2028\u2029]"
 
 
 class Reading:
@@ -112,7 +112,7 @@ class Reading:
     def comments(self) -> None:
         """Refuse parts that stand in no scalar and have line breaks: a comment of the author's would end there."""
         for number in self.unseen:
-            if _BREAKS.search(self.foreign[number].text):
+            if re.search(_BREAKS, self.foreign[number].text):
                 raise Mismatch("a comment", self.foreign[number])
 
 

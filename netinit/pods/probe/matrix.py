@@ -9,8 +9,8 @@ from itertools import chain, count
 from netinit.base.net import IPV4, Family, Network, text_of
 from netinit.options import CLASSIC, NONE, Options
 from netinit.options.kinds import ALL
+from netinit.pods.validate import OUTSIDE
 
-OUTSIDE = {4: "192.0.2.1", 6: "2001:db8::1"}  # addresses for documentation (RFC 5737, RFC 3849): nobody is there
 NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # for one that is not in /etc/resolv.conf
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
 CANDIDATE_PORTS = (8080, 9080, 18080, 28080, 38080)
@@ -65,7 +65,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
 def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
     app = _choose_application(options)
     port = next(port for port in (80, *CANDIDATE_PORTS) if port not in options.exclude_outbound_ports)
-    outside = OUTSIDE[family.version]
+    outside = OUTSIDE[family]
 
     def ask(user: tuple[str, int, int], what: str, host: str, number: int, protocol: str = "tcp") -> Ask:
         who, uid, gid = user

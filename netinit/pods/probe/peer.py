@@ -8,7 +8,6 @@ import importlib.util
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from netinit.base.errors import LabError
@@ -51,9 +50,7 @@ class Peer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def open(self, ask: Ask) -> ProbeSocket:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
-from netinit.inject.manifests import join, split, workloads
+from netinit.inject.manifests import Joined, split, workloads
 from netinit.inject.stream import inject_stream
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
@@ -64,7 +66,13 @@ def test_a_json_document_stays_json():
 
 
 def test_files_are_joined_by_separators_where_they_bring_none():
-    assert join(["a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"]) == "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4"
+    written: list[str] = []
+    joined = Joined(written.append)
+    for stream in ("a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"):
+        joined.begin()
+        for line in stream.splitlines(keepends=True):
+            joined.write(line)
+    assert "".join(written) == "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4"
 
 
 TEMPLATED = {"template": {"spec": {"containers": []}}}
@@ -216,3 +224,47 @@ def test_a_patch_comes_in_the_injectors_order():
         {"op": "add", "path": "/spec/volumes", "value": [{"name": "v"}]},
         {"op": "add", "path": "/metadata/annotations/a", "value": "b"},
     ]
+
+
+def calls_for(count):
+    """How many functions are called to inject a Deployment with so many variables."""
+    variables = "".join(f"      - {{name: V_{number}, value: 'value {number}'}}\n" for number in range(count))
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n    - name: c\n      env:\n{variables}"
+    calls = 0
+
+    def count_call(_frame, event, _arg):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count_call)
+    try:
+        inject_stream(text, CONFIG)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_for_a_pod_grows_no_quicker_than_its_variables():
+    calls_for(10)
+    small, middle, large = (calls_for(count) for count in (500, 1000, 2000))
+    assert large - middle <= 2.2 * (middle - small), (small, middle, large)
+
+
+def peak_for(count, folder):
+    """The most memory that the command takes for so many Deployments, in MiB."""
+    document = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d{0}}}\nspec:\n  template:\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
+    (folder / "in.yaml").write_text("---\n".join(document.format(number) for number in range(count)))
+    (folder / "config.yaml").write_text(f"policy: enabled\ntemplates:\n  sidecar: |\n    metadata:\n      annotations:\n        long: {'x' * 5000}\n")
+    program = (
+        "import resource, sys; from netinit.cli import start; code = start.run(sys.argv, {}); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+    )
+    words = ["inject", "-f", str(folder / "in.yaml"), "--injectConfigFile", str(folder / "config.yaml")]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.count("long: ") == count
+    return int(done.stderr.split()[-1]) / 1024
+
+
+def test_memory_stays_where_it_is_between_the_1000th_and_the_10000th_document(tmp_path):
+    few, many = peak_for(1000, tmp_path), peak_for(10_000, tmp_path)
+    assert many - few < 25, f"{few:.0f} MiB for 1,000 documents, {many:.0f} MiB for 10,000: the output alone has 45 MiB more"

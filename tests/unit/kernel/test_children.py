@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError, NetinitError, OptionError
+from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, run
 from netinit.options import Options
@@ -132,3 +133,99 @@ def test_an_answer_that_claims_to_be_endless_is_refused():
 
     with children.start(lie, seconds=20, what="the job") as child, pytest.raises(NetinitError, match="answered more than 256 MB"):
         child.receive()
+
+
+# A signal to this process is its child's to answer
+
+
+REQUESTS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def ask_to_the_end(action):
+    signals = run.Signals()
+    before = [signal.getsignal(number) for number in REQUESTS]
+    try:
+        return children.ask_to_the_end(action, signals, seconds=20, what="the job", kept=()), signals
+    finally:
+        signals.stop()
+        assert [signal.getsignal(number) for number in REQUESTS] == before
+
+
+def await_request(own):
+    for _ in range(2000):
+        if own.heard:
+            return own.take()
+        time.sleep(0.005)
+    raise AssertionError("no signal came")
+
+
+def test_a_child_that_nobody_disturbs_does_its_work():
+    answer, signals = ask_to_the_end(lambda own: (os.getpid() != PARENT, own.heard))
+    assert (answer, signals.heard) == ((True, 0), 0)
+
+
+PARENT = os.getpid()
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
+    def work(own):
+        os.kill(PARENT, number)
+        raise ended_by(await_request(own), AS_BEFORE)
+
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
+        ask_to_the_end(work)
+    assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
+
+
+def test_what_a_child_says_of_what_it_has_left_is_told():
+    def work(own):
+        os.kill(PARENT, signal.SIGINT)
+        await_request(own)
+        raise ApplyError("ended by SIGINT; a rule is left")
+
+    with pytest.raises(ApplyError, match=r"^ended by SIGINT; a rule is left$"):
+        ask_to_the_end(work)
+
+
+def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
+    def work(own):
+        os.kill(PARENT, signal.SIGTERM)
+        return await_request(own)
+
+    answer, signals = ask_to_the_end(work)
+    assert (answer, signals.heard) == (signal.SIGTERM, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number):
+    def work(_):
+        for one in REQUESTS:
+            signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+        os.kill(PARENT, number)
+        time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
+        ask_to_the_end(work)
+    assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
+
+
+def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
+    def work(own):
+        os.kill(PARENT, signal.SIGTERM)
+        await_request(own)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(ChildLostError, match="was killed by signal 9"):
+        ask_to_the_end(work)
+
+
+def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
+    signals = run.Signals()
+    signals.listen()
+    os.kill(PARENT, signal.SIGTERM)
+    try:
+        with pytest.raises(ApplyError, match="ended by SIGTERM"):
+            children.ask_to_the_end(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
+    finally:
+        signals.stop()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine, SideBackend
+from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.routes import BOOT, FULL_MASK
+from netinit.kernel.run import Signals
 from netinit.options import Options
-from netinit.pods.apply import INTERIM_BIT, _tell, apply, remove
+from netinit.pods.apply import INTERIM_BIT, _answer_late_signal, _tell, apply, remove
 from netinit.pods.verify import verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
@@ -353,10 +357,86 @@ class Said:
     [(True, "Final nftables state:"), (False, "Final nftables state, as committed:")],
 )
 def test_the_log_says_whether_the_rules_were_listed_afterwards_or_are_what_was_committed(machine, reads_back, said, monkeypatch):
-    monkeypatch.setattr(SideBackend, "reads_back", reads_back)
+    monkeypatch.setattr(MemoryMachineBackend, "reads_back", reads_back)
     first, second = (apply(asked(NFT), machine=machine).replace(rules={"nft": "table"}) for _ in range(2))
     log = Said()
     _tell(first, log, removed=False)
     assert log.lines[-1] == f"{said} table"
     _tell(second, log, removed=False)
     assert log.lines[-1] == "Final nftables state: table", "a second run has read them"
+
+
+def send_at(machine, number):
+    """Asks this process to end in the step of that number, from 1."""
+
+    def fail(_):
+        if len(machine.steps) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    machine.steps.clear()
+    machine.fail = fail
+
+
+def test_a_signal_in_any_step_goes_back_and_in_the_last_one_leaves_all_done(machine):
+    apply(asked(LEGACY, mode="TPROXY"), machine=machine)
+    before, wanted = machine.snapshot(), asked(NFT, "--reconcile", mode="TPROXY")
+    other = MemoryMachine()
+    apply(asked(LEGACY, mode="TPROXY"), machine=other)
+    other.steps.clear()
+    apply(wanted, machine=other)
+    steps = len(other.steps)
+    assert steps >= 10, "every kind of step is among them"
+    for number in range(1, steps):
+        send_at(machine, number)
+        with pytest.raises(ApplyError, match=r"^ended by SIGTERM; everything is as it was before$"):
+            apply(wanted, machine=machine, signals=Signals())
+        assert sorted(machine.snapshot().splitlines()) == sorted(before.splitlines()), f"step {number} of {steps}"
+        assert machine.held == []
+    signals = Signals()
+    send_at(machine, steps)
+    apply(wanted, machine=machine, signals=signals)
+    signals.stop()
+    assert signals.take() == signal.SIGTERM
+    machine.fail = lambda _: None
+    assert as_planned(machine, wanted)
+
+
+def test_a_signal_in_a_removal_goes_back(machine):
+    apply(asked(NFT, mode="TPROXY"), machine=machine)
+    before = machine.snapshot()
+    send_at(machine, 1)
+    with pytest.raises(ApplyError, match=r"^ended by SIGTERM; everything is as it was before$"):
+        remove(asked(NFT, mode="TPROXY"), machine=machine, signals=Signals())
+    assert sorted(machine.snapshot().splitlines()) == sorted(before.splitlines())
+
+
+def test_a_backend_whose_program_a_signal_ended_makes_no_room_for_the_next(machine):
+    def fail(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return BackendUnavailableError("the program was killed by signal 9")
+
+    machine.fail = fail
+    with pytest.raises(ApplyError, match=r"^ended by SIGTERM"):
+        apply(asked("auto"), machine=machine)
+    assert {step.partition(" ")[0] for step in machine.steps} <= {"add", NFT}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [((), "SIGTERM came when everything was done"), (("--run-validation",), "ended by SIGTERM; the rules are programmed, and were not validated")]
+)
+def test_a_signal_that_came_too_late_ends_what_was_to_follow(more, said):
+    signals, log = Signals(), Said()
+    signals.heard = signal.SIGTERM
+    if more:
+        with pytest.raises(ApplyError) as raised:
+            _answer_late_signal(asked(NFT, *more), log, signals)
+        log.info(str(raised.value))
+    else:
+        _answer_late_signal(asked(NFT), log, signals)
+    assert (log.lines, signals.heard) == ([said], 0)
+
+
+def test_no_signal_is_not_spoken_of():
+    log = Said()
+    _answer_late_signal(asked(NFT, "--run-validation"), log, Signals())
+    assert log.lines == []

@@ -114,3 +114,24 @@ def test_ipv6_has_its_own_spellings(text, nft):
     rule = parse_rule(f"-p tcp -j {text}", IPV6)
     assert write_rule(rule, IPV6) == [f"-p tcp -j {text}"]
     assert rule.target.nft(IPV6) == nft
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "calls", "captures_at"),
+    [
+        ("ACCEPT", "ACCEPT", "", 0),
+        ("DROP", "DROP", "", 0),
+        ("RETURN", "RETURN", "", 0),
+        ("REJECT --reject-with tcp-reset", "REJECT", "", 0),
+        ("ISTIO_OUTPUT", "ISTIO_OUTPUT", "ISTIO_OUTPUT", 0),
+        ("REDIRECT --to-ports 15001", "REDIRECT 15001", "", 15001),
+        ("TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff", "TPROXY 15006", "", 15006),
+        ("LOG --log-prefix x", "LOG", "", 0),
+        ("MARK --set-xmark 0x1/0x3", "change its mark", "", 0),
+        ("MASQUERADE", "replace its source address", "", 0),
+        ("DNAT --to-destination 1.2.3.4:80", "send it to 1.2.3.4:80 instead", "", 0),
+    ],
+)
+def test_a_picture_has_a_target_in_a_word_or_two_and_where_it_leads(text, label, calls, captures_at):
+    target = parse_rule(f"-p tcp -j {text}", IPV4).target
+    assert (target.label(), target.calls, target.captures_at) == (label, calls, captures_at)
