@@ -17,6 +17,7 @@ from netinit.base.output import (
     answers_a_terminal,
     show,
     show_lines,
+    show_lines_if_possible,
     show_painted,
     shows_on_a_terminal,
 )

@@ -10,7 +10,7 @@ from netinit.cli.face import color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.start import do
 from netinit.options import Options
-from netinit.pods.apply import Removal, find_removal
+from netinit.pods.removal import Removal, find_removal
 
 SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "log_output_level", "log_as_json")
 

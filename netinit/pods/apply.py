@@ -50,14 +50,6 @@ class Outcome(Record):
     options: Options | None = None  # as settled by the pod's addresses and name servers
 
 
-class Removal(Record):
-    """What a removal would take away: rules by place, as listed, and routes and addresses in words."""
-
-    rules: dict[str, tuple[str, ...]]
-    routes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-
-
 class Task(Record):
     """What is to be brought about, and where."""
 
@@ -193,7 +185,7 @@ def remove(
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, machine=machine)
         if survey.failures:  # rules may be where nobody could look
-            raise _nothing_works(survey.failures, machine)
+            raise nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
         removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
@@ -208,26 +200,6 @@ def remove(
             changed=bool(steps or holders),
             rules={},
         )
-
-
-def find_removal(options: Options, machine: Machine = HERE) -> Removal:
-    """What `remove` would take away from the namespace that the options name; changes nothing. Errors as there."""
-    return machine.inside(options, lambda meant, warning: _find_removal_here(meant, warning, machine))
-
-
-def _find_removal_here(options: Options, warning: str, machine: Machine) -> Removal:
-    settled = machine.settle(options)
-    plan = plan_for(settled.options)
-    survey = Survey(settled.options, settled.kernel_families, machine=machine)
-    if survey.failures:
-        raise _nothing_works(survey.failures, machine)
-    rules = {
-        f"{held.backend.name} {place}": texts
-        for held in survey.holders()
-        for place, texts in held.state.compare(plan).ours().items()
-    }
-    steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
-    return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
@@ -261,7 +233,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = str(error)
-    raise _nothing_works({**survey.failures, **failures}, task.machine)
+    raise nothing_works({**survey.failures, **failures}, task.machine)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
@@ -380,7 +352,7 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
     )
 
 
-def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
+def nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
     """The error for backends of which each has failed for its own reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
