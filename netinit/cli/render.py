@@ -17,9 +17,11 @@ from netinit.rules.render import FORMATS
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
 )
-@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="The address family.")
+@click.option(
+    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
+)
 @click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
-def command(options: Options, form: str, family: str, check: bool) -> int:
+def command(options: Options, form: str, family: str | None, check: bool) -> int:
     """Print what apply would program; changes nothing and needs no privilege.
 
     restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time. commands are shell lines.
@@ -28,7 +30,7 @@ def command(options: Options, form: str, family: str, check: bool) -> int:
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
-    text = preview(options, PersonLog(options.log_level), form, family)
+    text = preview(options, PersonLog(options.log_level), form, family or "")
     if check:
         from netinit.backends.nftables import NftablesBackend
 
