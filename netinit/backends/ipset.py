@@ -30,7 +30,6 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables lets go of a set some time after its rule is gone
-IN_USE = "in use"  # how ipset words it
 
 
 def read_contents() -> Contents:
@@ -207,7 +206,9 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
         raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
-        kind = SetInUseError if IN_USE in result.errors else ApplyError
+        from netinit.backends.errors import IN_USE, IPSET, cause_of  # seldom
+
+        kind = SetInUseError if cause_of(IPSET, result.errors) == IN_USE else ApplyError
         raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
     return result.output
 

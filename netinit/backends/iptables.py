@@ -12,6 +12,7 @@ from netinit.base.records import Record
 from netinit.base.shown import escape
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
 from netinit.rules.iptables.ownership import (
+    Forms,
     Owned,
     gather,
     holds_foreign_rules,
@@ -268,15 +269,21 @@ def _show(text: str) -> str:
 
 
 def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[FamilyState]:
-    evidence = gather(listings.values())
+    evidence = gather(listings.values(), _forms)
     by_family = []
     for family in families:
         listing = listings.get(family, {})
         written = write_plan(plan, family, comments=comments)
         by_family.append(
-            FamilyState(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence))
+            FamilyState(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence, _forms))
         )
     return by_family
+
+
+def _forms() -> Forms:
+    from netinit.rules.forms import layout_forms  # only where other rules stand beside those that jump to our chains
+
+    return layout_forms()
 
 
 def _filled(scripts: dict[str, str]) -> dict[str, str]:

@@ -15,15 +15,14 @@ from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
 
-from netinit.base.errors import ApplyError, BackendUnavailableError, ParseError
+from netinit.backends.errors import explain_number
+from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import IPV4, Family, Network
 from netinit.rules.iptables.parse import Word, normalise, split_words
 
 VIA_IN, VIA_OUT, FROM, TO, FRAGMENT, PROTOCOL = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40  # ip_tables.h: what is negated
 VERDICTS = ("", "ACCEPT", "DROP", "QUEUE", "RETURN")
 INTERFACE_BYTES = 16
-WITHOUT_PRIVILEGE = (1, 13)  # EPERM, EACCES
-WITHOUT_SUPPORT = (2, 3, 92, 97)  # ENOENT, ESRCH, ENOPROTOOPT, EAFNOSUPPORT
 UNSUPPORTED = " [unsupported revision]"
 
 
@@ -111,21 +110,14 @@ class Tables:
     def _open(self, name: str) -> Any:
         handle = self._api.iptc_init(name.encode())
         if not handle:
-            raise self._error(f"libiptc: table {name} of {self._family.name} cannot be opened")
+            raise self._error(f"libiptc: table {name} of {self._family.name} cannot be opened", opening=True)
         return handle
 
-    def _error(self, what: str) -> ApplyError | BackendUnavailableError:
+    def _error(self, what: str, *, opening: bool = False) -> NetinitError:
         code = ip4tc._get_errno_loc()[0]  # noqa: SLF001 - libiptc explains errno by what was called last
         said = f"{what}: {self._api.iptc_strerror(code).decode()}"
-        if code in WITHOUT_PRIVILEGE:
-            from netinit.kernel.situation import advise
-
-            remedy = f"legacy tables want NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}"
-            return BackendUnavailableError(f"{said}; {remedy}")
-        if code in WITHOUT_SUPPORT and "opened" in what:
-            modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
-            return BackendUnavailableError(f"{said}; load {modules} and its tables on the node")
-        return ApplyError(said)
+        modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
+        return explain_number(code, said, opening=opening, modules=modules)
 
     def _check(self, done: int, what: str) -> None:
         if not done:

@@ -35,15 +35,6 @@ OLDEST_NFT = (1, 0, 1)
 OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 MAX_MESSAGE = 400
 NOT_INSTALLED = "nft is not installed: add the package nftables to the image"
-WITHOUT_SUPPORT = (
-    "No such file or directory",
-    "Operation not supported",
-    "Protocol not supported",
-    "Protocol not available",
-    "Address family not supported",
-    "Invalid argument",
-    "Unable to initialize Netlink socket",
-)
 
 
 class NftState(State):
@@ -323,26 +314,11 @@ def _explain(result: Finished, path: str) -> NetinitError:
         return BackendUnavailableError(
             f"{cause}; this is nft {_dotted(version)}: install nftables {_dotted(OLDEST_NFT)} or newer",
         )
-    if "Operation not permitted" in said or "Permission denied" in said:
-        from netinit.kernel.situation import advise
+    from netinit.backends.errors import explain_nft  # seldom
 
-        return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
-    if "Message too long" in said:
-        return BackendUnavailableError(
-            f"{cause}; the rules are too many for one transaction in a pod with a user namespace of its own:"
-            " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node",
-        )
-    if any(words in said for words in WITHOUT_SUPPORT):
-        kernel = _read_numbers(posix.uname().release)
-        if kernel[:2] < OLDEST_KERNEL:
-            return BackendUnavailableError(
-                f"{cause}; kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}: use an iptables backend",
-            )
-        return BackendUnavailableError(
-            f"{cause}; the kernel lacks a feature: load nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY)"
-            " nft_tproxy, nft_socket on the node, or use an iptables backend",
-        )
-    return ApplyError(cause)
+    kernel = _read_numbers(posix.uname().release)
+    old = f"kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}" if kernel[:2] < OLDEST_KERNEL else ""
+    return explain_nft(said, cause, old)
 
 
 def _read_version(path: str) -> tuple[int, ...]:

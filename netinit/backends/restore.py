@@ -6,8 +6,8 @@ import posix
 
 from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError, ParseError
-from netinit.base.net import IPV6, Family
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
+from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
 from netinit.rules.model import OWNED_CHAINS, TABLES
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
 LOCKED_STATUS = 4
 NFT_FAMILIES = {IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
-WITHOUT_PRIVILEGE = ("Permission denied", "Operation not permitted", "you must be root")
-CANNOT_OPEN = "unable to initialize table"  # iptables-legacy-restore, whatever the cause
-WITHOUT_SUPPORT = (
-    CANNOT_OPEN,
-    "do you need to insmod",
-    "Table does not exist",
-    "Protocol not supported",
-    "Operation not supported",
-    "Protocol not available",
-    "No such file or directory",
-    "is incompatible, use 'nft' tool",
-    "No chain/target/match by that name",
-    "Could not fetch rule set generation id",
-    "Address family not supported",
-)  # fmt: skip
 
 
 class RestoreBackend(XtablesBackend):
@@ -115,24 +100,15 @@ class RestoreBackend(XtablesBackend):
     def _explain(self, result: Finished, family: Family) -> NetinitError:
         """The error of a program in terms of its cause and remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        cause = f"{result.program}: {said}"
-        if result.status == LOCKED_STATUS and ("lock" in said or not result.errors):
-            return LockedError(f"{cause}; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
-        if any(words in said for words in (*WITHOUT_PRIVILEGE, CANNOT_OPEN)) and not detect.has_capability(detect.CAP_NET_ADMIN):
-            from netinit.kernel.situation import advise
+        from netinit.backends.errors import explain_iptables  # seldom
 
-            return BackendUnavailableError(f"{cause}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
-        if any(words in said for words in WITHOUT_PRIVILEGE):
-            return BackendUnavailableError(
-                f"{cause}; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
-            )
-        if any(words in said for words in WITHOUT_SUPPORT):
-            tables = "ip6_tables, ip6table_nat" if family is IPV6 else "ip_tables, iptable_nat"
-            modules = "nf_tables, nft_compat" if self.variant == detect.NFT else tables
-            return BackendUnavailableError(
-                f"{cause}; the kernel lacks a feature: load {modules}, xt_REDIRECT, xt_owner and the like on the node"
-            )
-        return ApplyError(cause)
+        return explain_iptables(
+            said,
+            f"{result.program}: {said}",
+            self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}",
+            locked=result.status == LOCKED_STATUS and ("lock" in said or not result.errors),
+            privileged=detect.has_capability(detect.CAP_NET_ADMIN),
+        )
 
 
 class NftVariant(RestoreBackend):

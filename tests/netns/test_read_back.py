@@ -117,12 +117,12 @@ def test_root_without_net_admin_cannot_read_and_says_so(pod, backend, words):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_dry_run_of_remove_lists_what_remove_takes_away_and_changes_nothing(pod, backend):
     read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", backend)
-    before = pod.run(["nft", "list", "ruleset"]).stdout
+    before = pod.run(["nft", "--stateless", "list", "ruleset"]).stdout
     done = read(pod, "remove", "--dry-run")
     assert "redirect to :15001" in done.stdout or "--to-ports 15001" in done.stdout
     assert "would be removed: " in done.stdout
     assert "fwmark" in done.stdout
-    assert pod.run(["nft", "list", "ruleset"]).stdout == before
+    assert pod.run(["nft", "--stateless", "list", "ruleset"]).stdout == before
     read(pod, "remove")
     assert read(pod, "remove", "--dry-run").stdout == "there are no rules to remove\n"
 

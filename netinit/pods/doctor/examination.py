@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from netinit import backends
+from netinit.backends.errors import WITHOUT_FEATURE
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
@@ -160,7 +161,7 @@ def _explain_lack(
 
 def _remedy(backend: str, cause: str, concerned: list[str]) -> str:
     """The kernel modules of what does not work; empty where the cause is another and says so itself."""
-    if "lacks" not in cause:
+    if WITHOUT_FEATURE not in cause:
         return ""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0

@@ -9,20 +9,55 @@ from __future__ import annotations
 
 from netinit.base.records import Record
 from netinit.rules.iptables.write import ListedTable, Listing, Written, unquoted
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_OUTPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
-LOOP_MARK = "0x53a"
-FULL_MASKS = "--nfmask 0xffffffff --ctmask 0xffffffff"
-REFUSAL_OF_IPV6 = [  # the classic layout's, see layouts/classic.py
-    "-m state --state ESTABLISHED -j ACCEPT",
-    "-d ::1/128 -i lo -j ACCEPT",
-    "-j REJECT --reject-with icmp6-port-unreachable",
-]
+EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # in holes
+
+
+class Form(Record):
+    """A rule of ours in a built-in chain, with holes where options put their values: the text around them, and what is in each."""
+
+    table: str
+    chain: str
+    parts: tuple[str, ...]
+    holes: tuple[str, ...]
+
+    def read(self, text: str) -> tuple[str, ...] | None:
+        """The values that stand in the holes, a word each; None for a text of another form."""
+        if not text.startswith(self.parts[0]):
+            return None
+        values = []
+        rest = text[len(self.parts[0]) :]
+        for part in self.parts[1:]:
+            value, found, rest = rest.partition(part) if part else (rest, "nothing behind it", "")
+            if not found or not value or " " in value:
+                return None
+            values.append(value)
+        return None if rest else tuple(values)
+
+    def spell(self, value: str) -> str:
+        """The rule with this value in its holes."""
+        return value.join(self.parts)
+
+
+class Forms(Record):
+    """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.forms renders them).
+
+    `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order.
+    """
+
+    rules: tuple[Form, ...]
+    runs: tuple[tuple[str, str, tuple[str, ...]], ...]  # table, chain, rules
+
+    def of(self, table: str, chain: str, *holes: str) -> list[Form]:
+        """The forms of a chain that have one of these holes."""
+        own = [form for form in self.rules if (form.table, form.chain) == (table, chain)]
+        return [form for form in own if not set(holes).isdisjoint(form.holes)]
 
 
 class Evidence(Record):
@@ -36,8 +71,8 @@ class Evidence(Record):
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def gather(listings: Iterable[Listing]) -> Evidence:
-    """What the listings of all families confirm."""
+def gather(listings: Iterable[Listing], forms: Callable[[], Forms]) -> Evidence:
+    """What the listings of all families confirm. `forms` are asked for where there is something to compare with them."""
     virtual: set[str] = set()
     excluded: set[str] = set()
     marks: set[str] = set()
@@ -46,10 +81,11 @@ def gather(listings: Iterable[Listing]) -> Evidence:
         if nat:
             prerouting, output = _plain_rules(nat, PREROUTING), _plain_rules(nat, OUTPUT)
             virtual |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
-            excluded |= _excluded(output, {"ISTIO_OUTPUT"}, "-o", prerouting, "-i")
+            excluded |= _excluded(NAT, (OUTPUT, output), {ISTIO_OUTPUT}, (PREROUTING, prerouting), forms)
         if mangle:  # on its own, since a killed run may have changed one table and not the other
             prerouting, output = _plain_rules(mangle, PREROUTING), _plain_rules(mangle, OUTPUT)
-            excluded |= _excluded(prerouting, OWNED_CHAINS, "-i", output, "-o")  # --drop-invalid jumps there first
+            # Before any jump of ours: --drop-invalid has one that comes first.
+            excluded |= _excluded(MANGLE, (PREROUTING, prerouting), OWNED_CHAINS, (OUTPUT, output), forms)
             for chain in OWNED_CHAINS & set(mangle.rules):
                 marks |= {
                     _word_after(text, option)
@@ -59,8 +95,8 @@ def gather(listings: Iterable[Listing]) -> Evidence:
     return Evidence(virtual=frozenset(virtual - {""}), excluded=frozenset(excluded), marks=frozenset(marks - {""}))
 
 
-def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned:
-    """The places of our rules in the built-in chains of one family."""
+def owned_rules(listing: Listing, written: Written, evidence: Evidence, forms: Callable[[], Forms]) -> Owned:
+    """The places of our rules in the built-in chains of one family. `forms` as in `gather`."""
     owned: Owned = {}
     for name, table in listing.items():
         present = holds_ours(table)
@@ -70,11 +106,14 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence) -> Owned
                 continue
             found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
             if present:
-                found |= _sparing(name, chain, texts, evidence)
-                found |= {index for index, text in enumerate(texts) if _has_our_form(name, chain, text, evidence)}
-                found |= _wanted(texts, written, name, chain, found)
-            if name == FILTER and chain == INPUT:
-                found |= _find_run(texts, REFUSAL_OF_IPV6)
+                wanted = _wanted(texts, written, name, chain, found)
+                if len(found | wanted) < len(texts):  # else the plan explains them all, and forms need not be rendered
+                    found |= _of_our_forms(name, chain, texts, evidence, forms())
+                    wanted = _wanted(texts, written, name, chain, found)
+                found |= wanted
+            if not present and name == FILTER:
+                for _, _, run in [one for one in forms().runs if one[:2] == (name, chain)]:
+                    found |= _find_run(texts, run)
             if found:
                 owned[name, chain] = sorted(found)
     return owned
@@ -143,45 +182,45 @@ def without_comment(text: str) -> str:
     return before + rest.partition(" ")[2]
 
 
-def _excluded(jumping: list[str], chains: AbstractSet[str], option: str, confirming: list[str], other: str) -> set[str]:
-    """Interfaces X of `OPTION X -j RETURN` right before a jump to those chains of ours that another chain excludes as well."""
-    found = set()
-    for index, text in enumerate(jumping):
+def _excluded(
+    table: str,
+    jumping: tuple[str, list[str]],
+    chains: AbstractSet[str],
+    confirming: tuple[str, list[str]],
+    forms: Callable[[], Forms],
+) -> set[str]:
+    """Interfaces that are excluded right before a jump to those chains of ours, and that the other chain excludes as well."""
+    found: set[str] = set()
+    chain, texts = jumping
+    for index, text in enumerate(texts):
         if target_of(text) not in chains:
             continue
-        for before in reversed(jumping[:index]):
-            name = _word_after(before, f"{option} ")
-            if before != f"{option} {name} -j RETURN" or f"{other} {name} -j RETURN" not in confirming:
+        for before in reversed(texts[:index]):
+            names = [form.read(before) or ("",) for form in forms().of(table, chain, EXCLUDED)]
+            (name,) = next((one for one in names if one != ("",)), ("",))
+            if not name or not any(form.spell(name) in confirming[1] for form in forms().of(table, confirming[0], EXCLUDED)):
                 break
             found.add(name)
     return found
 
 
-def _sparing(table: str, chain: str, texts: list[str], evidence: Evidence) -> set[int]:
-    """Our rules that exclude interfaces: virtual ones stand before equal foreign rules, excluded ones behind."""
-    if table not in (NAT, MANGLE) or chain not in (PREROUTING, OUTPUT):
-        return set()
-    option = "-i" if chain == PREROUTING else "-o"
-    excluded = [f"{option} {name} -j RETURN" for name in evidence.excluded]
-    virtual = [f"-i {name} -j RETURN" for name in evidence.virtual] if (table, chain) == (NAT, PREROUTING) else []
+def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, forms: Forms) -> set[int]:
+    """The rules of our forms with values that were confirmed.
+
+    Of equal ones for an interface of a VM the first is ours, for an excluded interface the last, of others each.
+    """
+    found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
-    return {texts.index(text) for text in virtual if text in last} | {last[text] for text in excluded if text in last}
-
-
-def _has_our_form(table: str, chain: str, text: str, evidence: Evidence) -> bool:
-    if table != MANGLE or chain not in (PREROUTING, OUTPUT):
-        return False
-    if chain == OUTPUT and text.endswith(f" -j MARK --set-xmark {LOOP_MARK}/0xffffffff"):
-        return " -o lo -p tcp -m owner --" in text and text.startswith("! -d ")
-    return any(
-        text == form
-        for mark in evidence.marks
-        for form in (
-            f"-p tcp -m mark --mark {mark} -j CONNMARK --save-mark {FULL_MASKS}",
-            f"-o lo -p tcp -m mark --mark {mark} -j RETURN",
-            f"-p tcp -m connmark --mark {mark} -j CONNMARK --restore-mark {FULL_MASKS}",
-        )
-    )
+    for form in forms.of(table, chain, VIRTUAL):
+        found |= {texts.index(text) for text in [form.spell(name) for name in evidence.virtual] if text in last}
+    for form in forms.of(table, chain, EXCLUDED):
+        found |= {last[text] for text in [form.spell(name) for name in evidence.excluded] if text in last}
+    for form in forms.of(table, chain, MARK, OTHER):
+        for index, text in enumerate(texts):
+            values = form.read(text)
+            if values and all(hole != MARK or value in evidence.marks for hole, value in zip(form.holes, values, strict=True)):
+                found.add(index)
+    return found
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
@@ -196,9 +235,9 @@ def _wanted(texts: list[str], written: Written, table: str, chain: str, found: s
     return more
 
 
-def _find_run(texts: list[str], run: list[str]) -> set[int]:
+def _find_run(texts: list[str], run: tuple[str, ...]) -> set[int]:
     for start in range(len(texts) - len(run) + 1):
-        if texts[start : start + len(run)] == run:
+        if tuple(texts[start : start + len(run)]) == run:
             return set(range(start, start + len(run)))
     return set()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Network, merge_networks
 from netinit.options import Interception
+from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.ownership import gather, owned_rules
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import resolve
@@ -50,11 +51,11 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 
     `routing` is the routing table of each mark that a policy rule has. ParseError for a rule that is none.
     """
-    evidence = gather(listings.values())
+    evidence = gather(listings.values(), layout_forms())
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, evidence)
+        owned = owned_rules(listing, {}, evidence, layout_forms())
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():

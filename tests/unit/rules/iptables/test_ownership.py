@@ -19,6 +19,13 @@ from core import (
     write_plan,
 )
 from listings import listing_of, make_listing
+from netinit.rules.forms import layout_forms, make_forms
+from netinit.rules.iptables.ownership import Form
+from netinit.rules.layouts import classic, tproxy
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Protocol
+from netinit.rules.more_targets import Reject, SetMark
+from netinit.rules.targets import Drop
 from strategies import made_options
 
 EXCLUDED = """\
@@ -49,7 +56,7 @@ def ours(text, options=None, *, beside="", family=IPV4):
     """Our rules in the built-in chains, by table and chain with their numbers; `beside` is the other family's listing."""
     listing = make_listing(text)
     written = write_plan(plan(options), family) if options else {}
-    owned = owned_rules(listing, written, gather([listing, make_listing(beside)]))
+    owned = owned_rules(listing, written, gather([listing, make_listing(beside)], layout_forms), layout_forms)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
@@ -315,7 +322,7 @@ def test_comments_change_nothing_about_whose_a_rule_is(comment):
 )
 def test_tables_hold_something_of_others(text, policies, others):
     listing = make_listing(text, policies)
-    assert holds_foreign_rules(listing, owned_rules(listing, {}, gather([listing]))) is others
+    assert holds_foreign_rules(listing, owned_rules(listing, {}, gather([listing], layout_forms), layout_forms)) is others
 
 
 def spared(now, before, owned, owned_before):
@@ -338,3 +345,100 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
     assert keep_foreign_rules(
         {("nat", "THEIRS"): [0]}, make_listing("nat THEIRS -j DROP"), make_listing("nat OUTPUT"), {}
     ) == {("nat", "THEIRS"): [0]}
+
+
+# --- the forms are the layouts' -----------------------------------------------------------------------------------------
+
+
+def ours_by(forms, text):
+    listing = make_listing(text)
+    owned = owned_rules(listing, {}, gather([listing], forms), forms)
+    return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
+
+
+def test_a_layout_that_marks_otherwise_is_known_by_its_new_mark(monkeypatch):
+    new = MARKED.replace("0x53a", "0x777")
+    assert 3 not in ours_by(make_forms, new)["mangle OUTPUT"]
+    monkeypatch.setattr(tproxy, "LOOP_MARK", 0x777)
+    assert ours_by(make_forms, new) == ours(MARKED)
+    assert 2 not in ours_by(make_forms, MARKED)["mangle OUTPUT"], "what the old layout made is foreign to the new one"
+
+
+def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monkeypatch):
+    added = "mangle OUTPUT -p udp -m mark --mark 0x539 -j DROP"
+    assert ours_by(make_forms, f"{MARKED}\n{added}") == ours(MARKED)
+    usual = tproxy.mark_connections
+
+    def mark_and_drop(builder, options):
+        usual(builder, options)
+        marked = Mark(value=options.tproxy_mark)
+        builder.append("mangle", "OUTPUT", Protocol(name="udp"), marked, to=Drop(), why="a test", origin="inbound_mode")
+
+    monkeypatch.setattr(tproxy, "mark_connections", mark_and_drop)
+    assert ours_by(make_forms, f"{MARKED}\n{added}")["mangle OUTPUT"] == [*ours(MARKED)["mangle OUTPUT"], 5]
+    assert ours_by(make_forms, f"{MARKED}\n{added.replace('0x539', '0x540')}") == ours(MARKED), "another mark is confirmed by nothing"
+
+
+def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_words(monkeypatch):
+    new = REFUSAL.replace("icmp6-port-unreachable", "icmp6-adm-prohibited")
+    assert (ours_by(make_forms, REFUSAL), ours_by(make_forms, new)) == ({"filter INPUT": [1, 2, 3]}, {})
+    monkeypatch.setattr(classic, "Reject", lambda: Reject(message="icmp6-adm-prohibited"))
+    assert (ours_by(make_forms, REFUSAL), ours_by(make_forms, new)) == ({}, {"filter INPUT": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("-i eth1 -j RETURN", ("eth1",)),
+        ("-i eth1 -p tcp -j RETURN", None),
+        ("-i  -j RETURN", None),
+        ("-o eth1 -j RETURN", None),
+        ("-i eth1 -j RETURN --more", None),
+        ("-i eth1 -j RETURNED", None),
+        ("! -i eth1 -j RETURN", None),
+    ],
+)
+def test_a_form_reads_the_values_of_its_own_texts_alone(text, values):
+    form = Form(table="nat", chain="PREROUTING", parts=("-i ", " -j RETURN"), holes=("an interface",))
+    assert form.read(text) == values
+    assert values is None or form.spell(*values) == text
+
+
+def test_nothing_is_rendered_where_the_plan_explains_every_rule():
+    def never():
+        raise AssertionError("the forms of the layouts were asked for")
+
+    options = Options(ipv6="on", inbound_mode="TPROXY", inbound_ports="*", outbound_cidrs="*", exclude_interfaces=("eth1",))
+    made = plan(options.replace(exclude_interfaces=()))
+    listing = make_listing(listing_of(made, IPV4))
+    assert owned_rules(listing, write_plan(made, IPV4), gather([listing], never), never)["mangle", "OUTPUT"] == [0, 1, 2, 3]
+
+
+def test_all_forms_of_today_s_layouts():
+    """To be looked at where a layout changes: each of these is ours wherever it stands."""
+    loop = "-o lo -p tcp -m owner --{}-owner {{}} -j MARK --set-xmark 0x53a/0xffffffff"
+    masks = "--nfmask 0xffffffff --ctmask 0xffffffff"
+    assert {f"{one.table} {one.chain} {one.spell('{}')}" for one in make_forms().rules} == {
+        "nat PREROUTING -i {} -j RETURN",
+        "nat OUTPUT -o {} -j RETURN",
+        "mangle PREROUTING -i {} -j RETURN",
+        "mangle OUTPUT -o {} -j RETURN",
+        f"mangle PREROUTING -p tcp -m mark --mark {{}} -j CONNMARK --save-mark {masks}",
+        f"mangle OUTPUT -p tcp -m connmark --mark {{}} -j CONNMARK --restore-mark {masks}",
+        "mangle OUTPUT -o lo -p tcp -m mark --mark {} -j RETURN",
+        *[f"mangle OUTPUT ! -d {network} {loop.format(kind)}" for network in ("{}", "::1/128") for kind in ("uid", "gid")],
+    }
+    holes = {hole for one in make_forms().rules for hole in one.holes}
+    assert holes == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
+    assert [(table, chain, len(run)) for table, chain, run in make_forms().runs] == [("filter", "INPUT", 3)]
+
+
+def test_a_mark_keeps_its_mask_where_it_has_one(monkeypatch):
+    usual = tproxy.mark_connections
+
+    def set_mark(builder, options):
+        usual(builder, options)
+        builder.append("mangle", "OUTPUT", to=SetMark(value=options.tproxy_mark), why="a test", origin="inbound_mode")
+
+    monkeypatch.setattr(tproxy, "mark_connections", set_mark)
+    assert ("-j MARK --set-xmark ", "/0xffffffff") in [one.parts for one in make_forms().rules]

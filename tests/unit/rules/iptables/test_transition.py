@@ -21,6 +21,8 @@ from core import (
     write_transition,
 )
 from listings import listing_of, make_listing
+from netinit.rules.forms import layout_forms
+from netinit.rules.iptables.write import ListedTable
 from strategies import made_options
 
 REDIRECT = plan(Options(inbound_ports="*", ipv6="on"))
@@ -28,7 +30,7 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 
 def owned_of(listing, made=None):
-    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing]))
+    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing], layout_forms), layout_forms)
 
 
 def transition(text, made=None, **more):
@@ -188,3 +190,18 @@ def test_the_plan_s_target_has_the_positions_of_inserted_rules_alone(family):
     made = plan(Options(virtual_interfaces=("tap0",), exclude_interfaces=("eth1",), ipv6="on"))
     target = target_from_plan(write_plan(made, family))
     assert target["nat"]["PREROUTING"] == [(1, "-i tap0 -j RETURN"), (0, "-i eth1 -j RETURN")]
+
+
+def test_the_way_back_names_each_rule_that_is_no_line_and_keeps_the_places_of_the_others():
+    texts = [
+        '-m comment --comment "a\x01" -j ISTIO_OUTPUT',  # written without its comment
+        '-m string --string "\x01" -j ISTIO_OUTPUT',
+        "-j THEIRS",
+        '-m string --string "\x02" -j ISTIO_OUTPUT',
+        '-m comment --comment "fine" -p tcp -j ISTIO_OUTPUT',
+    ]
+    own = ["-p tcp -j RETURN", '-m string --string "\x03" -j DROP']
+    listing = {"nat": ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": texts, "ISTIO_OUTPUT": own})}
+    target, lost = target_from_listing(listing, {("nat", "OUTPUT"): [0, 1, 3, 4]})
+    assert target == {"nat": {"OUTPUT": [(1, "-j ISTIO_OUTPUT"), (3, texts[4])], "ISTIO_OUTPUT": [(0, own[0])]}}
+    assert lost == ("nat OUTPUT rule 2", "nat OUTPUT rule 4", "nat ISTIO_OUTPUT rule 2")

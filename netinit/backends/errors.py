@@ -1,0 +1,117 @@
+"""What iptables, nft, ipset, libiptc and the kernel say, what it means and what helps: once. Loaded where something failed.
+
+The programs run in the C locale, so their words are those of their sources and of strerror(3).
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.records import Record
+from netinit.kernel.situation import advise
+
+# Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
+PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
+IPTABLES, NFT, IPSET, LIBIPTC = "iptables", "nft", "ipset", "libiptc"
+WITHOUT_FEATURE = "the kernel lacks a feature"  # in every error that modules of the node would help against
+ON_THE_NODE = "on the node"
+
+
+class Saying(Record):
+    """Words, the programs that say them in this meaning, and the cause."""
+
+    words: str
+    programs: tuple[str, ...]
+    cause: str
+
+
+def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]:
+    return tuple([Saying(words=one, programs=by, cause=cause) for one in words])
+
+
+SAYINGS = (  # the first that is found counts
+    *_sayings(IN_USE, "in use", by=(IPSET,)),
+    *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, NFT, LIBIPTC)),
+    *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
+    *_sayings(TOO_LARGE, "Message too long", by=(NFT,)),
+    *_sayings(EITHER, "unable to initialize table", by=(IPTABLES,)),  # of iptables-legacy-restore, whatever the cause
+    *_sayings(
+        SUPPORT,
+        "Protocol not supported",
+        "Operation not supported",
+        "Protocol not available",
+        "No such file or directory",
+        "Address family not supported",
+        by=(IPTABLES, NFT),
+    ),
+    *_sayings(
+        SUPPORT,
+        "do you need to insmod",
+        "Table does not exist",
+        "is incompatible, use 'nft' tool",
+        "No chain/target/match by that name",
+        "Could not fetch rule set generation id",
+        by=(IPTABLES,),
+    ),
+    *_sayings(SUPPORT, "Invalid argument", "Unable to initialize Netlink socket", by=(NFT,)),
+)
+NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT}  # errno(3), where a table is opened
+
+NEEDS_MORE = "the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
+NEEDS_ROOM = (
+    "the rules are too many for one transaction in a pod with a user namespace of its own:"
+    " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node"
+)
+OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables"
+MODULES = {  # of the node, by what asks the kernel
+    "nft": "nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like",
+    "legacy IPv4": "ip_tables, iptable_nat, xt_REDIRECT, xt_owner and the like",
+    "legacy IPv6": "ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like",
+    "native": "nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
+}
+
+
+def cause_of(program: str, said: str) -> str:
+    """What a program's words mean; REFUSED where they are no known ones: the kernel did not want these rules."""
+    return next((one.cause for one in SAYINGS if program in one.programs and one.words in said), REFUSED)
+
+
+def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
+    """The error of iptables-restore or -save; `message` begins it. `modules` is a key of MODULES.
+
+    `locked`: it has ended with its status for a lock that was not had; `privileged`: this process has NET_ADMIN.
+    """
+    cause = cause_of(IPTABLES, said)
+    if locked:
+        return LockedError(f"{message}; {OTHER_LOCK}")
+    if cause in (PRIVILEGE, EITHER) and not privileged:
+        return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
+    if cause == PRIVILEGE:
+        return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
+    if cause in (SUPPORT, EITHER):
+        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {MODULES[modules]} {ON_THE_NODE}")
+    return ApplyError(message)
+
+
+def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
+    """The error of nft; `message` begins it. `old_kernel` says that the kernel is too old, empty where it is not."""
+    cause = cause_of(NFT, said)
+    if cause == PRIVILEGE:
+        return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
+    if cause == TOO_LARGE:
+        return BackendUnavailableError(f"{message}; {NEEDS_ROOM}")
+    if cause == SUPPORT and old_kernel:
+        return BackendUnavailableError(f"{message}; {old_kernel}: use an iptables backend")
+    if cause == SUPPORT:
+        remedy = f"load {MODULES['native']} {ON_THE_NODE}, or use an iptables backend"
+        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: {remedy}")
+    return ApplyError(message)
+
+
+def explain_number(number: int, message: str, *, opening: bool, modules: str) -> NetinitError:
+    """The error of libiptc by errno; `message` begins it. `opening`: of a table, which `modules` of the node would make."""
+    cause = NUMBERS.get(number, REFUSED)
+    if cause == PRIVILEGE:
+        return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
+    if cause == SUPPORT and opening:
+        return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
+    return ApplyError(message)

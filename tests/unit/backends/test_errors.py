@@ -1,0 +1,106 @@
+"""What programs and the kernel say: the cause and the remedy of each, as they were heard on real kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.backends.errors import (
+    IN_USE,
+    IPSET,
+    IPTABLES,
+    NFT,
+    REFUSED,
+    SAYINGS,
+    WITHOUT_FEATURE,
+    cause_of,
+    explain_iptables,
+    explain_nft,
+    explain_number,
+)
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
+
+ADMIN = "said; NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
+SPITE = "said; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
+LEGACY_6 = f"said; {WITHOUT_FEATURE}: load ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like on the node"
+NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like on the node"
+
+
+@pytest.mark.parametrize(
+    ("said", "modules", "privileged", "kind", "text"),
+    [
+        ("Fatal: can't open lock file /run/xtables.lock: Permission denied", "nft", False, BackendUnavailableError, ADMIN),
+        ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", False, BackendUnavailableError, ADMIN),
+        ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", True, BackendUnavailableError, SPITE),
+        ("unable to initialize table 'nat'", "legacy IPv6", False, BackendUnavailableError, ADMIN),
+        ("unable to initialize table 'nat'", "legacy IPv6", True, BackendUnavailableError, LEGACY_6),
+        ("Could not fetch rule set generation id: Invalid argument", "nft", True, BackendUnavailableError, NFT_COMPAT),
+        ("RULE_APPEND failed (No such file or directory): rule in chain OUTPUT", "nft", True, BackendUnavailableError, NFT_COMPAT),
+        ("Warning: Extension owner is not supported, missing kernel module? No chain/target/match by that name.", "nft", True, BackendUnavailableError, NFT_COMPAT),
+        ("RULE_APPEND failed (Invalid argument): rule in chain OUTPUT", "nft", True, ApplyError, "said"),
+        ("line 3 failed", "nft", False, ApplyError, "said"),
+    ],
+)  # fmt: skip
+def test_what_iptables_says(said, modules, privileged, kind, text):
+    error = explain_iptables(said, "said", modules, locked=False, privileged=privileged)
+    assert (type(error), str(error)) == (kind, text)
+
+
+def test_a_lock_of_iptables_comes_before_what_it_says():
+    error = explain_iptables("Permission denied", "said", "nft", locked=True, privileged=False)
+    assert (type(error), str(error)) == (LockedError, "said; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
+
+
+@pytest.mark.parametrize(
+    ("said", "old_kernel", "kind", "remedy"),
+    [
+        ("Error: Could not process rule: Operation not permitted", "", BackendUnavailableError, "; NET_ADMIN is missing"),
+        ("netlink: Error: cache initialization failed: Operation not permitted", "old", BackendUnavailableError, "; NET_ADMIN is missing"),
+        ("Error: Could not process rule: Message too long", "", BackendUnavailableError, "; the rules are too many for one transaction"),
+        ("Error: Could not process rule: No such file or directory", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables, nft_chain_nat"),
+        ("Error: Could not process rule: Invalid argument", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
+        ("Unable to initialize Netlink socket: Protocol not supported", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
+        ("Error: Could not process rule: Not supported", "old", ApplyError, ""),
+        ("Error: Could not process rule: Operation not supported", "kernel 4.1 is older than 5.2", BackendUnavailableError, "; kernel 4.1 is older than 5.2: use an iptables backend"),
+        ("Error: syntax error, unexpected string", "", ApplyError, ""),
+    ],
+)  # fmt: skip
+def test_what_nft_says(said, old_kernel, kind, remedy):
+    error = explain_nft(said, "said", old_kernel)
+    assert type(error) is kind
+    assert str(error).startswith(f"said{remedy}")
+    assert remedy or str(error) == "said"
+
+
+@pytest.mark.parametrize(
+    ("number", "opening", "kind", "remedy"),
+    [
+        (1, True, BackendUnavailableError, "; legacy tables need NET_ADMIN and NET_RAW: securityContext.capabilities.add"),
+        (13, False, BackendUnavailableError, "; legacy tables need NET_ADMIN and NET_RAW: securityContext.capabilities.add"),
+        (2, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
+        (3, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
+        (92, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
+        (97, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
+        (2, False, ApplyError, ""),  # a rule of an extension that the kernel has not
+        (22, True, ApplyError, ""),
+    ],
+)
+def test_what_libiptc_says_by_number(number, opening, kind, remedy):
+    error = explain_number(number, "said", opening=opening, modules="ip_tables")
+    assert (type(error), str(error)) == (kind, f"said{remedy}")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [("ipset v7.17: Set cannot be destroyed: it is in use by a kernel component", IN_USE), ("ipset v7.17: Syntax error", REFUSED), ("Permission denied", REFUSED)],
+)
+def test_what_ipset_says(said, cause):
+    assert cause_of(IPSET, said) == cause
+
+
+def test_words_mean_what_they_mean_for_the_program_that_says_them():
+    assert cause_of(IPTABLES, "it is in use") == cause_of(IPTABLES, "Invalid argument") == cause_of(NFT, "Table does not exist") == REFUSED
+
+
+def test_each_words_stand_once():
+    words = [one.words for one in SAYINGS]
+    assert sorted(words) == sorted(set(words))
