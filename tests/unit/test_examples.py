@@ -137,7 +137,7 @@ def test_explain_tells_of_the_pod_what_its_comments_promise(name, question, answ
 
 @pytest.mark.parametrize("name", PODS)
 def test_lint_reads_the_pod_and_finds_nothing(name):
-    assert program("lint", "--strict", "--pod", str(FOLDER / name)) == "nothing found\n"
+    assert program("lint", "--strict", "--pod", str(FOLDER / name)) == "no problems found in 1 pod\n"
     facts = read_pod((FOLDER / name).read_text(), name)
     assert any("init container istio-init" in note for note in facts.notes)
 
