@@ -2,6 +2,8 @@
 #
 #   make image          builds it with podman or docker
 #   make image-test     builds it on an empty machine, attacks it, and runs it as Kubernetes does
+#
+# The target `webhook` is another image, of the admission server: make image IMAGE_FLAGS="--target webhook".
 
 # Debian of one day, for amd64 and arm64. The base names the archive of that day itself, so its digest fixes every package.
 ARG BASE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
@@ -31,14 +33,16 @@ RUN sed --in-place --regexp-extended '/^URIs:/d; s,^# *(https?://),URIs: \1,' /e
 WORKDIR /image
 ENV TAKEN="^/(usr/)?lib(64)?/|bin/(ip6?tables|ipset|ldconfig|nft|python3|xtables)|^/etc/(ld\.so|protocols|services)|^/usr/share/doc/[^/]+(/copyright)?$" \
     LEFT_OUT="/(binfmt\.d|gconv|locale|systemd|[^/]*-linux-musl|curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo)(/|$)|\
-/lib-dynload/_?(bz2|crypt|ctypes_test|curses|dbm|hashlib|lzma|nis|ossaudiodev|readline|sqlite3|ssl|test|uuid|xx)|\
-/ip6?tables-apply|/sitecustomize"
+/lib-dynload/_?(bz2|crypt|ctypes_test|curses|dbm|lzma|nis|ossaudiodev|readline|sqlite3|test|uuid|xx)|\
+/ip6?tables-apply|/sitecustomize" \
+    OF_OPENSSL="/lib-dynload/_(hashlib|ssl)"
 # hadolint ignore=SC2086
 RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
  && chmod 1777 tmp \
  && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
  && dpkg --listfiles $KEPT >/tmp/listed \
- && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
+ && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression "\\,$OF_OPENSSL,d" \
+      --expression 's,^/,,' /tmp/listed >/tmp/files \
  && sort --unique --output /tmp/files /tmp/files \
  && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
  && tar --extract --file /tmp/files.tar --keep-directory-symlink \
@@ -89,10 +93,64 @@ RUN python3 -m pip install --no-compile --no-index --no-deps --no-build-isolatio
  && PYTHONPATH=/usr/lib/netinit python3 -P -c "import sys, netinit; netinit.__version__ == '$VERSION' \
       or sys.exit('these sources are netinit ' + netinit.__version__ + '; the build was told VERSION=$VERSION')"
 
+# ---- the admission server's image: the same Python with TLS, none of the programs, the server's packages
+FROM system AS webhook-files
+ARG PYTHON
+ENV SERVED="libc-bin libc6 libexpat1 libffi8 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
+${PYTHON}-minimal zlib1g"
+WORKDIR /webhook
+# hadolint ignore=SC2086
+RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
+ && chmod 1777 tmp \
+ && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
+ && dpkg --listfiles $SERVED >/tmp/listed \
+ && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
+ && sort --unique --output /tmp/files /tmp/files \
+ && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
+ && tar --extract --file /tmp/files.tar --keep-directory-symlink \
+ && cp --archive --parents /usr/share/common-licenses . \
+ && for package in $SERVED; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
+ && cp --dereference /etc/debian_version /etc/os-release etc \
+ && cp /image/etc/passwd /image/etc/group etc \
+ && cp --no-preserve=all /image/usr/bin/netinit usr/bin/netinit \
+ && chmod 755 usr/bin/netinit \
+ && ln -s "$PYTHON" usr/bin/python3 \
+ && ldconfig -r .
+
+FROM webhook-files AS webhook-libraries
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore PIP_TARGET=/usr/lib/netinit
+WORKDIR /build
+COPY requirements-webhook.txt .
+RUN update-ca-certificates >/dev/null 2>&1 \
+ && python3 -m pip install --no-compile --require-hashes --no-deps --only-binary :all: --requirement requirements-webhook.txt \
+ && rm -rf /usr/lib/netinit/bin /usr/lib/netinit/share \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash -s /webhook -p / "/webhook/usr/lib/$PYTHON" /usr/lib/netinit
+
+FROM scratch AS webhook
+COPY --from=webhook-libraries /webhook /
+COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+ARG VERSION=0.1.0
+ARG BASE
+LABEL org.opencontainers.image.title="netinit-webhook" \
+      org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.base.name="$BASE"
+ENV PATH=/usr/sbin:/usr/bin
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/netinit"]
+
+# ---- the init container's package: without the server, its client and its chart
+FROM package AS init-package
+WORKDIR /usr/lib/netinit/netinit
+RUN rm -r cli/webhook data/chart kube webhook
+
 # ---- the image
 FROM scratch
 COPY --from=libraries /image /
-COPY --from=package /usr/lib/netinit /usr/lib/netinit
+COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
 # Behind the files: podman keeps a step whose words are the same, whatever the value of VERSION was.
 ARG VERSION=0.1.0
 ARG BASE

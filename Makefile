@@ -20,7 +20,7 @@ JOBS ?= auto# tests at the same time
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test clean
+.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test cluster-test clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,7 +33,7 @@ wants-root:
 
 # Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e $(ARGS)
+	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e --ignore tests/cluster $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
@@ -61,8 +61,9 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 prove: install ## the long proof: the simulator against the kernel, 7,000 connections in each of three dialects (root)
 	@NETINIT_CONNECTIONS=7000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
 
-fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each
+fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+	@$(BIN)/python tests/fuzz/fuzz_webhook.py --cases $(or $(CASES),10000)
 
 mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
 	@nice -n 15 $(BIN)/mutmut run $(MUTANTS)
@@ -100,6 +101,8 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 lock: $(E2E) ## choose the newest Python packages for the image anew, with their hashes: requirements-image.txt
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
 	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
+	  --extra webhook --custom-compile-command "make lock" --output-file requirements-webhook.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \
@@ -114,6 +117,12 @@ image-test: ## build the image from nothing, attack it, run it as Kubernetes doe
 	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES=debian-archive-keyring
 	@$(MAKE) $(E2E)
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
+
+# In a network namespace of its own: the replicas of the webhook have addresses there, and nothing of the machine is asked.
+cluster-test: install ## the webhook against a real kube-apiserver and etcd, of the folder KUBEBUILDER_ASSETS (root; 5 minutes)
+	@$(if $(ROOT),,echo "make cluster-test wants root: it makes a network namespace"; exit 1)
+	@unshare --net -- sh -euc 'ip link set lo up; for n in 1 2 3; do ip address add 10.77.0.$$n/32 dev lo; done; exec "$$@"' sh \
+	  $(BIN)/pytest --timeout 600 -rs tests/cluster $(ARGS)
 
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info

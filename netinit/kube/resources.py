@@ -11,7 +11,7 @@ __all__ = [
     "CONFIG_MAPS",
     "DEPLOYMENTS",
     "DISRUPTION_BUDGETS",
-    "ENDPOINT_SLICES",
+    "ENDPOINTS",
     "EVENTS",
     "NAMESPACES",
     "PODS",
@@ -46,7 +46,7 @@ PODS = Resource("v1", "Pod", "pods")
 SECRETS = Resource("v1", "Secret", "secrets")
 SERVICES = Resource("v1", "Service", "services")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
-ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
 DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"

@@ -15,11 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CERTIFICATE", "CLIENT_AUTHORITY", "CONFIGURATION", "NAMESPACES", "STATUS", "Board", "Watched"]
+__all__ = [
+    "CERTIFICATE",
+    "CLIENT_AUTHORITY",
+    "CONFIGURATION",
+    "EXPIRY",
+    "NAMESPACES",
+    "STATUS",
+    "Board",
+    "Watched",
+]
 
 CONFIGURATION = "configuration.json"
 CERTIFICATE = "serving.pem"  # the key and the chain, as the TLS library reads them
 CLIENT_AUTHORITY = "clients.pem"
+EXPIRY = "expiry.json"  # of that, in seconds of the epoch
 NAMESPACES = "namespaces.json"
 STATUS = "status.json"  # what the keeper knows of itself
 _BEAT = "worker-"

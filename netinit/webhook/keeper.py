@@ -196,6 +196,7 @@ class Keeper:
             return
         self._pair = pair
         self.expires = facts.until
+        self.board.put_tree(on.EXPIRY, facts.until)
         self.board.put(on.CERTIFICATE, pair.encode())
         self._note("certificate", "")
         until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.until))

@@ -65,8 +65,7 @@ def next_state(kept: Kept | None, now: float, plan: RenewalPlan, *, announced: b
             return replace(kept, following=None, waiting_since=0.0)
         due = announced and now - kept.waiting_since >= plan.overlap
         return _promoted(kept, kept.following, now) if due else kept
-    facts = describe(kept.present.certificate)
-    if now >= facts.since + (facts.until - facts.since) * 2 / 3:
+    if now >= describe(kept.present.certificate).until - plan.lifetime / 3:
         return replace(kept, following=plan.make(now, plan.lifetime), waiting_since=now)
     return kept
 

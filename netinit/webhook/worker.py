@@ -19,7 +19,6 @@ from netinit.inject.pod import Namespace
 from netinit.webhook import board as on
 from netinit.webhook.application import Application
 from netinit.webhook.board import Board, Watched
-from netinit.webhook.certificates import describe
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.events import EventLog, adopt_library_logs, level_of
 from netinit.webhook.listener import ReviewListener
@@ -126,8 +125,8 @@ class Worker:
             await asyncio.sleep(_LOOK if self._listener.started else _LOOK / 10)
 
     async def _look(self) -> None:
-        for data in self._files[on.CERTIFICATE].changes():
-            self._take_certificate(data)
+        if any(True for _ in self._files[on.CERTIFICATE].changes()):
+            self._take_certificate()
         if any(True for _ in self._files[on.CLIENT_AUTHORITY].changes()) and self._context is not None:
             self._context.load_verify_locations(self.board.path(on.CLIENT_AUTHORITY))  # beside those that are known
         if any(True for _ in self._files[on.CONFIGURATION].changes()):
@@ -146,7 +145,7 @@ class Worker:
         self.application.served = served
         self.metrics.generation.set(generation)
 
-    def _take_certificate(self, data: bytes) -> None:
+    def _take_certificate(self) -> None:
         """Serves with the certificate from the next handshake on; connections that are there go on."""
         clients = self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None
         tried = make_context(self.board.path(on.CERTIFICATE), clients)
@@ -154,7 +153,7 @@ class Worker:
             self._context = tried
         else:
             self._context.load_cert_chain(self.board.path(on.CERTIFICATE))
-        self.expires = describe(data.decode()).until
+        self.expires = float(self.board.tree(on.EXPIRY))  # reading certificates would take 8 MiB in each worker
         self.metrics.expiry.set(self.expires)
 
     def _namespace(self, name: str) -> Namespace:

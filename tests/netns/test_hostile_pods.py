@@ -151,7 +151,7 @@ def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
 def test_what_a_program_prints_in_a_visit_has_an_end(inside):
     def fill() -> int:
         descriptor = os.memfd_create("text")
-        os.truncate(descriptor, pods.OUTPUT)
+        os.truncate(descriptor, pods.MOST_OUTPUT)
         os.lseek(descriptor, 0, os.SEEK_END)
         return os.write(descriptor, b"more")
 

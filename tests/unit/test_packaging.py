@@ -77,6 +77,8 @@ def installed(wheel, described, tmp_path_factory):
 def test_it_needs_no_compiler_and_the_backend_libiptc_is_an_extra(described):
     assert needed(described) == {"click", "pyyaml", "pyroute2"}
     assert needed(described, "libiptc") - needed(described) == {"python-iptables"}
+    server = {"cryptography", "httptools", "httpx2", "prometheus-client", "uvicorn"}
+    assert needed(described, "webhook") - needed(described) == server
     assert needed(described, "kubernetes") - needed(described) == {"kubernetes"}
 
 
@@ -106,6 +108,14 @@ def test_it_holds_what_the_sources_hold(wheel):
 )
 def test_a_command_works_where_nothing_else_is_installed(installed, words, told, tmp_path):
     assert told in check(installed / "netinit", *words.split(), cwd=tmp_path)
+
+
+def test_the_server_says_which_packages_it_wants(installed, tmp_path):
+    command = [installed / "netinit", "webhook", "serve", "--certificateSecret", "s"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "pip install cryptography httptools httpx2 prometheus-client uvicorn" in done.stderr, done.stderr
+    assert "kind: MutatingWebhookConfiguration" in check(installed / "netinit", "webhook", "manifests", cwd=tmp_path)
 
 
 def test_pods_are_injected_where_nothing_else_is_installed(installed, tmp_path):

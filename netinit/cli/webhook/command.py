@@ -9,6 +9,8 @@ __all__ = ["command"]
 
 COMMANDS = {  # name -> module under netinit.cli, what it does
     "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
+    "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
+    "lint": ("webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
     "probe": ("webhook.probe", "Find out whether the server is healthy, by the file that it writes."),
 }
 

@@ -18,7 +18,10 @@ def write(path, **changes):
     config = {
         "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443/"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}, {"name": "two", "context": {"cluster": "c"}}],
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "shop"}},
+            {"name": "two", "context": {"cluster": "c"}},
+        ],
         "current-context": "one",
         **changes,
     }
@@ -43,7 +46,9 @@ def test_certificates_are_read_from_the_text_or_from_files_beside_it(tmp_path):
         write(
             tmp_path / "config",
             clusters=[{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "ca.crt"}}],
-            users=[{"name": "u", "user": {"client-certificate-data": data, "client-key-data": data, "tokenFile": "token"}}],
+            users=[
+                {"name": "u", "user": {"client-certificate-data": data, "client-key-data": data, "tokenFile": "token"}}
+            ],
         )
     )
     assert (access.certificate_authority, access.client_certificate, access.client_key) == ("authority", "mine", "mine")
@@ -57,7 +62,11 @@ def test_certificates_are_read_from_the_text_or_from_files_beside_it(tmp_path):
         ({}, "three", 'has no context "three"; it has "one", "two"'),
         ({"clusters": []}, "", 'has no cluster "c"; it has none'),
         ({"clusters": [{"name": "c", "cluster": {"server": "ftp://x"}}]}, "", "must be a URL"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "none"}}]}, "", "cannot be read"),
+        (
+            {"clusters": [{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "none"}}]},
+            "",
+            "cannot be read",
+        ),
         ({"users": [{"name": "u", "user": {"client-key-data": "!"}}]}, "", "cannot be read"),
     ],
 )
@@ -94,7 +103,11 @@ def test_the_pods_service_account(tmp_path):
     for name, text in (("token", "secret"), ("ca.crt", "pem"), ("namespace", "mesh\n")):
         (tmp_path / name).write_text(text)
     access = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}, tmp_path)
-    assert (access.server, access.namespace, access.token_file) == ("https://[fd00::1]:6443", "mesh", str(tmp_path / "token"))
+    assert (access.server, access.namespace, access.token_file) == (
+        "https://[fd00::1]:6443",
+        "mesh",
+        str(tmp_path / "token"),
+    )
     assert access.token == "", "the kubelet renews it: the file is read when it is needed"
 
 
@@ -111,7 +124,13 @@ def test_a_program_gives_a_token_and_knows_what_is_asked():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("print('{}')", "gave no token"), ("print('x')", "did not give"), ("print([1])", "did not give"), ("import sys; sys.exit('log in first')", "log in first")]
+    ("text", "said"),
+    [
+        ("print('{}')", "gave no token"),
+        ("print('x')", "did not give"),
+        ("print([1])", "did not give"),
+        ("import sys; sys.exit('log in first')", "log in first"),
+    ],
 )
 def test_a_program_that_gives_none_is_told(text, said):
     with pytest.raises(ClusterError, match=said):
@@ -125,7 +144,9 @@ def test_a_program_that_is_not_there_is_told_with_its_hint():
 
 @pytest.mark.parametrize("changes", [{"certificate-authority-data": "bm9uZQ=="}])
 def test_an_authority_that_is_no_certificate_is_told(tmp_path, changes):
-    access = of_kubeconfig(write(tmp_path / "config", clusters=[{"name": "c", "cluster": {"server": "https://x", **changes}}]))
+    access = of_kubeconfig(
+        write(tmp_path / "config", clusters=[{"name": "c", "cluster": {"server": "https://x", **changes}}])
+    )
     with pytest.raises(ConfigError, match="is not PEM"):
         make_context(access)
 
@@ -133,5 +154,7 @@ def test_an_authority_that_is_no_certificate_is_told(tmp_path, changes):
 def test_paths_are_those_of_the_api_and_names_cannot_leave_theirs():
     assert PODS.path("shop", "web", "log") == "/api/v1/namespaces/shop/pods/web/log"
     assert NAMESPACES.path() == "/api/v1/namespaces"
-    assert WEBHOOK_CONFIGURATIONS.path(name="x") == "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/x"
+    assert (
+        WEBHOOK_CONFIGURATIONS.path(name="x") == "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/x"
+    )
     assert CONFIG_MAPS.path("a/../b", "c?d") == "/api/v1/namespaces/a%2F..%2Fb/configmaps/c%3Fd"

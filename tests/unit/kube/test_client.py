@@ -124,7 +124,11 @@ def test_objects_are_written_typed_and_patches_by_their_kind():
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (403, {"message": "configmaps is forbidden", "reason": "Forbidden"}, "refuses GET /api/v1/configmaps/a: 403 configmaps is forbidden"),
+        (
+            403,
+            {"message": "configmaps is forbidden", "reason": "Forbidden"},
+            "refuses GET /api/v1/configmaps/a: 403 configmaps is forbidden",
+        ),
         (500, b"<html>\x1b[2J", "500 <html>"),
         (200, b"[1]", "is no object"),
         (200, b"{", "is not JSON"),
@@ -192,7 +196,15 @@ def quick(monkeypatch):
 
 
 def test_a_cache_lists_and_then_follows(quick):
-    events = ("events", [("ADDED", thing("c", 6)), ("MODIFIED", thing("a", 7, x="y")), ("DELETED", thing("b", 8)), ("BOOKMARK", thing("", 20))])
+    events = (
+        "events",
+        [
+            ("ADDED", thing("c", 6)),
+            ("MODIFIED", thing("a", 7, x="y")),
+            ("DELETED", thing("b", 8)),
+            ("BOOKMARK", thing("", 20)),
+        ],
+    )
     with api([listed(5, thing("a", 1), thing("b", 2))], [events, ("events", [("ADDED", thing("d", 21))])]) as server:
         cache = with_client(server, lambda client: cached(client, lambda cache: "d" in names(cache)))
     assert names(cache) == ["a", "c", "d"]
@@ -204,7 +216,10 @@ def test_a_cache_lists_and_then_follows(quick):
     assert cache.lists == 1
 
 
-@pytest.mark.parametrize("gone", [("events", [("ERROR", {"code": 410, "message": "too old"})]), (410, {"message": "too old", "reason": "Expired"})])
+@pytest.mark.parametrize(
+    "gone",
+    [("events", [("ERROR", {"code": 410, "message": "too old"})]), (410, {"message": "too old", "reason": "Expired"})],
+)
 def test_after_410_the_cache_lists_anew_and_loses_what_was_deleted(quick, gone):
     with api([listed(5, thing("a", 1), thing("b", 2)), listed(90, thing("b", 2))], [gone]) as server:
         cache = with_client(server, lambda client: cached(client, lambda cache: cache.lists == 2))
@@ -222,7 +237,12 @@ def test_errors_leave_the_cache_as_it_is_and_repeated_ones_list_anew(quick):
 def test_what_keep_does_not_want_is_not_remembered(quick):
     events = ("events", [("MODIFIED", thing("a", 6)), ("ADDED", thing("c", 7, wanted="1"))])
     with api([listed(5, thing("a", 1, wanted="1"), thing("b", 2))], [events]) as server:
-        cache = with_client(server, lambda client: cached(client, lambda cache: "c" in names(cache), keep=lambda tree: tree["data"].get("wanted")))
+        cache = with_client(
+            server,
+            lambda client: cached(
+                client, lambda cache: "c" in names(cache), keep=lambda tree: tree["data"].get("wanted")
+            ),
+        )
     assert cache.items == {("ns", "c"): "1"}
 
 

@@ -148,6 +148,13 @@ def test_before_two_thirds_nothing_is_due(age):
     assert next_state(FIRST, NOW + age * DAY, plan()) is FIRST
 
 
+@pytest.mark.parametrize("lifetime", [30.0, 3600.0, 90 * DAY])
+def test_two_thirds_are_those_of_the_lifetime_whatever_the_clocks_allowance(lifetime):
+    kept = next_state(None, NOW, plan(lifetime))
+    assert next_state(kept, NOW + lifetime * 0.6, plan(lifetime)) is kept
+    assert next_state(kept, NOW + lifetime * 0.7, plan(lifetime)).following is not None
+
+
 def test_the_new_authority_is_in_the_bundle_before_its_certificate_is_served():
     due = NOW + 60.1 * DAY
     waiting = next_state(FIRST, due, plan())

@@ -1,0 +1,90 @@
+"""`netinit webhook lint`: what is wrong with an installation, in files or in a cluster."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.base.output import show, show_artefact, to_json
+from netinit.base.shown import Lines, lines, quote
+from netinit.cli.flags import HELP_NAMES
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, mapping, sequence
+from netinit.webhook.linting import ERROR, InstallationFinding, lint
+
+_SIGNS = {ERROR: "✘"}
+
+
+@click.command("lint", context_settings=HELP_NAMES)
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests of the installation. May be repeated."
+)
+@click.option("--context", default="", metavar="CONTEXT", help="Look into the cluster of this kubeconfig context.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="Look into the cluster of this kubeconfig.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, subject, message and remedy."
+)
+def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
+    """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
+
+    Looks at MutatingWebhookConfigurations, Services, Endpoints, Deployments, PodDisruptionBudgets, namespaces and
+    certificates, of files or of a cluster. Each finding has its remedy.
+
+    Exit codes: 0 nothing is wrong that stops pods, 1 something is.
+    """
+    if not files and not context and not kubeconfig:
+        raise OptionError("-f: no manifests are given; name files, or a cluster with --context or --kubeconfig")
+    if files and (context or kubeconfig):
+        raise OptionError("-f: contradicts --context and --kubeconfig; give manifests or a cluster")
+    trees = _read(files) if files else _survey(context, kubeconfig)
+    found = lint(trees, now=time.time(), whole=not files)
+    if as_json:
+        show_artefact(to_json([_as_tree(finding) for finding in found]))
+    else:
+        show(_render(found))
+    return 1 if any(finding.severity == ERROR for finding in found) else 0
+
+
+def _as_tree(finding: InstallationFinding) -> Tree:
+    return {
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "subject": finding.subject,
+        "message": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
+def _render(found: tuple[InstallationFinding, ...]) -> Lines:
+    told = []
+    for finding in found:
+        told.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
+        told.append(f"    remedy: {finding.remedy}")
+    return lines(told or ["nothing found"])
+
+
+def _read(files: tuple[str, ...]) -> list[Tree]:
+    trees: list[Tree] = []
+    for name in files:
+        try:
+            documents = goyaml.load_all(Path(name).read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ParseError(f"{quote(name)} cannot be read: {error}") from error
+        for tree in documents:
+            items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
+            trees += [item for item in items if isinstance(item, dict)]
+    return trees
+
+
+def _survey(context: str, kubeconfig: str) -> list[Tree]:
+    try:
+        from netinit.webhook.survey import survey
+    except ImportError as error:
+        raise NetinitError(
+            f"looking into a cluster needs a package that is not installed ({error.name}): pip install httpx2; "
+            "or give manifests with -f"
+        ) from error
+    return survey(context, kubeconfig)

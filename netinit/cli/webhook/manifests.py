@@ -1,0 +1,77 @@
+"""`netinit webhook manifests`: the chart's objects without Helm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from netinit.base.errors import ConfigError, ParseError
+from netinit.base.output import show_artefact
+from netinit.base.shown import quote
+from netinit.cli.flags import HELP_NAMES
+from netinit.golang import goyaml
+from netinit.golang.tree import Tree, mapping
+from netinit.webhook.chart import merge_values, render, set_value
+
+CHART = Path(__file__).parents[2] / "data" / "chart"
+
+
+@click.command("manifests", context_settings=HELP_NAMES)
+@click.option(
+    "-n", "--namespace", default="netinit-system", help="The namespace of the installation. [default: netinit-system]"
+)
+@click.option("--name", default="netinit", help="The name of the installation. [default: netinit]")
+@click.option(
+    "-f",
+    "--values",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Values in YAML, over the chart's own. May be repeated.",
+)
+@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as webhook.flavour=classic.")
+def command(namespace: str, name: str, files: tuple[str, ...], given: tuple[str, ...]) -> int:
+    """Print the objects that install the webhook, without Helm.
+
+    They are those of the chart `charts/netinit`, made of the same templates and values.
+
+    \b
+    netinit webhook manifests --set image.repository=REGISTRY/netinit-webhook | kubectl apply -f -
+    """  # noqa: D301 - click wants the character \b before lines that it must not wrap
+    show_artefact(write(objects(namespace, name, files, given)))
+    return 0
+
+
+def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple[str, ...] = ()) -> list[Tree]:
+    """The objects with the values of files and words over the chart's own. Raises ConfigError."""
+    chart = read_chart()
+    values = mapping(goyaml.load(chart["values.yaml"]))
+    schema = json.loads(chart["values.schema.json"])
+    for file in files:
+        values = merge_values(values, _read_values(file), file, schema)
+    for text in given:
+        values = merge_values(values, set_value(text), "--set", schema)
+    return render(chart, values, name=name, namespace=namespace)
+
+
+def read_chart() -> dict[str, str]:
+    """The chart's files by their path in it."""
+    found = sorted(path for path in CHART.rglob("*") if path.is_file())
+    return {str(path.relative_to(CHART)): path.read_text() for path in found}
+
+
+def write(trees: list[Tree]) -> str:
+    """The objects as a stream of YAML."""
+    return "---\n".join(goyaml.dump(tree) for tree in trees)
+
+
+def _read_values(name: str) -> Tree:
+    try:
+        tree = goyaml.load(Path(name).read_text())
+    except (OSError, ParseError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"--values: {quote(name)} must be a mapping")
+    return tree

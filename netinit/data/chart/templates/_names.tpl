@@ -1,0 +1,5 @@
+{{- define "netinit.name" }}{{ if eq .Values.revision "default" }}{{ .Release.Name }}-webhook{{ else }}{{ .Release.Name }}-webhook-{{ .Values.revision }}{{ end }}{{ end }}
+{{- define "netinit.selector" }}app.kubernetes.io/name: netinit-webhook, app.kubernetes.io/instance: {{ .Release.Name | quote }}, istio.io/rev: {{ .Values.revision | quote }}{{ end }}
+{{- define "netinit.labels" }}{app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}, app.kubernetes.io/component: sidecar-injector, app.kubernetes.io/part-of: netinit, app.kubernetes.io/managed-by: {{ .Release.Service | quote }}, {{ template "netinit.selector" . }}}{{ end }}
+{{- define "netinit.secret" }}{{ if eq .Values.revision "default" }}{{ .Values.certificate.secret }}{{ else }}{{ .Values.certificate.secret }}-{{ .Values.revision }}{{ end }}{{ end }}
+{{- define "netinit.configurations" }}{{ template "netinit.name" . }}-sidecar-injector{{ $name := . }}{{ range .Values.tags }},{{ template "netinit.name" $name }}-tag-{{ . }}{{ end }}{{ end }}

@@ -1,0 +1,105 @@
+"""The Helm chart, rendered without Helm: the same templates, the same values, our own template engine. Pure.
+
+The chart keeps to what both engines have: sprig's functions, `template` and not `include`, and maps written in flow style,
+so that nothing depends on indentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.shown import quote
+from netinit.golang import goyaml
+from netinit.golang.sprig import FUNCTIONS
+from netinit.golang.template import Struct, Template
+from netinit.golang.tree import Tree, clone, mapping, string
+
+__all__ = ["merge_values", "render", "set_value"]
+
+_ORDER = (  # as kubectl should meet them: the webhooks last, when everything that answers them is there
+    "rbac.yaml",
+    "certificate.yaml",
+    "service.yaml",
+    "availability.yaml",
+    "dashboard.yaml",
+    "deployment.yaml",
+    "webhooks.yaml",
+)
+
+
+def render(
+    files: Mapping[str, str], values: Tree, *, name: str, namespace: str, service: str = "netinit"
+) -> list[Tree]:
+    """The objects of the chart, whose files are given by their path in it. Raises ConfigError."""
+    chart = mapping(goyaml.load(files["Chart.yaml"]))
+    own = {
+        "Name": string(chart.get("name")),
+        "Version": string(chart.get("version")),
+        "AppVersion": string(chart.get("appVersion")),
+    }
+    data = {
+        "Values": _floats(values),
+        "Release": {"Name": name, "Namespace": namespace, "Service": service},
+        "Chart": own,
+        "Files": Struct("engine.files", {}, {"Get": lambda path: files.get(path, "")}),
+    }
+    helpers = "".join(text for path, text in sorted(files.items()) if path.startswith("templates/_"))
+    objects: list[Tree] = []
+    for path in _ORDER:
+        text = helpers + files[f"templates/{path}"]
+        try:
+            rendered = Template.parse(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
+            objects += [tree for tree in goyaml.load_all(rendered) if isinstance(tree, dict)]
+        except (TemplateError, ParseError) as error:
+            raise ConfigError(f"the chart's {path} cannot be rendered with these values: {error}") from error
+    return objects
+
+
+def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
+    """The values with others over them, as Helm merges them.
+
+    Raises ConfigError for a key that the chart's schema does not have, and a word that is none of those it allows.
+    """
+    result: Tree = clone(base)
+    known = mapping(schema.get("properties"))
+    for key, value in more.items():
+        name = quote(".".join((*path, key)))
+        if schema.get("additionalProperties") is False and key not in known:
+            near = get_close_matches(key, list(known))
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise ConfigError(f"{label}: {name} is no value of the chart; {hint}")
+        rule = mapping(known.get(key))
+        if "enum" in rule and value not in rule["enum"]:
+            words = ", ".join(map(string, rule["enum"]))
+            raise ConfigError(f"{label}: {name}: {quote(string(value))} is none of {words}")
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            result[key] = merge_values(base[key], value, label, rule, (*path, key))
+        else:
+            result[key] = clone(value)
+    return result
+
+
+def set_value(text: str) -> Tree:
+    """The values of a `--set a.b=value`, whose value is YAML. Raises ConfigError."""
+    keys, equals, value = text.partition("=")
+    if not equals or not all(keys.split(".")):
+        raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")
+    try:
+        read: Any = goyaml.load(value) if value else ""
+    except ParseError as error:
+        raise ConfigError(f"--set: the value of {quote(keys)} is not YAML: {error}") from error
+    for key in reversed(keys.split(".")):
+        read = {key: read}
+    return mapping(read)
+
+
+def _floats(value: Any) -> Any:
+    """Values as Helm has them: whole numbers too are floats, which print alike."""
+    if isinstance(value, dict):
+        return {key: _floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_floats(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

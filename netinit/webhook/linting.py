@@ -1,0 +1,306 @@
+"""What is wrong with an installation of an injector: webhooks that stop a cluster, and those that never fire. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from netinit.base.errors import ConfigError
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.webhooks import Webhook, parse_webhooks
+from netinit.webhook.certificates import describe
+
+__all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
+
+ERROR, WARNING = "error", "warning"
+_NAME = "kubernetes.io/metadata.name"
+_SYSTEM = "kube-system"
+_LONGEST_SECONDS = 10
+_SOON = 7 * 86400.0
+_MOST_CASES = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationFinding:
+    """One thing that is wrong: its severity, its kind for machines, what it is about, what is so and what helps."""
+
+    severity: str
+    kind: str
+    subject: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hook:
+    """A webhook with the object that it stands in and where it leads."""
+
+    tree: Tree
+    parsed: Webhook
+    configuration: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.configuration}, webhook {self.parsed.short_name}"
+
+    @property
+    def service(self) -> tuple[str, str]:
+        found = mapping(mapping(self.tree.get("clientConfig")).get("service"))
+        return string(found.get("namespace")), string(found.get("name"))
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.tree.get("failurePolicy", "Fail") == "Fail")
+
+
+def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
+    """Everything that is wrong, errors first. `whole`: the objects are all there are, so that what is missing is missing."""
+    by_kind: dict[str, list[Tree]] = {}
+    for tree in trees:
+        by_kind.setdefault(string(tree.get("kind")), []).append(tree)
+    hooks = list(_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
+    if not hooks:
+        none = "there is no webhook that injects sidecars"
+        return (_finding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
+    found: list[InstallationFinding] = []
+    for hook in hooks:
+        found += [
+            *_about_itself(hook),
+            *_about_certificate(hook, now, whole=whole),
+            *_about_service(hook, by_kind, whole=whole),
+        ]
+        if whole and "Namespace" in by_kind:
+            found += _about_namespaces(hook, by_kind["Namespace"])
+    found += _both(hooks)
+    unique = list(dict.fromkeys(found))
+    return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
+
+
+def _finding(severity: str, kind: str, subject: str, message: str, remedy: str) -> InstallationFinding:
+    return InstallationFinding(severity=severity, kind=kind, subject=subject, message=message, remedy=remedy)
+
+
+def _hooks(configurations: list[Tree]) -> Iterator[_Hook]:
+    """The webhooks that are called for new pods by way of an injector's path."""
+    for tree in configurations:
+        name = string(mapping(tree.get("metadata")).get("name"))
+        listed = [mapping(item) for item in sequence(tree.get("webhooks"))]
+        try:
+            parsed = parse_webhooks(tree)
+        except ConfigError:
+            continue  # the API server would have refused it
+        for item, webhook in zip(listed, parsed, strict=True):
+            path = string(mapping(mapping(item.get("clientConfig")).get("service")).get("path"))
+            url = string(mapping(item.get("clientConfig")).get("url"))
+            if "sidecar-injector" in webhook.name or "/inject" in path or "/inject" in url:
+                yield _Hook(tree=item, parsed=webhook, configuration=name)
+
+
+def _about_itself(hook: _Hook) -> Iterator[InstallationFinding]:
+    namespace = hook.service[0]
+    own = {_NAME: namespace, "istio-injection": "enabled"}
+    pods: tuple[dict[str, str], ...] = ({}, {"app.kubernetes.io/name": "netinit-webhook"})
+    if namespace and hook.fails and all(_takes(hook, own, labels) for labels in pods):
+        yield _finding(
+            ERROR,
+            "own-namespace",
+            hook.subject,
+            f"it takes pods of its own namespace {namespace} as soon as that is labelled: with failurePolicy Fail the "
+            "webhook then can't start where it is not running",
+            f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
+        )
+    if hook.fails and _takes(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
+        yield _finding(
+            WARNING,
+            "system-namespace",
+            hook.subject,
+            f"it takes pods of {_SYSTEM} as soon as that is labelled",
+            f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{_SYSTEM}]}}",
+        )
+    seconds = hook.tree.get("timeoutSeconds", _LONGEST_SECONDS)
+    if isinstance(seconds, int | float) and seconds > _LONGEST_SECONDS:
+        yield _finding(
+            WARNING,
+            "timeout",
+            hook.subject,
+            f"the API server waits {seconds:.0f} s for it, and each pod with it",
+            "set timeoutSeconds to 5; an answer takes milliseconds",
+        )
+    if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
+        yield _finding(
+            WARNING,
+            "side-effects",
+            hook.subject,
+            "dry runs are refused: it may have side effects",
+            "set sideEffects: None",
+        )
+
+
+def _takes(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
+    return hook.parsed.matches(namespace, pod)
+
+
+def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[InstallationFinding]:
+    text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
+    remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
+    if not text:
+        if whole and hook.service[1]:  # manifests have none: it is put there in the cluster
+            yield _finding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
+        return
+    try:
+        parts = base64.b64decode(text, validate=True).decode().split("-----END CERTIFICATE-----")
+        ends = [describe(part + "-----END CERTIFICATE-----\n").until for part in parts if "BEGIN CERTIFICATE" in part]
+    except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
+        yield _finding(ERROR, "bad-bundle", hook.subject, f"its caBundle holds no certificates: {error}", remedy)
+        return
+    if not ends:
+        yield _finding(ERROR, "bad-bundle", hook.subject, "its caBundle holds no certificates", remedy)
+    elif max(ends) <= now:
+        yield _finding(ERROR, "expired-bundle", hook.subject, "every authority of its caBundle has expired", remedy)
+    elif max(ends) <= now + _SOON:
+        days = (max(ends) - now) / 86400
+        yield _finding(
+            WARNING,
+            "expiring-bundle",
+            hook.subject,
+            f"the last authority of its caBundle ends in {days:.1f} days",
+            remedy,
+        )
+
+
+def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
+    namespace, name = hook.service
+    if not name:
+        return
+    called = f"Service {namespace}/{name}"
+    services = [tree for tree in by_kind.get("Service", []) if _is(tree, namespace, name)]
+    if not services:
+        if whole or by_kind.get("Service"):
+            severity = ERROR if hook.fails else WARNING
+            yield _finding(
+                severity, "no-service", hook.subject, f"there is no {called}", "install it, or remove the webhook"
+            )
+        return
+    if whole and not any(_has_addresses(tree) for tree in by_kind.get("Endpoints", []) if _is(tree, namespace, name)):
+        yield _finding(
+            ERROR if hook.fails else WARNING,
+            "no-endpoints",
+            hook.subject,
+            f"{called} leads to no ready pod: {'no pod can be created' if hook.fails else 'pods are created without a sidecar'}",
+            f"kubectl -n {namespace} get pods, and their readiness: /readyz?verbose says what is missing",
+        )
+    selector = strings(mapping(services[0].get("spec")).get("selector"))
+    for deployment in by_kind.get("Deployment", []):
+        labels = strings(
+            mapping(mapping(mapping(deployment.get("spec")).get("template")).get("metadata")).get("labels")
+        )
+        own = string(mapping(deployment.get("metadata")).get("namespace")) == namespace
+        if own and selector and selector.items() <= labels.items() and hook.fails:
+            yield from _about_replicas(deployment, labels, by_kind)
+
+
+def _about_replicas(
+    deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]
+) -> Iterator[InstallationFinding]:
+    metadata = mapping(deployment.get("metadata"))
+    called = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
+    replicas = mapping(deployment.get("spec")).get("replicas", 1)
+    scaled = any(
+        mapping(mapping(tree.get("spec")).get("scaleTargetRef")).get("name") == metadata.get("name")
+        for tree in by_kind.get("HorizontalPodAutoscaler", [])
+    )
+    if not scaled and isinstance(replicas, int | float) and replicas < 2:  # noqa: PLR2004 - one is too few
+        yield _finding(
+            WARNING,
+            "one-replica",
+            called,
+            f"failurePolicy Fail and {replicas:.0f} replica: no pod can be created while it is replaced",
+            "set replicas: 2",
+        )
+    if not any(
+        mapping(tree.get("metadata")).get("namespace") == metadata.get("namespace")
+        and strings(mapping(mapping(mapping(tree.get("spec")).get("selector")).get("matchLabels"))).items()
+        <= labels.items()
+        for tree in by_kind.get("PodDisruptionBudget", [])
+    ):
+        yield _finding(
+            WARNING,
+            "no-disruption-budget",
+            called,
+            "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once",
+            "add a PodDisruptionBudget with minAvailable: 1",
+        )
+
+
+def _is(tree: Tree, namespace: str, name: str) -> bool:
+    metadata = mapping(tree.get("metadata"))
+    return metadata.get("namespace") == namespace and metadata.get("name") == name
+
+
+def _has_addresses(tree: Tree) -> bool:
+    return any(sequence(mapping(subset).get("addresses")) for subset in sequence(tree.get("subsets")))
+
+
+def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+    labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
+    if not any(hook.parsed.namespace_selector.matches(one) for one in labels):
+        yield _finding(
+            WARNING,
+            "matches-nothing",
+            hook.subject,
+            f"its namespaceSelector matches none of the {len(labels)} namespaces ({hook.parsed.namespace_selector})",
+            "label a namespace so, or remove the webhook",
+        )
+
+
+def _both(hooks: list[_Hook]) -> Iterator[InstallationFinding]:
+    """Pairs of webhooks that lead to different servers and would both be called for the same pod."""
+    for left, right in combinations(hooks, 2):
+        if left.service == right.service and left.service[1]:
+            continue
+        labels = _common_case(left, right)
+        if labels is not None:
+            namespace, pod = labels
+            told = f"a pod labelled {_words(pod)} in a namespace labelled {_words(namespace)}"
+            yield _finding(
+                ERROR,
+                "two-injectors",
+                left.subject,
+                f"{right.subject} takes the same pods: {told} would be injected twice",
+                "give each a revision of its own (istio.io/rev), or remove one",
+            )
+
+
+def _words(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
+
+
+def _common_case(left: _Hook, right: _Hook) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Labels of a namespace and of a pod that both webhooks take: each key with each value that a selector names."""
+    parts = []
+    for pick in ("namespace_selector", "object_selector"):
+        values: dict[str, list[Any]] = {}
+        for hook in (left, right):
+            for requirement in getattr(hook.parsed, pick).requirements:
+                values.setdefault(requirement.key, [None, "x"]).extend(requirement.values)
+        keys = list(values)
+        choices = [list(dict.fromkeys(values[key])) for key in keys]
+        size = 1
+        for choice in choices:
+            size *= len(choice)
+        if size > _MOST_CASES:
+            return None
+        cases = [
+            {key: value for key, value in zip(keys, case, strict=True) if value is not None}
+            for case in product(*choices)
+        ]
+        selectors = [getattr(hook.parsed, pick) for hook in (left, right)]
+        fitting = next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
+        if fitting is None:
+            return None
+        parts.append(fitting)
+    return parts[0], parts[1]

@@ -1,0 +1,536 @@
+"""The chart's objects in a real API server: it sends pods here, and what comes back is what it keeps."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import threading
+import time
+
+import pytest
+
+from control_plane import ADDRESSES, NAME, NAMESPACE, NATIVE_SIDECARS, ApiError, Replica
+from inject_data import CURRENT as INJECT
+from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
+from netinit.golang import goyaml
+from netinit.inject.manifests import workloads
+from netinit.webhook.certificates import describe
+from webhook_server import CONFIG, make_pod
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
+OVERRIDES = '--overrides={"spec": {"serviceAccountName": "default"}}'
+numbers = itertools.count()
+
+
+def fresh(plane, **labels):
+    return plane.namespace(f"ns-{next(numbers)}", **labels)
+
+
+def bare(name=None, **more):
+    pod = make_pod(name or f"web-{next(numbers)}", **more)
+    del pod["metadata"]["namespace"]
+    pod["spec"]["serviceAccountName"] = "default"  # as the admission plugin does, which wants a controller
+    return pod
+
+
+def injected(pod):
+    names = [one["name"] for key in ("initContainers", "containers") for one in pod["spec"].get(key, ())]
+    return "istio-proxy" in names
+
+
+def reaches(plane, namespace, wanted=True):
+    """The API server has heard of the webhooks: a pod of the namespace is injected, or is no more."""
+    plane.until(
+        lambda: injected(plane.pod(namespace, bare())) is wanted,
+        f"pods of {namespace} {'are' if wanted else 'are not'} injected",
+    )
+
+
+@contextlib.contextmanager
+def installed(plane, tmp_path, *given, replicas=1, more=()):
+    """The chart's objects, and replicas that the Service leads to; gone afterwards."""
+    _, trees = plane.install(*given)
+    with contextlib.ExitStack() as stack:
+        made = [
+            stack.enter_context(Replica(plane, address, trees=trees, folder=tmp_path, more=more))
+            for address in ADDRESSES[:replicas]
+        ]
+        for one in made:
+            one.wait()
+        plane.endpoints(*ADDRESSES[:replicas])
+        yield made
+
+
+def test_the_charts_objects_are_taken_and_pods_are_injected(clean, tmp_path):
+    too_new, trees = clean.install()
+    assert set(too_new) <= {"PodDisruptionBudget"}, "the API server refuses or lacks more than that"
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    other = fresh(clean)
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path) as replica:
+        replica.wait()
+        clean.endpoints(ADDRESSES[0])
+        reaches(clean, namespace)
+        kept = clean.pod(namespace, bare("kept"), dry_run=False)
+        assert injected(kept)
+        assert kept["metadata"]["annotations"]["sidecar.istio.io/status"]
+        assert not injected(clean.pod(other, bare()))
+        assert not injected(clean.pod(namespace, bare(labels={"sidecar.istio.io/inject": "false"})))
+        assert injected(clean.pod(other, bare(labels={"sidecar.istio.io/inject": "true"})))
+
+
+def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path):
+        reaches(clean, namespace)
+        pod = bare("warned", annotations={"traffic.sidecar.istio.io/excludeInbuondPorts": "80"})
+        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        assert code == 0, said
+        assert (
+            'Warning: annotation "traffic.sidecar.istio.io/excludeInbuondPorts" is not known and has no effect; did you mean'
+            in said
+        )
+        pod = bare("refused", annotations={"status.sidecar.istio.io/port": "no"})
+        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        assert code == 1
+        assert (
+            f"denied the request: pod {namespace}/refused: invalid value 'no' for annotation 'status.sidecar.istio.io/port'"
+            in said
+        )
+
+
+def test_the_bundle_is_put_back_when_somebody_changes_it(clean, tmp_path):
+    with installed(clean, tmp_path):
+        path = f"{CONFIGURATIONS}/netinit-webhook-sidecar-injector"
+
+        def bundles():
+            return {one["clientConfig"].get("caBundle") for one in clean.ask("GET", path)["webhooks"]}
+
+        clean.until(lambda: None not in bundles(), "the bundle is there")
+        (right,) = bundles()
+        assert base64.b64decode(clean.ask("GET", SECRET)["data"]["ca.crt"]) == base64.b64decode(right)
+        patch = [
+            {
+                "op": "replace",
+                "path": "/webhooks/0/clientConfig/caBundle",
+                "value": base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode(),
+            }
+        ]
+        with contextlib.suppress(ApiError):  # newer API servers refuse what is no certificate
+            clean.ask("PATCH", path, patch, kind="application/json-patch+json")
+        clean.ask(
+            "PATCH",
+            path,
+            [{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}],
+            kind="application/json-patch+json",
+        )
+        clean.until(lambda: bundles() == {right}, "it is put back", 10)
+
+
+def test_two_replicas_share_one_secret(clean, tmp_path):
+    with contextlib.suppress(ApiError):
+        clean.ask("DELETE", SECRET)
+    with installed(clean, tmp_path, replicas=2) as replicas:
+        served = [one.log.read_text() for one in replicas]
+        assert all("serving certificate for" in text for text in served)
+        clean.until(lambda: clean.ask("GET", SECRET)["data"]["tls.crt"], "the Secret is there")
+        namespace = fresh(clean, **{"istio-injection": "enabled"})
+        reaches(clean, namespace)
+        assert all(injected(clean.pod(namespace, bare())) for _ in range(20))
+
+
+class Stream:
+    """Pods created one after the other, as long as the block lasts; what failed is kept."""
+
+    def __init__(self, plane, namespace):
+        self.plane, self.namespace = plane, namespace
+        self.failed, self.bare, self.count = [], [], 0
+        self.ending = threading.Event()
+
+    def run(self):
+        while not self.ending.is_set():
+            try:
+                if not injected(self.plane.pod(self.namespace, bare())):
+                    self.bare.append(self.count)
+            except ApiError as error:
+                self.failed.append(str(error))
+            self.count += 1
+
+    def __enter__(self):
+        self.threads = [threading.Thread(target=self.run) for _ in range(2)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def more(self, number):
+        wanted = self.count + number
+        self.plane.until(lambda: self.count >= wanted or self.failed, "pods go on being created")
+
+
+def test_a_rolling_update_fails_no_pod(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    _, trees = clean.install()
+    started = [
+        Replica(clean, address, trees=trees, folder=tmp_path, more=["--shutdownDelay", "2s"]) for address in ADDRESSES
+    ]
+    with contextlib.ExitStack() as stack:
+        first, second, third = [stack.enter_context(one) for one in started]
+        for one in (first, second):
+            one.wait()
+        clean.endpoints(first.address, second.address)
+        reaches(clean, namespace)
+        with Stream(clean, namespace) as stream:
+            stream.more(20)
+            third.wait()
+            clean.endpoints(first.address, second.address, third.address)
+            for old, left in ((first, (second, third)), (second, (third,))):
+                old.end()  # as the kubelet and the endpoints controller do, at the same time
+                clean.endpoints(*[one.address for one in left])
+                stream.more(30)
+                assert old.process.wait(30) == 0
+            stream.more(20)
+        assert (stream.failed, stream.bare) == ([], [])
+        print(f"{stream.count} pods during the update")
+
+
+def test_a_rotation_of_the_certificate_fails_no_pod(clean, tmp_path):
+    with contextlib.suppress(ApiError):
+        clean.ask("DELETE", SECRET)
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "certificate.lifetime=30s", replicas=2) as replicas:
+        reaches(clean, namespace)
+        first = clean.ask("GET", SECRET)["data"]["tls.crt"]
+        with Stream(clean, namespace) as stream:
+            clean.until(
+                lambda: clean.ask("GET", SECRET)["data"]["tls.crt"] != first or stream.failed,
+                "the certificate is renewed",
+                90,
+            )
+            stream.more(40)
+        assert (stream.failed, stream.bare) == ([], []), replicas[0].log.read_text()[-3000:]
+        data = clean.ask("GET", SECRET)["data"]
+        assert base64.b64decode(data["ca.crt"]).count(b"BEGIN CERTIFICATE") >= 2
+        assert describe(base64.b64decode(data["tls.crt"]).decode()).until > time.time()
+        print(f"{stream.count} pods during the rotation")
+    clean.ask("DELETE", SECRET)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_without_a_webhook_the_failure_policy_decides(clean, tmp_path, policy):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    outside = fresh(clean)
+    with installed(clean, tmp_path, f"webhook.failurePolicy={policy}", "webhook.timeoutSeconds=2"):
+        reaches(clean, namespace)
+    code, _, said = clean.kubectl("-n", namespace, "run", "web", "--image=app:1", "--restart=Never", OVERRIDES)
+    if policy == "Fail":
+        assert code == 1
+        assert 'failed calling webhook "namespace.sidecar-injector.istio.io"' in said
+    else:
+        assert code == 0, said
+        assert not injected(clean.ask("GET", f"/api/v1/namespaces/{namespace}/pods/web"))
+    assert clean.pod(outside, bare()), "namespaces that do not ask are not touched"
+    assert clean.pod(NAMESPACE, bare(labels={"sidecar.istio.io/inject": "false"})), "nor is the webhook's own"
+    print(f"{policy}: {said.strip()}")
+
+
+def test_an_expired_certificate_is_what_kubectl_names(clean, tmp_path):
+    from netinit.webhook.certificates import make_pair, service_names
+
+    old = make_pair(service_names(NAME, NAMESPACE), now=time.time() - 3600, seconds=1800)
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    _, trees = clean.install()
+    import socket
+    import ssl
+
+    (tmp_path / "old.pem").write_text(old.key + old.certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "old.pem")
+    for webhook in (configuration := next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration"))[
+        "webhooks"
+    ]:
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(old.authority.encode()).decode()
+    clean.apply(configuration)
+    with socket.create_server((ADDRESSES[0], 15017)) as listening:  # ours would refuse to serve it
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with contextlib.suppress(OSError), connection:
+                    context.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        clean.endpoints(ADDRESSES[0])
+
+        def said():
+            return clean.kubectl(
+                "-n", namespace, "run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never", OVERRIDES
+            )[2]
+
+        clean.until(lambda: "certificate has expired or is not yet valid" in said(), "kubectl says so", 30)
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
+    def put(name, **data):
+        clean.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": data}
+        )
+
+    def release(namespace):
+        return clean.pod(namespace, bare())["metadata"].get("annotations", {}).get("release")
+
+    put("istio-sidecar-injector", config=json.dumps(CONFIG), values='{"release": "one"}')
+    put("istio", mesh="trustDomain: td.example")
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"):
+        reaches(clean, namespace)
+        assert release(namespace) == "one"
+        proxy = clean.pod(namespace, bare())["spec"]["containers"][1]
+        assert {"name": "MESH", "value": "td.example"} in proxy["env"]
+        put("istio-sidecar-injector", config=json.dumps(CONFIG), values='{"release": "two"}')
+        changed = time.monotonic()
+        clean.until(lambda: release(namespace) == "two", "the change is in use", 10)
+        print(f"in use after {time.monotonic() - changed:.2f} s")
+        put("istio-sidecar-injector", config='{"policy": "enabled", "templates": {"sidecar": "{{ bad"}}')
+
+        def events():
+            found = clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+            return [one for one in found if one["reason"] == "InvalidConfiguration"]
+
+        clean.until(events, "there is an event on the ConfigMap")
+        assert events()[0]["involvedObject"]["name"] == "istio-sidecar-injector"
+        assert "template 'sidecar' cannot be parsed" in events()[0]["message"]
+        assert release(namespace) == "two"
+
+
+def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):
+    text = "spec: {containers: [{name: istio-proxy, image: p, securityContext: {runAsUser: {{ .ProxyUID }}}}]}"
+    config = {"policy": "enabled", "templates": {"sidecar": text}}
+    clean.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "uids", "namespace": NAMESPACE},
+            "data": {"config": json.dumps(config)},
+        }
+    )
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, "injection.configMap=uids", "openshift=true"):
+        reaches(clean, namespace)
+        annotations = {"openshift.io/sa.scc.uid-range": "1000620000/10000"}
+        clean.ask(
+            "PATCH",
+            f"/api/v1/namespaces/{namespace}",
+            {"metadata": {"annotations": annotations}},
+            kind="application/merge-patch+json",
+        )
+
+        def uid():
+            return clean.pod(namespace, bare())["spec"]["containers"][1]["securityContext"]["runAsUser"]
+
+        clean.until(lambda: uid() == 1000629999, "the namespace's range is used", 10)
+
+
+def test_lint_looks_into_the_cluster(clean, tmp_path):
+    import subprocess
+    import sys
+
+    def lint():
+        words = ["webhook", "lint", "--kubeconfig", clean.folder / "admin.kubeconfig"]
+        return subprocess.run(
+            [sys.executable, "-m", "netinit", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    clean.endpoints()
+    done = lint()
+    assert (done.returncode, "there is no webhook that injects sidecars" in done.stdout) == (1, True), done
+    fresh(clean, **{"istio-injection": "enabled"})
+    fresh(clean, **{"istio.io/rev": "default"})
+    with installed(clean, tmp_path) as (replica,):
+        clean.until(lambda: "has no caBundle" not in lint().stdout, "the bundle is there")
+        told = [
+            line
+            for line in lint().stdout.splitlines()
+            if "PodDisruptionBudget" not in line and "minAvailable" not in line
+        ]
+        assert told in ([], ["nothing found"])  # an old API server has no budgets of this version
+        replica.end()
+        clean.endpoints()
+        assert "leads to no ready pod: no pod can be created" in lint().stdout
+
+
+CURRENT = {
+    "default": (),
+    "default+enableNamespacesByDefault": ("webhook.enableNamespacesByDefault=true",),
+    "rev=canary": ("revision=canary",),
+}
+FIRED = json.dumps(
+    {"policy": "enabled", "templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}}
+)
+
+
+def fired(pod):
+    """The webhooks that were called: each leaves a variable, by a path of its own."""
+    variables = [one["name"] for container in pod["spec"]["containers"] for one in container.get("env", ())]
+    return sorted(
+        name.removeprefix("FIRED_").lower().replace("_", ".") for name in variables if name.startswith("FIRED_")
+    )
+
+
+@needs_data
+@pytest.mark.parametrize("config", CURRENT)
+def test_every_cell_of_istios_truth_table_through_the_real_selectors(clean, tmp_path, config):
+    (tmp_path / "config").write_text(FIRED)
+    (tmp_path / "values").write_text("{}")
+    cells = [cell for cell in json.loads((DATA / "webhook-matrix.json").read_text()) if cell["config"] == config]
+    assert len(cells) == 64
+    _, trees = clean.install(*CURRENT[config])
+    configuration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
+    for hook in configuration["webhooks"]:
+        short = hook["name"].removesuffix(".sidecar-injector.istio.io").replace(".", "_")
+        hook["clientConfig"]["service"]["path"] = f"/inject/FIRED_{short}/1"
+    namespaces = {}
+    for cell in cells:
+        key = json.dumps(cell["namespace_labels"], sort_keys=True)
+        if key not in namespaces:
+            namespaces[key] = clean.namespace(f"cell-{next(numbers)}", **cell["namespace_labels"])
+    name = configuration["webhooks"][0]["clientConfig"]["service"]["name"]
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=["--injectConfig", tmp_path]) as replica:
+        replica.wait()
+        clean.endpoints(ADDRESSES[0], name=name)
+        clean.apply(configuration)
+        positive = next(cell for cell in cells if cell["webhooks"])
+
+        def ask(cell):
+            pod = bare(labels=cell["pod_labels"] or {"plain": "yes"})
+            return fired(clean.pod(namespaces[json.dumps(cell["namespace_labels"], sort_keys=True)], pod))
+
+        clean.until(lambda: ask(positive) == sorted(positive["webhooks"]), "the API server has heard of the webhooks")
+        time.sleep(1)
+        wrong = [(cell, found) for cell in cells if (found := ask(cell)) != sorted(cell["webhooks"])]
+    assert wrong == []
+
+
+def golden():
+    """Istio's cases of the webhook whose settings any server of ours can have, by settings."""
+    found = {}
+    for case in cases(INJECT):
+        plain = not (case["skip_webhook"] or case["expected_error"] or case["platform"] or case["compliance_policy"])
+        if plain and case["want_given"]:
+            found.setdefault((case["settings"], json.dumps(case["mesh_override"]), case["native_sidecars"]), []).append(
+                case
+            )
+    return found
+
+
+def kept(pod):
+    """What counts of a pod that the API server keeps."""
+    metadata = pod["metadata"]
+    return {"labels": metadata.get("labels"), "annotations": metadata.get("annotations"), "spec": pod["spec"]}
+
+
+@needs_data
+def test_istios_golden_pods_come_out_of_the_api_server(clean, tmp_path):
+    """Created through the webhook, a pod is what the API server keeps of the wanted one created as it is."""
+    native = clean.minor() >= NATIVE_SIDECARS
+    injected_ns, plain_ns = fresh(clean, **{"istio-injection": "enabled"}), fresh(clean)
+    _, trees = clean.install()
+    compared, refused = 0, 0
+    for (settings, override, sidecars), of_settings in golden().items():
+        if sidecars and not native:
+            continue
+        folder = tmp_path / f"config-{settings}-{abs(hash(override))}"
+        folder.mkdir()
+        source = INJECT / "settings" / settings
+        for name, file in (("config", "config.yaml"), ("values", "values.json")):
+            (folder / name).write_text((source / file).read_text())
+        mesh = joined_mesh(goyaml.load((source / "mesh.yaml").read_text()) or {}, json.loads(override))
+        (folder / "mesh").write_text(json.dumps(mesh))
+        more = [
+            "--injectConfig",
+            folder,
+            "--meshConfig",
+            folder / "mesh",
+            f"--native-sidecars={str(sidecars).lower()}",
+            "--shutdownDelay",
+            "0s",
+        ]
+        with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=more) as replica:
+            replica.wait()
+            clean.endpoints(ADDRESSES[0])
+            reaches_any(clean, injected_ns)
+            for case in of_settings:
+                outcome = compare(clean, case, injected_ns, plain_ns)
+                compared += outcome == "equal"
+                refused += outcome == "refused"
+    print(f"{compared} pods are equal, {refused} are refused by the API server both ways")
+    assert compared > 20
+
+
+def reaches_any(plane, namespace):
+    """The API server gets answers, whatever they are."""
+
+    def answers():
+        try:
+            return plane.pod(namespace, bare())
+        except ApiError as error:
+            return "failed calling webhook" not in error.message
+
+    plane.until(answers, "the webhook is asked")
+
+
+def compare(plane, case, injected_ns, plain_ns):
+    inputs = [one for tree in documents(INJECT / "cases" / case["input"]) if tree for one in workloads(tree)]
+    wants = [one for tree in documents(INJECT / "cases" / case["want"]) if tree for one in workloads(tree)]
+    outcomes = set()
+    for workload, wanted in zip(inputs, wants, strict=True):
+        told = []
+        for source, namespace in ((workload, injected_ns), (wanted, plain_ns)):
+            pod = json.loads(json.dumps(source.pod()))
+            pod["spec"].setdefault("serviceAccountName", "default")
+            owner = {
+                "apiVersion": workload.owner.api_version,
+                "kind": workload.kind,
+                "name": workload.name,
+                "controller": True,
+                "uid": "u",
+            }
+            pod |= {"apiVersion": "v1", "kind": "Pod"}
+            pod["metadata"] = {key: value for key, value in pod["metadata"].items() if key in {"labels", "annotations"}}
+            pod["metadata"] |= {"generateName": f"{workload.name or 'x'}-", "ownerReferences": [owner]}
+            if source is wanted and "istio-proxy" not in json.dumps(pod):
+                pod["metadata"].setdefault("labels", {})
+            try:
+                told.append(kept(plane.pod(namespace, pod)))
+            except ApiError as error:
+                told.append(error.status)
+        if isinstance(told[1], int) or isinstance(told[0], int):
+            assert told[0] == told[1], (case["name"], told)
+            outcomes.add("refused")
+            continue
+        ours, theirs = (json.loads(json.dumps(one).replace(injected_ns, "NS").replace(plain_ns, "NS")) for one in told)
+        for one in (ours, theirs):
+            status = (one["annotations"] or {}).get("sidecar.istio.io/status")
+            if status:
+                one["annotations"]["sidecar.istio.io/status"] = {**json.loads(status), "revision": ""}
+            for key in ("istio.io/rev",):
+                (one["annotations"] or {}).pop(key, None)
+        assert_same(ours, theirs)
+        outcomes.add("equal")
+    return "equal" if outcomes == {"equal"} else "refused"

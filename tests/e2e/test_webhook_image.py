@@ -1,0 +1,108 @@
+"""The admission server's image: it serves as an ordinary user with a read-only root, and nothing else is in it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from containers import Image
+from engine import Engine
+from netinit.lab import Pod
+from netinit.webhook.certificates import make_pair
+
+MEGABYTE = 1 << 20
+MOST = 90 * MEGABYTE
+WORDS = [
+    "webhook",
+    "serve",
+    "--tlsCertFile",
+    "/tls/tls.crt",
+    "--tlsKeyFile",
+    "/tls/tls.key",
+    "--processes",
+    "1",
+    "--stateFolder",
+    "/run/netinit/webhook",
+]
+
+
+@pytest.fixture(scope="module")
+def webhook(engine: Engine) -> Image:
+    """The image of the target `webhook`."""
+    return engine.build("localhost/netinit-webhook", ["--target=webhook"])
+
+
+@pytest.fixture(scope="module")
+def root(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return engine.unpack(webhook, tmp_path_factory.mktemp("webhook"))
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
+    names = {path.name for path in files(root)}
+    assert {"supervisor.py", "client.py", "Chart.yaml"} <= names
+    assert not names & {
+        "iptables",
+        "xtables-nft-multi",
+        "nft",
+        "ipset",
+        "sh",
+        "bash",
+        "dash",
+        "apt",
+        "dpkg",
+        "pip",
+        "gcc",
+    }
+    assert sum(path.stat().st_size for path in files(root)) < MOST
+    assert not [path for path in files(root) if path.stat().st_mode & 0o6000]
+
+
+def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, image: Image, tmp_path: Path):
+    names = {str(path.relative_to(tmp_path)) for path in files(engine.unpack(image, tmp_path))}
+    assert [
+        name
+        for name in names
+        if re.search(
+            r"netinit/(webhook|kube|cli/webhook|data/chart)/|httpx2|uvicorn|cryptography|prometheus|libssl|_ssl", name
+        )
+    ] == []
+
+
+@pytest.mark.netns
+def test_it_serves_with_a_read_only_root_as_an_ordinary_user(webhook: Image, pod: Pod, tmp_path: Path):
+    pair = make_pair(("localhost",), now=time.time(), seconds=3600)
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    tls = tmp_path / "tls"
+    tls.mkdir()
+    for name, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (tls / name).write_text(text)
+        (tls / name).chmod(0o644)
+    done: list[subprocess.CompletedProcess[str]] = []
+    serving = threading.Thread(
+        target=lambda: done.append(webhook.run(pod.pid, WORDS, mounts={"/tls": tls, "/run/netinit": state}))
+    )
+    serving.start()
+    said = ""
+    end = time.monotonic() + 60
+    while "[+]configuration: generation 1" not in said and time.monotonic() < end and not done:
+        asked = ["nsenter", "-t", str(pod.pid), "-n", "curl", "--silent", "http://127.0.0.1:15014/readyz?verbose"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+        time.sleep(0.1)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        words = path.read_bytes().split(b"\0") if path.exists() else []
+        if b"--stateFolder" in words and b"/run/netinit/webhook" in words:
+            subprocess.run(["kill", "-TERM", path.parent.name], check=False)
+    serving.join(60)
+    assert "[+]workers: 1 of 1" in said, (said, done)
+    assert "Traceback" not in done[0].stderr

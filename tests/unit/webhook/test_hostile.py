@@ -1,0 +1,116 @@
+"""Hostile bodies against the real server: each gets the right status, the log stays a line an event, and it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+import hostile_reviews
+from webhook_server import Server, make_pod
+
+pytestmark = pytest.mark.xdist_group("webhook")
+CASES = 400
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("hostile"), "--log_output_level=default:debug", "--log_as_json") as made:
+        yield made
+
+
+def ask(server, headers, body, connection):
+    """Status and body; a connection that the server has closed is made anew."""
+    for _ in range(2):
+        try:
+            return server.post(body, headers=headers, connection=connection)
+        except (OSError, http.client.HTTPException):  # it had closed the connection, or cut this one off
+            connection.close()
+    return None, b""
+
+
+def test_hostile_bodies_get_their_status_and_never_a_traceback(server):
+    drawn = random.Random(13)
+    seen = {}
+    with contextlib.closing(server.connect()) as connection:
+        for number in range(CASES):
+            headers, body = hostile_reviews.request(drawn)
+            status, told = ask(server, headers, body, connection)
+            seen[status] = seen.get(status, 0) + 1
+            assert status in {200, 400, 413, 415} or (status is None and len(body) > 6 << 20), (
+                number,
+                status,
+                told[:200],
+                body[:300],
+            )
+            assert b"Traceback" not in told
+            if status == 200:
+                response = json.loads(told)["response"]
+                assert isinstance(response["allowed"], bool)
+                assert "internal error" not in json.dumps(response), (number, told[:300], body[:1000])
+    assert {200, 400, 415} <= set(seen), seen
+    lines = server.log.read_text().splitlines()
+    assert [line for line in lines if not isinstance(json.loads(line), dict)] == []
+    assert server.review(make_pod())["allowed"]
+
+
+def test_so_many_annotations_are_answered_in_time_and_a_million_are_refused(server):
+    body = hostile_reviews.largest(150_000)
+    status, _ = server.post(body, path="/inject?timeout=30s")
+    assert status in {200, 503}
+    with contextlib.closing(server.connect()) as connection:
+        status, _ = ask(server, hostile_reviews.JSON, hostile_reviews.largest(), connection)
+    assert status in {413, None}, "refused, or cut off while it was sent"
+    assert server.review(make_pod())["allowed"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GARBAGE\r\n\r\n",
+        "POST /inject HTTP/9.9\r\n\r\n",
+        "POST /inject HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /inject HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        "POST /inject HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        "POST /inject HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n",
+        "POST /inject HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        "GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST //inject%00/\u0001 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+    ids=lambda text: re.sub(r"\W+", " ", text)[:40],
+)
+def test_what_is_no_request_is_refused_or_cut_off(server, text):
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as raw,
+        server.context.wrap_socket(raw, server_hostname="localhost") as end,
+    ):
+        end.settimeout(30)
+        end.sendall(text.encode())
+        end.sendall(b"")
+        data = b""
+        with contextlib.suppress(OSError):
+            data = end.recv(100)
+    assert not data or re.match(rb"HTTP/1\.1 4\d\d ", data), data
+    assert server.review(make_pod())["allowed"]
+
+
+def test_idle_and_half_open_connections_are_bounded_and_others_are_served(tmp_path):
+    with Server(tmp_path, "--maxConnections", "32") as server, contextlib.ExitStack() as stack:
+        for _ in range(120):  # more than it takes; the rest waits in the kernel, or is cut off
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        served = 0
+        end = time.monotonic() + 60
+        while served < 5 and time.monotonic() < end:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                served += bool(server.review(make_pod())["allowed"])
+        assert served == 5, "handshakes that do not come are given up"
+        worker = max(server.children())
+        assert len(list(Path(f"/proc/{worker}/fd").iterdir())) <= 32 + 64

@@ -1,0 +1,241 @@
+"""Installations with one thing wrong: it is found, has a remedy, and nothing else is said."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+
+from netinit.cli.webhook.manifests import objects
+from netinit.webhook.certificates import make_pair
+from netinit.webhook.linting import lint
+
+NOW = 1_800_000_000.0
+PAIR = make_pair(("x",), now=NOW, seconds=90 * 86400)
+
+
+def installed(*given):
+    """The chart's objects as a cluster has them: with caBundles, endpoints and a namespace that is labelled."""
+    trees = copy.deepcopy(objects("mesh", "netinit", (), given))
+    for tree in trees:
+        for hook in tree.get("webhooks", ()):
+            hook["clientConfig"]["caBundle"] = base64.b64encode(PAIR.authority.encode()).decode()
+    trees.append(
+        {
+            "kind": "Endpoints",
+            "metadata": {"name": "netinit-webhook", "namespace": "mesh"},
+            "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}],
+        }
+    )
+    labels = [{"istio-injection": "enabled"}, {"istio.io/rev": "default"}, {"kubernetes.io/metadata.name": "plain"}]
+    trees += [
+        {"kind": "Namespace", "metadata": {"name": f"n{number}", "labels": one}} for number, one in enumerate(labels)
+    ]
+    return trees
+
+
+def hooks(trees):
+    return [hook for tree in trees for hook in tree.get("webhooks", ())]
+
+
+def kinds(trees, **more):
+    found = lint(trees, now=NOW, **more)
+    assert all(finding.remedy and finding.message and finding.subject for finding in found)
+    return sorted({finding.kind for finding in found})
+
+
+@pytest.mark.parametrize("given", [(), ("webhook.enableNamespacesByDefault=true",), ("webhook.flavour=classic",)])
+def test_our_own_installation_is_sound(given):
+    assert kinds(installed(*given)) == []
+
+
+def test_the_manifests_alone_are_sound():
+    assert kinds(objects("mesh", "netinit"), whole=False) == []
+
+
+def test_nothing_installed():
+    assert kinds([]) == ["no-webhook"]
+
+
+def without_exclusion(trees):
+    for hook in hooks(trees):
+        expressions = hook["namespaceSelector"]["matchExpressions"]
+        hook["namespaceSelector"]["matchExpressions"] = [
+            one for one in expressions if one["key"] != "kubernetes.io/metadata.name"
+        ]
+        hook["objectSelector"] = {}
+
+
+def one_replica(trees):
+    next(tree for tree in trees if tree["kind"] == "Deployment")["spec"]["replicas"] = 1
+
+
+def remove(kind):
+    def change(trees):
+        trees[:] = [tree for tree in trees if tree["kind"] != kind]
+
+    return change
+
+
+def bundle(text):
+    def change(trees):
+        for hook in hooks(trees):
+            hook["clientConfig"]["caBundle"] = text and base64.b64encode(text.encode()).decode()
+
+    return change
+
+
+def seconds(trees):
+    for hook in hooks(trees):
+        hook["timeoutSeconds"] = 30
+
+
+def side_effects(trees):
+    for hook in hooks(trees):
+        hook["sideEffects"] = "Unknown"
+
+
+def unlabelled(trees):
+    trees[:] = [tree for tree in trees if tree["kind"] != "Namespace"]
+    trees.append(
+        {
+            "kind": "Namespace",
+            "metadata": {"name": "plain", "labels": {"istio-injection": "disabled", "istio.io/rev": "other"}},
+        }
+    )
+
+
+def not_ready(trees):
+    next(tree for tree in trees if tree["kind"] == "Endpoints")["subsets"] = [
+        {"notReadyAddresses": [{"ip": "10.0.0.1"}]}
+    ]
+
+
+def second_injector(trees):
+    other = copy.deepcopy(next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration"))
+    other["metadata"]["name"] = "istio-sidecar-injector"
+    for hook in other["webhooks"]:
+        hook["clientConfig"] = {"url": "https://istiod/inject", "caBundle": hook["clientConfig"]["caBundle"]}
+    trees.append(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (without_exclusion, ["own-namespace", "system-namespace"]),
+        (one_replica, ["one-replica"]),
+        (remove("PodDisruptionBudget"), ["no-disruption-budget"]),
+        (remove("Service"), ["no-service"]),
+        (not_ready, ["no-endpoints"]),
+        (remove("Endpoints"), ["no-endpoints"]),
+        (bundle(""), ["no-bundle"]),
+        (bundle("nothing"), ["bad-bundle"]),
+        (bundle(make_pair(("x",), now=NOW - 10**7, seconds=60).authority), ["expired-bundle"]),
+        (bundle(make_pair(("x",), now=NOW, seconds=86400).authority), ["expiring-bundle"]),
+        (seconds, ["timeout"]),
+        (side_effects, ["side-effects"]),
+        (second_injector, ["two-injectors"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_one_thing_that_is_wrong_is_found_and_nothing_else(change, wanted):
+    trees = installed()
+    change(trees)
+    assert kinds(trees) == wanted
+
+
+def test_selectors_that_match_nothing():
+    trees = installed()
+    unlabelled(trees)
+    assert "matches-nothing" in kinds(trees)
+
+
+def test_revisions_do_not_get_in_each_others_way():
+    canary = [
+        tree
+        for tree in objects("mesh", "netinit", (), ("revision=canary",))
+        if tree["kind"] == "MutatingWebhookConfiguration"
+    ]
+    bundled = base64.b64encode(PAIR.authority.encode()).decode()
+    for hook in hooks(canary):
+        hook["clientConfig"] = {"url": "https://canary/inject", "caBundle": bundled}
+    canary_namespace = {"kind": "Namespace", "metadata": {"name": "c", "labels": {"istio.io/rev": "canary"}}}
+    assert kinds([*installed(), *canary, canary_namespace]) == []
+
+
+def test_two_servers_of_one_revision_are_told_with_an_example():
+    trees = installed()
+    second_injector(trees)
+    told = next(finding for finding in lint(trees, now=NOW) if finding.kind == "two-injectors")
+    assert "would be injected twice" in told.message
+    assert "istio.io/rev=default" in told.message
+
+
+@pytest.mark.parametrize(
+    "trees",
+    [
+        [{"kind": "MutatingWebhookConfiguration"}],
+        [{"kind": "MutatingWebhookConfiguration", "webhooks": [None, {"name": 1}]}],
+        [{}, {"kind": None}],
+    ],
+)
+def test_objects_of_any_shape_are_looked_at(trees):
+    assert kinds(trees) == ["no-webhook"]
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "netinit", "webhook", "lint", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_command_tells_findings_with_their_remedies(tmp_path):
+    trees = installed()
+    without_exclusion(trees)
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": trees}))
+    done = run("-f", tmp_path / "all.json")
+    assert done.returncode == 1
+    assert (
+        "✘ netinit-webhook-sidecar-injector, webhook namespace: it takes pods of its own namespace mesh" in done.stdout
+    )
+    assert (
+        "remedy: add to namespaceSelector: {key: kubernetes.io/metadata.name, operator: NotIn, values: [mesh]}"
+        in done.stdout
+    )
+    found = json.loads(run("-f", tmp_path / "all.json", "--json").stdout)
+    assert {"severity", "kind", "subject", "message", "remedy"} == set(found[0])
+
+
+def test_the_command_finds_nothing_in_what_manifests_prints(tmp_path):
+    printed = subprocess.run(
+        [sys.executable, "-m", "netinit", "webhook", "manifests"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    (tmp_path / "m.yaml").write_text(printed)
+    done = run("-f", tmp_path / "m.yaml")
+    assert (done.returncode, done.stdout) == (0, "nothing found\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no manifests are given"),
+        (("-f", "x", "--context", "c"), "contradicts"),
+        (("-f", "/none"), "cannot be read"),
+    ],
+)
+def test_what_it_cannot_look_at_is_told(words, said):
+    done = run(*words)
+    assert done.returncode in {1, 2}
+    assert said in done.stderr
