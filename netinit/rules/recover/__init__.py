@@ -51,11 +51,11 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 
     `routing` is the routing table of each mark that a policy rule has. ParseError for a rule that is none.
     """
-    evidence = gather(listings.values(), layout_forms())
+    evidence = gather(listings.values(), layout_forms)
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, evidence, layout_forms())
+        owned = owned_rules(listing, {}, evidence, layout_forms)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
