@@ -168,7 +168,7 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     probes = Probes((row,), (text,))
     shown = [
         doctor.render_text(examined), doctor.render_json(examined), lint.render_text({text: tangled}), lint.render_json({text: tangled}),
-        check_inject._table([verdict]), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        check_inject._table([verdict], webhooks=True), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)
@@ -300,7 +300,7 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
     pod["spec"]["hostNetwork"] = host
     path = tmp_path_factory.mktemp("pod") / "pod.yaml"
     path.write_text(json.dumps(pod))
-    for command in (["inject", "-f"], ["check-inject", "--table", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
+    for command in (["inject", "-f"], ["check-inject", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             start.run(["netinit", *command, str(path)], {})
@@ -322,7 +322,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
     path.write_bytes(form.format(text=text).encode("utf-8", "surrogatepass"))
     good = path.with_name("good.yaml")
     good.write_text(json.dumps(MANIFEST))
-    lines = [["inject", "-f", path], ["check-inject", "--table", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
+    lines = [["inject", "-f", path], ["check-inject", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
     lines += [["inject", flag, path, "-f", good] for flag in ("--injectConfigFile", "--meshConfigFile", "--valuesFile")]
     for line in lines:
         out, err = io.StringIO(), io.StringIO()
