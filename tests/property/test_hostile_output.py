@@ -279,7 +279,7 @@ def test_errors_repeat_an_argument_harmlessly(line, text, debug):
         start.run(["netinit", *line, text], {"NETINIT_DEBUG": "true"} if debug else {})
     assert not commands(out.getvalue())
     assert not commands(err.getvalue(), "\n\t")
-    known = ("netinit", "20", "    ")
+    known = ("netinit", "warning: ", "note: ", "20", "    ")
     assert all(one.startswith(known) for one in err.getvalue().split("\n") if one), "a line of stderr that is not ours"
     assert debug or max(map(len, err.getvalue().split("\n"))) < 1000, "a long argument is repeated in full"
 
