@@ -96,7 +96,7 @@ RUN python3 -m pip install --no-compile --no-index --no-deps --no-build-isolatio
 # ---- the admission server's image: the same Python with TLS, none of the programs, the server's packages
 FROM system AS webhook-files
 ARG PYTHON
-ENV SERVED="libc-bin libc6 libexpat1 libffi8 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
+ENV SERVED="libc-bin libc6 libexpat1 libffi8 libgcc-s1 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
 ${PYTHON}-minimal zlib1g"
 WORKDIR /webhook
 # hadolint ignore=SC2086

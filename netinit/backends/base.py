@@ -41,6 +41,10 @@ class Comparison(ABC):
     differences: tuple[Difference, ...]
 
     @abstractmethod
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        """What a removal takes away: the rules of ours as listed, by backend's place (family, table, chain)."""
+
+    @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
         """Foreign rules that stand before ours and may decide first."""
 

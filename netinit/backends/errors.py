@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
 from netinit.base.records import Record
+from netinit.kernel.situation import advise
 
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
@@ -55,9 +56,7 @@ SAYINGS = (  # the first that is found counts
 )
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT}  # errno(3), where a table is opened
 
-NEEDS_NET_ADMIN = "NET_ADMIN is missing: run as root with securityContext.capabilities.add: [NET_ADMIN]"
 NEEDS_MORE = "the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
-NEEDS_BOTH = "legacy tables need NET_ADMIN and NET_RAW: securityContext.capabilities.add"
 NEEDS_ROOM = (
     "the rules are too many for one transaction in a pod with a user namespace of its own:"
     " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node"
@@ -85,7 +84,7 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
     if locked:
         return LockedError(f"{message}; {OTHER_LOCK}")
     if cause in (PRIVILEGE, EITHER) and not privileged:
-        return BackendUnavailableError(f"{message}; {NEEDS_NET_ADMIN}")
+        return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
     if cause in (SUPPORT, EITHER):
@@ -97,7 +96,7 @@ def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
     """The error of nft; `message` begins it. `old_kernel` says that the kernel is too old, empty where it is not."""
     cause = cause_of(NFT, said)
     if cause == PRIVILEGE:
-        return BackendUnavailableError(f"{message}; {NEEDS_NET_ADMIN}")
+        return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == TOO_LARGE:
         return BackendUnavailableError(f"{message}; {NEEDS_ROOM}")
     if cause == SUPPORT and old_kernel:
@@ -112,7 +111,7 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str) ->
     """The error of libiptc by errno; `message` begins it. `opening`: of a table, which `modules` of the node would make."""
     cause = NUMBERS.get(number, REFUSED)
     if cause == PRIVILEGE:
-        return BackendUnavailableError(f"{message}; {NEEDS_BOTH}")
+        return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
     if cause == SUPPORT and opening:
         return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
     return ApplyError(message)

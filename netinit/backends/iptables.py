@@ -10,7 +10,7 @@ from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 from netinit.base.shown import escape
-from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows
+from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
 from netinit.rules.iptables.ownership import (
     Forms,
     Owned,
@@ -79,6 +79,14 @@ class XtablesComparison(Comparison):
             found += compare_listing(one.written, one.listing, one.owned, one.family)
         self.differences = found
 
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return {
+            f"{one.family.name} {name} {chain}": tuple(texts)
+            for one in self.by_family
+            for name, table in one.listing.items()
+            for chain, texts in live_chains(name, table, one.owned).items()
+        }
+
     def shadows(self) -> tuple[Difference, ...]:
         found: list[Difference] = []
         for one in self.by_family:
@@ -113,6 +121,8 @@ class XtablesComparison(Comparison):
 
 class XtablesBackend(Backend):
     """A backend whose kernel one is listed by iptables-save and changed by iptables-restore's input."""
+
+    counts = True  # False: it lists rules without their counters
 
     def __init__(
         self,

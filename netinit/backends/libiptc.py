@@ -40,6 +40,7 @@ class LibiptcBackend(XtablesBackend):
     """Rules through libiptc: one commit a table, both families at once."""
 
     name = "libiptc"
+    counts = False
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         from netinit.kernel.tally import count_legacy_families

@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel import netlink
     from netinit.rules.census import Census
+    from netinit.rules.nft.reading import Tables
 
 FROM_INPUT = ("-f", "-")
 _ONE_NAME = 2  # quotes
@@ -63,6 +64,9 @@ class NftComparison(Comparison):
         self.state = state
         self.written = write_plan(plan, comments=state.comments)
         self.differences = _find_differences(self.written, state)
+
+    def ours(self) -> dict[str, tuple[str, ...]]:
+        return {f"{DIALECT} {name}": tuple(_rules_of(self.state.text, name)) for name in self.state.tables}
 
     def shadows(self) -> tuple[Difference, ...]:
         """Nothing: no foreign rule can stand in tables of our own."""
@@ -167,6 +171,17 @@ class NftablesBackend(Backend):
         """Lets nft and the kernel check a script without making its rules; errors as for `commit`."""
         self._run(("-c", *FROM_INPUT), script)
 
+    def read(self) -> Tables:
+        """Our tables in types, with their counters. BackendUnavailableError, ParseError where they cannot be read."""
+        from netinit.rules.nft.reading import read_tables  # for people's commands alone
+
+        seen = self.observe()
+        if seen.unread:
+            raise BackendUnavailableError(f"nft tables cannot be read safely: {seen.unread}")
+        texts = _list("--json", seen.tables)
+        _check_counts(texts, seen)
+        return read_tables(texts)
+
     def list_rules(self, comparison: Comparison) -> dict[str, str]:
         """The rules of the transaction, which was committed whole; nft would take 40 ms to list 10,000 networks."""
         if not isinstance(comparison, NftComparison):
@@ -193,7 +208,7 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
         return _miss_everything(written)
     if seen.unread:
         return _distrust(written, seen, seen.unread)
-    counted = {name: table.chains for name, table in seen.counts.items()}
+    counted = _counted(seen)
     planned = {name: {chain: len(wanted.rules) for chain, wanted in chains.items()} for name, chains in written.items()}
     if (
         planned == counted
@@ -206,12 +221,24 @@ def _find_differences(written: Written, seen: NftState) -> tuple[Difference, ...
     try:
         texts = _list("--json", seen.tables)
         listing = {name: table for text in texts for name, table in parse_listing(text).items()}
+        _check_counts(texts, seen)
     except (ApplyError, ParseError) as error:
         return _distrust(written, seen, str(error))
-    listed = {name: {chain: len(found.rules) for chain, found in table.chains.items()} for name, table in listing.items()}
-    if listed != counted:
-        return _distrust(written, seen, "the kernel counts other rules than nft lists")
     return compare_listing(written, listing)
+
+
+def _counted(seen: NftState) -> dict[str, dict[str, int]]:
+    return {name: table.chains for name, table in seen.counts.items()}
+
+
+def _check_counts(texts: list[str], seen: NftState) -> None:
+    """ParseError where nft's JSON has other rules than the kernel counts."""
+    from netinit.rules.nft.listing import collect
+
+    tables = {name: chains for text in texts for name, chains in collect(text).items()}
+    listed = {name: {chain: len(rules) for chain, (_, rules) in chains.items()} for name, chains in tables.items()}
+    if listed != _counted(seen):
+        raise ParseError("the kernel counts other rules than nft lists")
 
 
 def _list(option: str, tables: tuple[str, ...]) -> list[str]:
@@ -223,6 +250,15 @@ def _list(option: str, tables: tuple[str, ...]) -> list[str]:
         if result.status:
             raise _explain(result, path)
     return [result.output for result in finished]
+
+
+def _rules_of(text: str, table: str) -> list[str]:
+    """The lines between the braces of a table in nft's listing."""
+    lines = text.split("\n")
+    head = f"table inet {table} {{"
+    start = lines.index(head) + 1 if head in lines else len(lines)
+    end = lines.index("}", start) if "}" in lines[start:] else len(lines)
+    return [line.strip() for line in lines[start:end] if line.strip() not in ("", "}")]
 
 
 def _spell_priority(text: str) -> str:

@@ -6,17 +6,18 @@ import posix
 
 from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.model import TABLES
+from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.backends.base import Lock
+    from netinit.backends.base import Change, Lock
+    from netinit.kernel.emptied import OwnPart
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -129,6 +130,22 @@ class NftVariant(RestoreBackend):
         from netinit.kernel.tally import count_nft_families
 
         return count_nft_families(families, chains)
+
+    def commit(self, change: Change) -> None:
+        """The same, and tables that iptables-nft made for rules of ours go with the last of these."""
+        parts: tuple[OwnPart, ...] = ()
+        if change.before.ours:
+            from netinit.kernel.emptied import find_parts
+
+            parts = find_parts(OWNED_CHAINS)
+        super().commit(change)
+        if parts:
+            from netinit.kernel.emptied import remove_empty
+
+            try:
+                remove_empty(parts)
+            except OSError as error:
+                raise ApplyError(f"empty tables of iptables-nft cannot be removed: {error.strerror}") from None
 
     def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()

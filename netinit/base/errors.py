@@ -73,6 +73,10 @@ class ValidationFailedError(NetinitError):
     exit_code = 126
 
 
+class ValidationImpossibleError(NetinitError):
+    """No connection could be tried that would prove anything: a privilege, an address or a free port is missing."""
+
+
 class LabError(NetinitError):
     """A laboratory pod cannot be made or used: a privilege, kernel support or a program is missing, or a child failed."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LEVELS = ("none", "error", "warn", "info", "debug")
 SCOPE = "default"
 TERMINATION_LOG = "/dev/termination-log"
+STDERR = 2
 TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a longer message would lose its beginning
 
 
@@ -80,6 +81,13 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None when the process was started with it closed
             stream.flush()
+
+
+def discard_stderr() -> None:
+    """From here on stderr goes nowhere: what is left in the stream's buffer would fail again at the end of the process."""
+    null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
+    posix.dup2(null, STDERR)
+    posix.close(null)
 
 
 def _indented(line: str) -> str:

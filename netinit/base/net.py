@@ -152,6 +152,11 @@ class Network(tuple[int, int, int]):
         return f"Network({self.text})"
 
 
+def covers(wide: Network, narrow: Network) -> bool:
+    """Whether every address of `narrow` is in `wide`."""
+    return wide[0] == narrow[0] and wide.first <= narrow.first and narrow.last <= wide.last
+
+
 def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval]:
     """The addresses of the networks, all of one family, as ascending intervals that do not touch each other.
 

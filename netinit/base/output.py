@@ -11,6 +11,7 @@ import sys
 
 from netinit.base import shown
 from netinit.base.errors import NetinitError
+from netinit.base.logs import discard_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,25 @@ def show_lines(texts: Iterable[str]) -> None:
     """Writes lines to stderr, cut where somebody's value is a page; nothing is written where the process has no stderr."""
     if sys.stderr is not None:
         sys.stderr.write(shown.lines([shown.shorten(text, shown.MOST_OF_A_LINE) for text in texts]))
+
+
+def show_lines_if_possible(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
+    """The same; where stderr cannot be written (a full disk) nobody is told, and the run goes on."""
+    try:
+        show_painted_lines(rows)
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        discard_stderr()
+
+
+def show_painted_lines(rows: Iterable[Iterable[tuple[str, str]]]) -> None:
+    """Writes lines to stderr in parts, each with its style of the terminal."""
+    if sys.stderr is not None:
+        for parts in rows:
+            sys.stderr.write("".join([_paint(shown.shorten(text, shown.MOST_OF_A_LINE), style) for text, style in parts]) + "\n")
 
 
 def show_progress(text: str, *, last: bool) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.logs import Log
 from netinit.base.output import show_artefact
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import EVERY_FIELD, FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
-from netinit.cli.start import do
+from netinit.cli.start import choose_log, do
 from netinit.options import Options
 from netinit.rules.render import FORMATS
 
 
-@click.command("apply", cls=FlagCommand)
+@click.command("apply", cls=FlagCommand, shows=EVERY_FIELD, rules=True)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="With --dry-run: the format (default: restore).")
 @click.option("--family", type=click.Choice(FAMILY_CHOICES), help="With --dry-run: the address family (default: both).")
 def command(options: Options, form: str | None, family: str | None) -> int:
@@ -32,6 +31,6 @@ def command(options: Options, form: str | None, family: str | None) -> int:
         raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
     if not options.dry_run:
         return do(options)
-    log = Log(options.log_level, as_json=options.log_as_json)
+    log = choose_log(options)
     show_artefact(preview(options, log, form or FORMATS[0], family or "both"))
     return 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from netinit.base.net import FAMILIES
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, lines, split_message
-from netinit.cli.flags import FlagCommand, read_value
+from netinit.cli.face import answer, color_option
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
@@ -17,11 +18,12 @@ GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}
 
 
-@click.command("doctor", cls=FlagCommand)
+@click.command("doctor", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
 @click.option(
     "--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name."
 )
 @click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
+@color_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print an object with ok, backend, obstacle, feature_checks and findings."
 )
@@ -40,7 +42,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     if as_json:
         show_artefact(render_json(found))
     else:
-        show(render_text(found))
+        answer(render_text(found))
     return GOOD if found.good else BAD
 
 
@@ -85,7 +87,7 @@ def _sign(outcome: str | None) -> str:
 
 
 def render_json(found: Examination) -> str:
-    """`ok`, `backend`, `obstacle`; `feature_checks` by backend, family and feature (null: works, else why not); `findings`."""
+    """`ok`, `backend`, `obstacle`, `findings`; `feature_checks` by backend, family and feature (`works`, else the `cause`)."""
     return to_json(
         {
             "ok": found.good,
@@ -97,7 +99,7 @@ def render_json(found: Examination) -> str:
                     "works": checked.works(found.needed),
                     "failure": checked.failure or None,
                     "features": {
-                        family: {name: cause or None for name, cause in outcomes.items()}
+                        family: {name: {"works": not cause, "cause": cause or None} for name, cause in outcomes.items()}
                         for family, outcomes in checked.outcomes.items()
                     },
                 }

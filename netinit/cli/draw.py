@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6
-from netinit.base.output import show, show_artefact
+from netinit.base.output import show_artefact
 from netinit.cli.explain import answer_question
-from netinit.cli.flags import FlagCommand
+from netinit.cli.face import answer as show_answer
+from netinit.cli.face import color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
 from netinit.draw import Picture, make_picture, render_dot, render_mermaid, render_text
 from netinit.kernel import run
@@ -22,18 +23,19 @@ PICTURE_FORMATS = ("text", "mermaid", "dot", "svg")
 FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
-@click.command("draw", cls=FlagCommand)
+@click.command("draw", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @click.option("--format", "form", type=click.Choice(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
     "--family", type=click.Choice(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
 @click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
+@color_option
 @question_options
 @ground_options
 def command(  # noqa: PLR0917
     options: Options, direction: str | None, form: str, family: str | None, tables: tuple[str, ...], pod: str,
-    pod_ip: tuple[str, ...], live: bool, **asked: Any,
+    select: str, pod_ip: tuple[str, ...], live: bool, **asked: Any,
 ) -> int:  # fmt: skip
     """Draw the path of packets through the chains that the options ask for, of --pod, or live (--pid, --netns, --live).
 
@@ -42,9 +44,8 @@ def command(  # noqa: PLR0917
 
       netinit draw --format svg -i '*' -b '*' --to 10.1.2.3:443 > path.svg
     """
-    ground = find_ground(options, pod, pod_ip, live)
+    ground = find_ground(options, pod, select, pod_ip, live)
     question = Question(direction=direction or "", **asked)
-    log = Log(options.log_level, as_json=options.log_as_json)
     warnings = ground.warnings
     source, trace, caption = next(iter(ground.rulesets)), None, ""
     chosen = FAMILY_NAMES[family or "ipv4"]
@@ -55,15 +56,17 @@ def command(  # noqa: PLR0917
         chosen = packet.family
         source, answer, warned = answer_question(ground, packet)
         trace, caption, warnings = answer.trace, answer.sentence, warnings + warned
-    for warning in warnings:
-        log.warn(warning)
+    note(ground.notes)
+    warn(warnings)
     rulesets = ground.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
-    title = f"{chosen.name} rules, {'as planned' if source == 'plan' else f'live ({source})'}"
+    if not question.to and not question.source and direction:
+        raise OptionError(f"{direction}: says which way a connection goes; name one with --to or --from")
+    title = f"{chosen.name} rules, {'as the options plan them' if source == 'plan' else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":
-        show(render_text(picture))
+        show_answer(render_text(picture))
     else:
         show_artefact({"mermaid": render_mermaid, "dot": render_dot, "svg": render_svg}[form](picture))
     return 0

@@ -7,24 +7,38 @@ from collections.abc import Mapping, Sequence
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.logs import Log, write_termination_log
-from netinit.base.output import show_lines
+from netinit.base.output import show_lines, shows_on_a_terminal
 from netinit.base.shown import split_message
 from netinit.options import FLAGS
 from netinit.options.argv import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
+NAME = "netinit"  # as errors begin, whatever name the command line had
 
-def report(program: str, words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
+
+def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
     """Shows the error that is being handled: as an event (the init container's, and its termination message) or as lines."""
     texts = take_flags(words, FLAGS).texts
+    as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
-        as_json = texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")
-        Log(as_json=as_json in TRUE_WORDS).error(message)
         write_termination_log(message)
+    if as_event and (as_json or not shows_on_a_terminal()):
+        Log(as_json=as_json).error(message)
+    elif shows_on_a_terminal():
+        _show_person(message)
     else:
-        show_lines([f"{program}: {line}" for line in split_message(message)])
+        show_lines([f"{NAME}: {line}" for line in split_message(message)])
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
+
+
+def _show_person(message: str) -> None:
+    try:
+        from netinit.cli.face import fail
+    except ImportError:  # without click, which people's commands are made of
+        show_lines([f"{NAME}: {line}" for line in split_message(message)])
+    else:
+        fail(NAME, message)
 
 
 def diagnose(error: NetinitError) -> str:

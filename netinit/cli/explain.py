@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from netinit.base.logs import Log
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, quote
-from netinit.cli.flags import FlagCommand
+from netinit.cli.face import answer as show_answer
+from netinit.cli.face import color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import (
     DIRECTIONS,
     Ground,
@@ -18,24 +19,27 @@ from netinit.cli.question import (
     ground_options,
     make_packet,
     question_options,
+    spell_options,
 )
-from netinit.options import Options
+from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.trace import UNKNOWN, TraceStep
 
 
-@click.command("explain", cls=FlagCommand)
+@click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @question_options
 @ground_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/explain.schema.json describes it.")
+@color_option
 @click.option("--all", "everything", is_flag=True, help="Also show the rules that were checked and do not match.")
 def command(  # noqa: PLR0917
     options: Options,
     direction: str | None,
     pod: str,
+    select: str,
     pod_ip: tuple[str, ...],
     live: bool,
     as_json: bool,
@@ -44,8 +48,9 @@ def command(  # noqa: PLR0917
 ) -> int:
     """Show what happens to one connection, and why.
 
-    The rules are those that the options ask for; with --pid, --netns or --live the live rules; with --pod those of a
-    pod's init container. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
+    The rules are those that the options ask for; with --pid, --netns or --live the live rules, from which the options
+    that made them are read back; with --pod those of a pod's init container, and with both the live rules compared
+    with these. Nothing is sent and nothing is changed: the packet's path through the rules is simulated.
     Where the result cannot be known, the answer says so.
 
       netinit explain --to 10.1.2.3:443 --uid 1000 -i '*' -b '*'
@@ -54,17 +59,16 @@ def command(  # noqa: PLR0917
 
       kubectl get pod NAME -o yaml | netinit explain --pod - --to 10.1.2.3:443
     """
-    ground = find_ground(options, pod, pod_ip, live)
+    ground = find_ground(options, pod, select, pod_ip, live)
     packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
     source, answer, warned = answer_question(ground, packet)
-    log = Log(options.log_level, as_json=options.log_as_json)
-    warnings = ground.warnings + warned
+    made = ground.options.get(source)
     if as_json:
-        show_artefact(render_json(answer, source, warnings, everything=everything))
+        show_artefact(render_json(answer, source, made, ground.warnings + warned, everything=everything))
         return 0
-    for warning in warnings:
-        log.warn(warning)
-    show(render_text(answer, everything=everything))
+    note(ground.notes)
+    warn(ground.warnings + warned)
+    show_answer(render_text(answer, everything=everything))
     return 0
 
 
@@ -79,14 +83,16 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
             packet,
             rulesets[packet.family],
             ground.surroundings[packet.family],
-            options=ground.options,
+            options=ground.options.get(source),
+            wanted=ground.wanted,
             origins=ground.origins,
         )
         for source, rulesets in ground.rulesets.items()
         if packet.family in rulesets
     }
     acting = {source: answer for source, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
-    source, answer = next(iter((acting or found).items()))
+    ours = {source: answer for source, answer in found.items() if source in ground.options}
+    source, answer = next(iter((acting or ours or found).items()))
     if len(acting) > 1:
         reason = f"{' and '.join(acting)} both have rules for this connection, and the kernel does not show which it runs first"
         caveat = f"{reason}: remove one of them (netinit remove)"
@@ -143,7 +149,9 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 
-def render_json(answer: Explanation, source: str, warnings: tuple[str, ...], *, everything: bool) -> str:
+def render_json(
+    answer: Explanation, source: str, made: Interception | None, warnings: tuple[str, ...], *, everything: bool
+) -> str:
     """An object as netinit/data/explain.schema.json describes it."""
     trace = answer.trace
     packet = trace.first
@@ -167,6 +175,7 @@ def render_json(answer: Explanation, source: str, warnings: tuple[str, ...], *, 
         "reason": trace.reason,
         "zone": trace.zone,
         "source": source,
+        "options": spell_options(made) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": list(warnings),

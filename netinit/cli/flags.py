@@ -14,7 +14,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
-from netinit.options import Options
+from netinit.options import Interception, Options
 from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, DeclaredOptions
 from netinit.options.kinds import SWITCH, Flag, quote_value
@@ -22,6 +22,24 @@ from netinit.options.kinds import SWITCH, Flag, quote_value
 Kind = TypeVar("Kind")
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+NAMESPACE, RULES, PROGRAMMING, VALIDATION = "Namespace", "Rules", "Programming", "Validation"
+OUTPUT, LOGGING = "Output", "Logging"
+TOPICS = {  # what is no option of the rules, by what it is about; a test holds it against the options
+    NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
+    PROGRAMMING: (
+        "backend", "native_nftables", "force_iptables_binary", "reconcile", "force_apply", "cleanup_only", "skip_rule_apply",
+        "dry_run", "rule_comments", "ipset_threshold", "lock_timeout",
+    ),
+    VALIDATION: ("run_validation", "probe_port", "probe_timeout"),
+    LOGGING: ("log_output_level", "log_as_json", "debug"),
+}  # fmt: skip
+EVERY_FIELD = tuple(field for fields in TOPICS.values() for field in fields)
+ANY_NAMESPACE = ("netns", "pid")
+ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
+_OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
+RULES_ELSEWHERE = (
+    "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
+)
 
 
 class FlagCommand(click.Command):
@@ -30,12 +48,24 @@ class FlagCommand(click.Command):
     Use it as `@click.command(cls=FlagCommand)`; `settings` is the class whose flags are meant. Further options of the
     command are declared as usual and must not have the name of a flag. All that is wrong with the command line is
     reported at once, as one OptionError.
+
+    All flags are taken, so that a pod's command line can be pasted; the help names those in `shows`, which have an effect,
+    and those of the rules in one line (with `rules` each of them; without any effect, rules=None, not at all).
     """
 
-    def __init__(self, *args: Any, settings: type[DeclaredOptions] = Options, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        settings: type[DeclaredOptions] = Options,
+        shows: tuple[str, ...] = (),
+        rules: bool | None = False,
+        **kwargs: Any,
+    ) -> None:
         kwargs["context_settings"] = {**HELP_NAMES, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
         self.settings = settings
+        self.shows = (*shows, "debug")
+        self.rules = rules
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,19 +85,32 @@ class FlagCommand(click.Command):
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options first, then those of the rules by where they come from."""
-        groups = group_flags(self.settings)
-        further = [
+        """The command's own options first, then the declared ones that have an effect here, by what they are about."""
+        own = [
             param
             for param in self.get_params(ctx)
             if isinstance(param, click.Option) and not isinstance(param, _FlagOption)
         ]
-        own = [describe(flag) for flag in groups.pop(PLAIN, ())] + [param.get_help_record(ctx) for param in further]
-        with formatter.section(PLAIN):
-            formatter.write_dl([record for record in own if record])
-        for title, flags in groups.items():
-            with formatter.section(title):
-                formatter.write_dl([describe(flag) for flag in flags])
+        output = [param for param in own if param.name in _OUTPUT_PARAMETERS]
+        shown: dict[str, list[tuple[str, str]]] = {
+            topic: [describe(flag) for flag in self.settings.flags if flag.field in fields and flag.field in self.shows]
+            for topic, fields in TOPICS.items()
+        }
+        sections: dict[str, Sequence[tuple[str, str] | None]] = {
+            PLAIN: [param.get_help_record(ctx) for param in own if param not in output],
+            NAMESPACE: shown.pop(NAMESPACE),
+            RULES: [describe(flag) for flag in Interception.flags] if self.rules else [],
+            OUTPUT: [param.get_help_record(ctx) for param in output],
+            **shown,
+        }
+        order = (PLAIN, NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING)
+        for title in order:
+            if title == RULES and self.rules is False:
+                with formatter.section(RULES):
+                    formatter.write_text(RULES_ELSEWHERE)
+            elif records := [record for record in sections[title] if record]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def _part_unknown(self, ctx: click.Context, rest: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """The words without the flags that nobody knows, and a problem for each of these with what may be meant."""

@@ -12,6 +12,8 @@ import click
 from netinit import __version__
 from netinit.base.errors import OptionError
 from netinit.cli.flags import HELP_NAMES, describe_error
+from netinit.options import Options
+from netinit.options.argv import take_flags
 from netinit.options.kinds import quote_value
 
 COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command), what it does
@@ -92,12 +94,28 @@ def root() -> None:
     """
 
 
+NAME = "netinit"
+
+
+def _put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
+    """`--netns NAME verify` as `verify --netns NAME`: options of a command may stand before it."""
+    rest = take_flags(words, Options.flags).rest
+    named = next((word for word in rest if word in COMMANDS or word in ALIASES), None)
+    if named is None:
+        return words
+    place = len(words) - 1 - words[::-1].index(named)  # the last: before it may stand a value of the same text
+    return (named, *words[:place], *words[place + 1 :])
+
+
 def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> int:
     """The exit code of a command line; NetinitError for what went wrong.
 
     `alone`: the words are apply's, which the program's name or the lack of a command implies.
     """
     command: click.Command = root
+    if alone and program == NAME:
+        words = _put_command_first(words)
+        alone = not words or words[0] not in (*COMMANDS, *ALIASES)
     if alone:
         from netinit.cli import apply
 

@@ -2,59 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.errors import OptionError
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, lines
+from netinit.cli.face import answer, color_option
 from netinit.cli.flags import FlagCommand
-from netinit.cli.question import read_file
+from netinit.cli.question import complete_servers, read_file, with_servers
 from netinit.options import Options
-from netinit.simulate.lint import ERROR, Finding, lint
+from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
 
 
 @click.command("lint", cls=FlagCommand)
 @click.option(
-    "--pod", default="", metavar="FILE|-", help="Check the options of this pod's init container (YAML or JSON)."
+    "--pod",
+    default="",
+    metavar="FILE|-",
+    help="Check these pods and the options of their init containers (YAML or JSON).",
 )
+@click.option("--select", default="", metavar="NAME", help="Only this pod of --pod: [KIND/]NAME or NAMESPACE/NAME.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option and message."
+    "--json", "as_json", is_flag=True, help="Print a list of objects with severity, kind, option, message and pod."
 )
-def command(options: Options, pod: str, strict: bool, as_json: bool) -> int:
+@color_option
+def command(options: Options, pod: str, select: str, strict: bool, as_json: bool) -> int:
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
+
+    With --pod also what is wrong with the pods themselves: host network, missing capabilities, users that are the
+    proxy's, init containers without a network.
 
     Exit codes: 0 nothing wrong (or warnings alone, without --strict), 1 errors.
     """
-    if pod:
-        from netinit.inject.podfile import read_pod
-
-        options = read_pod(read_file(pod), pod).options
-    if options.ipv6 == "auto":
-        options = options.replace(ipv6="on")  # whether a pod has IPv6 is not known here: what it would do counts
-    found = lint(options)
+    if select and not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    found = _lint_pods(options, pod, select) if pod else {"": lint_options(with_servers(options))}
     if as_json:
         show_artefact(render_json(found))
     else:
-        show(render_text(found))
-    return FOUND if any(strict or finding.severity == ERROR for finding in found) else CLEAN
+        answer(render_text(found))
+    every = [finding for findings in found.values() for finding in findings]
+    return FOUND if any(strict or finding.severity == ERROR for finding in every) else CLEAN
 
 
-def render_text(found: tuple[Finding, ...]) -> Lines:
-    """A line for each finding, and one that sums up."""
-    errors = sum(finding.severity == ERROR for finding in found)
-    summary = f"{_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}" if found else "nothing found"
-    return lines([*map(str, found), summary])
+def lint_options(options: Options) -> tuple[Finding, ...]:
+    """What is wrong with options of which nobody knows the pod."""
+    # Whether a pod has IPv6 is not known here: what it would do counts.
+    return lint(options.replace(ipv6="on") if options.ipv6 == "auto" else options, given=options)
+
+
+def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Finding, ...]]:
+    """By the pod's name what is wrong with it and with the options of its init container."""
+    from netinit.inject.podfile import read_pods
+
+    found = {}
+    for facts in read_pods(read_file(pod), pod, select):
+        own = tuple([Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings])
+        complete = complete_servers(facts, options)
+        needed = lint_options(complete.options) if facts.programs and not facts.host_network else ()
+        if complete.notes != facts.notes:  # nobody named its servers
+            needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
+            needed += (Finding(WARNING, NO_EFFECT, "--redirect-dns", complete.notes[-1]),)
+        found[facts.name] = tuple(sorted((*own, *needed), key=lambda finding: finding.severity != ERROR))
+    return found
+
+
+def render_text(found: Mapping[str, tuple[Finding, ...]]) -> Lines:
+    """A line for each finding, below the name of its pod, and one that sums up."""
+    told: list[str] = []
+    for name, findings in found.items():
+        told += [name] if name and findings else []
+        told += [f"{'  ' if name else ''}{finding}" for finding in findings]
+    every = [finding for findings in found.values() for finding in findings]
+    errors = sum(finding.severity == ERROR for finding in every)
+    where = f" in {_count(len(found), 'pod')}" if "" not in found else ""
+    summary = f"{_count(errors, 'error')}, {_count(len(every) - errors, 'warning')}" if every else "no problems found"
+    return lines([*told, f"{summary}{where}"])
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def render_json(found: tuple[Finding, ...]) -> str:
-    """The findings as objects with severity (error, warning), kind, option and message."""
+def render_json(found: Mapping[str, tuple[Finding, ...]]) -> str:
+    """The findings as objects with severity (error, warning), kind, option (or container), message and the pod's name."""
     objects = [
-        {"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message} for one in found
+        {"severity": one.severity, "kind": one.kind, "option": one.option, "message": one.message, "pod": name or None}
+        for name, findings in found.items()
+        for one in findings
     ]
     return to_json(objects)

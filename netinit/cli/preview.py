@@ -18,16 +18,20 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     """The plan of the options in one of FORMATS; what the user should know goes to the log.
 
     IPv6 and the name servers are decided as apply decides them, by the addresses and /etc/resolv.conf found here. With
-    --cleanup-only or --skip-rule-apply nothing would be programmed: the plan is empty.
+    --cleanup-only or --skip-rule-apply nothing would be programmed: the plan is empty. Without a family the restore form
+    holds the first one alone, so that it can be loaded as it is.
     """
     wanted = decide(options, log)
     if options.cleanup_only or options.skip_rule_apply:
         wanted = EMPTY_PLAN
         log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
-    families = tuple(one for one in wanted.families if family in ("both", one.name.lower()))
+    families = tuple(one for one in wanted.families if family in ("", "both", one.name.lower()))
     if not families and wanted.families:
         log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
-    if form == "nft" and family != "both":
+    if not family and form == "restore" and len(families) > 1:  # one program cannot load the other's part
+        families = families[:1]
+        log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
+    if form == "nft" and family not in ("", "both"):
         raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
     return render(wanted, form, families, comments=options.rule_comments)
 

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
+from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
-from netinit.options import Options
+from netinit.kernel import detect, read_text
+from netinit.options import Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
 from netinit.simulate.ruleset import Ruleset, load_plan
 
+if TYPE_CHECKING:
+    from netinit.inject.podfile import PodFacts
+    from netinit.options.kinds import Flag
+
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod whose own are not given
 APPLICATION = 1000
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Rules and surroundings by family, and what they are: `plan`, or a place of live rules."""
+    """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
+
+    `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
+    rules these are, `warnings` what is doubtful about that.
+    """
 
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
-    options: Options | None  # None: not these options' rules
+    options: Mapping[str, Interception] = field(default_factory=dict)
+    wanted: Interception | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -70,7 +84,8 @@ def question_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose rules are meant."""
     for decorate in reversed((
-        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container (YAML or JSON)."),
+        click.option("--pod", default="", metavar="FILE|-", help="Use the rules of this pod's init container; --pid compares."),
+        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
         click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
         click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     )):  # fmt: skip
@@ -78,34 +93,109 @@ def ground_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_ground(options: Options, pod: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
-    """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan."""
+def find_ground(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> Ground:
+    """Whose rules are meant: live ones, those of a pod's manifest, or those that the options plan.
+
+    Live ones beside a manifest, or beside options that are given, are compared with those.
+    """
+    if select and not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    facts = read_manifest(pod, select, options) if pod else None
     if live or options.pid or options.netns:
-        if pod:
-            raise OptionError("--pod: live rules are asked for with --pid, --netns or --live; give one of them")
-        from netinit.pods.live import read_live
-
-        found = read_live(options)
-        return Ground(found.rulesets, found.surroundings, None, warnings=found.warnings)
-    origins: Mapping[str, str] = {}
-    warnings: tuple[str, ...] = ()
+        return _find_live(options, facts)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)
-    if pod:
-        from netinit.inject.podfile import read_pod
-
-        facts = read_pod(read_file(pod), pod)
-        options, origins, warnings = facts.options, facts.origins, (f"{facts.name}: {'; '.join(facts.notes)}",)
-        addresses = addresses or facts.addresses
-    if options.ipv6 == "auto":  # without a pod its addresses say, and without these both families count
-        options = options.replace(
-            ipv6="off" if addresses and all(family_of(one) is IPV4 for one in addresses) else "on"
-        )
-    made = plan(options)
+    origins: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    rules = with_servers(options)
+    if facts:
+        rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
+        notes, warnings = _introduce(facts)
+    if rules.ipv6 == "auto":  # without a pod its addresses say, and without these both families count
+        rules = rules.replace(ipv6="off" if addresses and all(family_of(one) is IPV4 for one in addresses) else "on")
+    made = plan(rules)
+    if facts and not facts.intercepted:
+        made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
     return Ground(
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: _stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
-        options, origins, warnings + made.warnings,
+        {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
     )  # fmt: skip
+
+
+def _find_live(options: Options, facts: PodFacts | None) -> Ground:
+    from netinit.pods.live import read_live
+    from netinit.rules.recover import find_other_values
+
+    named = facts is not None or names_rules(options)
+    meant = facts.options.replace(pid=options.pid, netns=options.netns) if facts else options
+    found = read_live(meant, given=named)
+    notes, warnings = _introduce(facts) if facts else ((), ())
+    warnings += found.warnings
+    for source, recovered in found.options.items():
+        warnings += tuple(f"{source}: not told by the rules: {text}" for text in recovered.unread)
+        if recovered.options is None:
+            continue
+        notes += (f"{source}: rules of {spell_options(recovered.options)}",)
+        others = find_other_values(found.given, recovered.options) if found.given else ()
+        if others:
+            words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
+            by = "the manifest" if facts else "the options given"
+            warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
+    made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
+    return Ground(found.rulesets, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
+
+
+def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Whose options are meant, and what is wrong with the pod itself."""
+    return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
+
+
+def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
+    """The pod of a manifest; name servers, which no manifest tells, are those of the command line."""
+    from netinit.inject.podfile import read_pods
+
+    found = read_pods(read_file(pod), pod, select)
+    if len(found) > 1:
+        names = ", ".join([facts.name for facts in found[:MOST_NAMED]]) + (
+            " and more" if len(found) > MOST_NAMED else ""
+        )
+        raise OptionError(f"--pod: {quote_value(pod)} holds {len(found)} pods: say which one with --select ({names})")
+    return complete_servers(found[0], options)
+
+
+def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
+    """The pod with the name servers of the command line where it needs some; a note where nobody named any."""
+    if not detect.wants_servers(facts.options):
+        return facts
+    if options.dns_servers:
+        return replace(facts, options=facts.options.replace(dns_servers=options.dns_servers))
+    note = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
+    return replace(facts, notes=(*facts.notes, note))
+
+
+def with_servers(options: Options) -> Options:
+    """The options with the name servers of this machine where they need some, as apply and render have them."""
+    if not detect.wants_servers(options):
+        return options
+    return options.replace(dns_servers=tuple(detect.name_servers(read_text(detect.RESOLV_CONF))))
+
+
+def names_rules(options: Options) -> bool:
+    """Whether anything that decides about rules was given: by a flag or a variable, and not as it is by default."""
+    plain = Options.from_argv(())
+    return any(getattr(options, flag.field) != getattr(plain, flag.field) for flag in Interception.flags)
+
+
+def spell_options(options: Interception) -> str:
+    """The options as a command line of apply, with the variables of what has no flag before it; cut where it is long."""
+    full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
+    variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
+    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MOST_OF_A_RULE)
+
+
+def _spell(flag: Flag, value: Any) -> str:
+    return quote_value(flag.kind.write(value))
 
 
 def _stand_in(family: Family, addresses: tuple[str, ...]) -> Surroundings:
@@ -118,7 +208,12 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
-    port = port or (read_value(question.to_port, read_port, "--to-port") if question.to_port else 0)
+    named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
+    if port and named and port != named:
+        raise OptionError(
+            f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
+        )
+    port = port or named
     if not port:
         raise OptionError("--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT")
     family = family_of(host or source) if host or source else IPV4
@@ -161,9 +256,14 @@ __all__ = [
     "DIRECTIONS",
     "Ground",
     "Question",
+    "complete_servers",
     "find_ground",
     "ground_options",
     "make_packet",
+    "names_rules",
     "question_options",
     "read_file",
+    "read_manifest",
+    "spell_options",
+    "with_servers",
 ]

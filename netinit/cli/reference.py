@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 from netinit.cli import group
-from netinit.cli.flags import FlagCommand, group_flags, spell_default
+from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
 from netinit.options import Options
 from netinit.options.kinds import SWITCH, Flag
 
@@ -105,7 +105,7 @@ def _spell(flag: Flag) -> str:
 
 def render_commands() -> str:
     """A section for each command: what its help says, its usage and its own options."""
-    context = click.Context(group.root, info_name="netinit")
+    context = click.Context(group.root, info_name="netinit", help_option_names=HELP_NAMES["help_option_names"])
     parts: list[str] = []
     for name in group.root.list_commands(context):
         command = group.root.get_command(context, name)

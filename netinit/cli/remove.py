@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import click
 
-from netinit.cli.flags import FlagCommand
+from netinit.base.output import show
+from netinit.base.shown import MOST_OF_A_RULE, Lines, lines, shorten
+from netinit.cli.face import color_option, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.start import do
 from netinit.options import Options
+from netinit.pods.removal import Removal, find_removal
+
+SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "log_output_level", "log_as_json")
 
 
-@click.command("remove", cls=FlagCommand)
+@click.command("remove", cls=FlagCommand, shows=SHOWN, rules=None)
+@color_option
 def command(options: Options) -> int:
     """Remove all rules, chains, routes and the address that netinit or istio-iptables made.
 
-    The options that made them need not be given. Foreign rules stay as they are.
+    The options that made them need not be given. Foreign rules stay as they are. With --dry-run nothing is removed: what
+    would be is listed.
     """
-    return do(options.replace(cleanup_only=True))
+    if not options.dry_run:
+        return do(options.replace(cleanup_only=True))
+    found = find_removal(options)
+    warn(found.warnings)
+    show(render_text(found))
+    return 0
+
+
+def render_text(found: Removal) -> Lines:
+    """A line for each place, one for each rule in it, and one that sums up."""
+    printed = []
+    for place, rules in found.rules.items():
+        printed += [place, *[f"  {shorten(rule, MOST_OF_A_RULE)}" for rule in rules]]
+    printed += list(found.routes)
+    count = sum(len(rules) for rules in found.rules.values())
+    if not printed:
+        return lines(["there are no rules to remove"])
+    besides = f" and {len(found.routes)} routes and addresses" if found.routes else ""
+    return lines([*printed, f"would be removed: {count} rules in {len(found.rules)} chains or tables{besides}"])

@@ -5,21 +5,23 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.logs import Log
 from netinit.base.output import show_artefact
-from netinit.cli.flags import FlagCommand
+from netinit.cli.face import PersonLog
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
 from netinit.rules.render import FORMATS
 
 
-@click.command("render", cls=FlagCommand)
+@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "rule_comments"))
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
 )
-@click.option("--family", type=click.Choice(FAMILY_CHOICES), default="both", show_default=True, help="The address family.")
+@click.option(
+    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
+)
 @click.option("--check", is_flag=True, help="With --format nft: nft and the kernel check the rules first (nft -c; NET_ADMIN).")
-def command(options: Options, form: str, family: str, check: bool) -> int:
+def command(options: Options, form: str, family: str | None, check: bool) -> int:
     """Print what apply would program; changes nothing and needs no privilege.
 
     restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time. commands are shell lines.
@@ -28,7 +30,7 @@ def command(options: Options, form: str, family: str, check: bool) -> int:
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
-    text = preview(options, Log(options.log_level, as_json=options.log_as_json), form, family)
+    text = preview(options, PersonLog(options.log_level), form, family or "")
     if check:
         from netinit.backends.nftables import NftablesBackend
 

@@ -28,6 +28,7 @@ APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
+STDERR = 2
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
 
@@ -54,7 +55,7 @@ def main() -> NoReturn:
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """The exit code of a command line, program name first; errors have been shown on stderr."""
-    call = read_call(argv)
+    call = _as_meant(read_call(argv), environ)
     try:
         code = _dispatch(call, environ)
         flush()
@@ -77,7 +78,7 @@ def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error
     from netinit.cli import errors  # only a run that fails pays for it
 
     hint = errors.diagnose(error) if error and call.apply else ""
-    errors.report(call.program, call.words, environ, message + hint, as_event=call.apply)
+    errors.report(call.words, environ, message + hint, as_event=call.apply)
     return code
 
 
@@ -96,6 +97,16 @@ def read_call(argv: Sequence[str]) -> Call:
     return Call(program=NAME, istio=False, apply=False, words=words)
 
 
+def _as_meant(call: Call, environ: Mapping[str, str]) -> Call:
+    """Nothing but the name is apply, where the environment has an option: so a template with `env` and no `args` means it."""
+    if call.apply or call.words:
+        return call
+    from netinit.options import Interception
+
+    named = any(environ.get(name) for flag in Interception.flags for name in flag.variables)
+    return call.replace(apply=True) if named else call
+
+
 def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     if any(name in environ for name in COMPLETION_VARIABLES):
         return _ask_click(call, environ, None)
@@ -109,10 +120,23 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             return _ask_click(call, environ, error)
         return do(Options.from_texts(texts, environ))
     if not call.words:
-        raise OptionError("a command or flags are missing; netinit --help lists them")
+        _ask_click(call.replace(words=("--help",)), environ, None)
+        return OptionError.exit_code  # a container that was started so must not pass for one that programmed
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
+
+
+def choose_log(options: Options) -> Log:
+    """Events for machines; on a terminal lines for the person there."""
+    if not options.log_as_json and posix.isatty(STDERR):
+        try:
+            from netinit.cli.face import PersonLog
+        except ImportError:  # without click, which people's commands are made of
+            pass
+        else:
+            return PersonLog(options.log_level)
+    return Log(options.log_level, as_json=options.log_as_json)
 
 
 def do(options: Options) -> int:
@@ -120,7 +144,7 @@ def do(options: Options) -> int:
 
     Returns the exit code; NetinitError where it failed.
     """
-    log = Log(options.log_level, as_json=options.log_as_json)
+    log = choose_log(options)
     if options.dry_run:
         from netinit.base.output import show_artefact
         from netinit.cli.preview import preview

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.errors import BackendUnavailableError, DriftError, ValidationFailedError
-from netinit.base.logs import Log
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines
-from netinit.cli.flags import FlagCommand
-from netinit.options import Options
+from netinit.cli.face import answer, color_option, note, warn
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand
+from netinit.cli.question import names_rules, read_manifest, spell_options
+from netinit.options import Interception, Options
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
+from netinit.rules.model import MISSING
 from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0
+NOTHING = "no rules of netinit here"
 MARKS = {True: "✔", False: "✘", None: "?"}
 
 
-@click.command("verify", cls=FlagCommand)
-@click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash and differences.")
+@click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
+@click.option("--pod", default="", metavar="FILE|-", help="Compare with the options of this pod's init container (YAML or JSON).")
+@click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash, options and differences.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
-def command(options: Options, as_json: bool, live: bool) -> int:
+@color_option
+def command(options: Options, pod: str, select: str, as_json: bool, live: bool) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
 
-    Lists rules that are missing, extra, moved, shadowed by foreign rules, or left over from an earlier run; changes
-    nothing. Give the same options as the init container has.
+    Lists rules that are missing, extra or moved, foreign rules that shadow ours, and what an earlier run left; changes
+    nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
+    back from the rules themselves, which are then compared with what these options make.
 
     With --live, the first packets of connections are sent: as the application, as the proxy, and from a temporary
     neighbour. Connection tracking shows where each one goes. No program in the pod sees them, and those that are not
@@ -36,30 +43,66 @@ def command(options: Options, as_json: bool, live: bool) -> int:
 
     Exit codes: 0 as planned, 3 rules differ, 126 packets go elsewhere than planned, 1 the rules cannot be read.
     """
-    log = Log(options.log_level, as_json=options.log_as_json)
+    meant, notes = _find_options(options, pod, select)
+    note(notes)
+    if meant is None:
+        return _report_nothing(as_json)
     report = probes = None
     try:
-        report = compare(options)
+        report = compare(meant)
     except BackendUnavailableError as error:
         if not live:
             raise
-        log.warn(str(error))  # packets can be sent all the same
+        warn([str(error)])  # packets can be sent all the same
     if live:
-        probes = probe(options)
-    for warning in dict.fromkeys([*(report.warnings if report else ()), *(probes.notes if probes else ())]):
-        log.warn(warning)
+        probes = probe(meant)
+    warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
     if as_json:
-        show_artefact(render_json(report, probes))
+        show_artefact(render_json(report, probes, meant))
     else:
         if probes:
-            show(render_probes(probes))
+            answer(render_probes(probes))
         if report:
-            show(render_text(report))
+            answer(render_text(report))
         if probes:
-            show(conclude(report, probes))
+            answer(conclude(report, probes))
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
+
+
+def _find_options(options: Options, pod: str, select: str) -> tuple[Options | None, tuple[str, ...]]:
+    """The options to compare with, and what is to be said of them; none where they were not given and no rule tells."""
+    if options.cleanup_only:
+        raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
+    if select and not pod:
+        raise OptionError("--select: names a pod of --pod; give --pod FILE")
+    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag not in Interception.flags}
+    if pod:
+        facts = read_manifest(pod, select, options)
+        if facts.host_network:
+            raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
+        kept = {name: run[name] for name in (*ANY_NAMESPACE, "debug")}
+        return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
+    if names_rules(options):
+        return options, ()
+    from netinit.pods.live import read_live
+
+    for source, recovered in read_live(options).options.items():
+        if recovered.options:
+            own = {flag.field: getattr(recovered.options, flag.field) for flag in Interception.flags}
+            told = f"no options were given; those that the rules show: {spell_options(recovered.options)}"
+            return Options(**run, **own), (told, *[f"{source}: not shown by the rules: {text}" for text in recovered.unread])
+    return None, ()
+
+
+def _report_nothing(as_json: bool) -> int:
+    """There is nothing to compare, and nothing to compare it with."""
+    if as_json:
+        show_artefact(render_json(None, None, None))
+    else:
+        answer(lines([NOTHING]))
+    return DriftError.exit_code
 
 
 def render_probes(probes: Probes) -> Lines:
@@ -106,6 +149,8 @@ def render_text(report: Report) -> Lines:
         for chains in write_plan(report.plan, family).values()
         for chain in chains.values()
     )
+    if not report.ours and {difference.kind for difference in report.differences} == {MISSING}:
+        return lines([f"{NOTHING}: all {count} rules of the plan are missing ({report.backend})"])
     printed = [difference.describe() for difference in report.differences]
     if printed:
         differences = f"{len(printed)} difference{'s' if len(printed) > 1 else ''}"
@@ -116,9 +161,14 @@ def render_text(report: Report) -> Lines:
     return lines(printed)
 
 
-def render_json(report: Report | None, probes: Probes | None = None) -> str:
-    """`ok`, `backend`, the plan's `hash`, `warnings`, and `differences` with the fields of rules.diff.Difference."""
-    return to_json(_to_plain(report, probes))
+def render_json(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> str:
+    """`ok`, `backend`, the plan's `hash`, the `options` compared with, `warnings`, and `differences` with a Difference's fields.
+
+    Without any report, probe and options there was nothing to compare, which is not ok.
+    """
+    found = _to_plain(report, probes)
+    found["ok"] = bool(found["ok"] and (report or probes))
+    return to_json({**found, "options": spell_options(options) if options else None})
 
 
 def _to_plain(report: Report | None, probes: Probes | None) -> dict[str, object]:

@@ -16,6 +16,8 @@ def render_text(picture: Picture) -> Lines:
     A chain that several rules lead to is unfolded at the first of them. The path of a packet is marked with ▶.
     """
     printed = [picture.title, *([picture.caption] if picture.caption else [])]
+    if not picture.panels:
+        printed += ["", "(no rules)"]
     for panel in picture.panels:
         printed += ["", f"table {panel.table}"]
         shown: set[str] = set()

@@ -84,7 +84,7 @@ def _unsigned(value: str) -> str | None:
 
 
 def _ports(value: str) -> str | None:
-    for item in value.split(",") if value else ():
+    for item in value.split(",") if value.strip() else ():
         if problem := _port(item):
             return f"{shown(item)} is no port: {problem}" if "," in value else problem
     return None
@@ -120,7 +120,7 @@ def _networks_or_all(value: str) -> str | None:
 
 def _interfaces(value: str) -> str | None:
     for item in value.split(",") if value else ():
-        if not re.match(_INTERFACE, item.strip(" ")):
+        if not re.match(_INTERFACE, item.strip()):
             return (
                 f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
             )

@@ -16,11 +16,13 @@ from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Template
+from netinit.golang.template.origins import Trusted
 from netinit.golang.tree import Tree, mapping, string, strings
 from netinit.inject.context import TRUSTED
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
+from netinit.inject.values import misfit_texts, set_values
 
 __all__ = ["InjectionConfig", "load_config", "load_values"]
 
@@ -46,6 +48,11 @@ class InjectionConfig(Record):
     warnings: tuple[str, ...] = ()
     brackets: bool = False
 
+    def traced(self, name: str) -> Template:
+        """The template of that name, parsed so that a rendering tells of every action what it printed."""
+        delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
+        return _template(name, self.sources[name], delimiters, trusted={})
+
     @property
     def version(self) -> str:
         """The SHA-256 of the classic template in hexadecimal, as classic status annotations carry it."""
@@ -59,12 +66,14 @@ def load_config(
     *,
     values: str | Tree | None = None,
     mesh: str | Tree | MeshConfig | None = None,
+    settings: tuple[str, ...] = (),
     lazily: bool = False,
 ) -> InjectionConfig:
     """The configuration of a text or of a whole ConfigMap (text or tree).
 
-    Values and mesh may be texts (JSON or YAML) or trees; values given here replace those of the ConfigMap. Raises
-    ConfigError, which says what is wrong where; a running server then keeps the configuration it has.
+    Values and mesh may be texts (JSON or YAML) or trees; values given here replace those of the ConfigMap. `settings`
+    are made in the values last, in the grammar of Helm's --set. Raises ConfigError, which says what is wrong where (a
+    running server then keeps the configuration it has), and OptionError for settings that are wrong.
 
     `lazily`: a template that is no default is parsed when a pod asks for it, and what is wrong with it is said then,
     as ConfigError too. For a program that ends after a few pods: Istio's configuration has eight templates.
@@ -77,11 +86,15 @@ def load_config(
         if values is None:
             values = data.get("values")
         tree = _parsed(data["config"], f"ConfigMap {_name(tree)}, key config")
-    settings = load_values(values)
+    loaded = load_values(values)
+    if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
+        raise ConfigError("\n".join(f"values: {line}" for line in wrong))
+    if settings:
+        loaded = mapping(_with_floats(set_values(loaded, settings)))
     if isinstance(tree.get("templates"), dict):
-        return _current(tree, settings, mesh, lazily=lazily)
+        return _current(tree, loaded, mesh, lazily=lazily)
     if isinstance(tree.get("template"), str):
-        return _classic(tree, settings, mesh)
+        return _classic(tree, loaded, mesh)
     raise ConfigError(
         f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
     )
@@ -153,10 +166,10 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
     return tuple(found)
 
 
-def _template(name: str, text: str, delimiters: tuple[str, str]) -> Template:
+def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=TRUSTED)
+        return Template.parse(name, text, functions=functions, delimiters=delimiters, trusted=trusted)
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 

@@ -84,7 +84,7 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
         return
     items = sequence(spec["initContainers"])
     if find(items, PROXY):
-        for name in (CORE_DUMP, PROXY, INIT, VALIDATION):
+        for name in (CORE_DUMP, PROXY, VALIDATION, INIT):
             items = _move(items, name, first=True)
     else:
         items = _move(items, VALIDATION, first=True)
@@ -123,6 +123,8 @@ class Overrides:
             saved = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {error}") from None
+        if saved is None:
+            saved = {}
         if not isinstance(saved, dict):
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: it must be a JSON object")
         return cls(saved)
@@ -139,12 +141,13 @@ class Overrides:
             if missing:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
-    def apply(self, spec: Tree, original: Tree, template: Tree, injected: dict[str, list[str]]) -> bool:
+    def apply(self, spec: Tree, original: Tree, template: Tree, before: dict[str, list[str]] | None) -> bool:
         """Lay the user's containers over the merged ones of the same name; whether there are any to be saved.
 
         The saved ones come first; else those of the original, unless the injection of before had added them
-        (`injected`, by list). An image `auto` means the template's.
+        (`before`, by list; None where there was none). An image `auto` means the template's.
         """
+        injected = before or {}
         listed = {name for names_of_list in injected.values() for name in names_of_list}
         found: dict[str, list[Tree]] = {key: [] for key in LISTS}
         fresh = False
@@ -161,9 +164,10 @@ class Overrides:
                     del overlay["image"]
                 found[key].append(overlay)
                 spec.update(merge({key: sequence(spec.get(key))}, {key: [overlay]}))
-            found[key] += [item for item in self.saved[key] if find(found[key], string(item.get("name"))) is None]
+            if before is not None:
+                found[key] += [item for item in self.saved[key] if find(found[key], string(item.get("name"))) is None]
         self.saved = found
-        return fresh
+        return fresh or (before is None and any(found.values()))
 
 
 def move_to_init(spec: Tree) -> None:

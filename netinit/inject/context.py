@@ -263,6 +263,8 @@ _PROXY_CONVERT: dict[str, Callable[[Any], Any]] = {
 def _proxy_field(name: str, kind: str, value: Any, *, classic: bool) -> Any:
     if kind == "enum":
         names = ENUMS[name]
+        if isinstance(value, int):  # a number without a name, which Go prints as it is
+            return Enum(value, str(value), f"v1alpha1.{_exported(name)}")
         label = value if value in names else names[0]
         return Enum(names.index(label), label, f"v1alpha1.{_exported(name)}")
     if kind == "Int32Value" and classic:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from netinit.golang.tree import Tree
-from netinit.inject.config import InjectionConfig, load_config
+from netinit.inject.config import InjectionConfig, load_config, load_values
 from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.values import merge_values
 
 __all__ = ["default_config"]
 
@@ -12,12 +13,20 @@ _DATA = __file__.rpartition("/inject/")[0] + "/data/"  # importlib.resources cos
 
 
 def default_config(
-    *, values: str | Tree | None = None, mesh: str | Tree | MeshConfig | None = None, lazily: bool = False
+    *,
+    values: str | Tree | None = None,
+    mesh: str | Tree | MeshConfig | None = None,
+    settings: tuple[str, ...] = (),
+    lazily: bool = False,
 ) -> InjectionConfig:
-    """The configuration of the package's own templates; values given here replace the package's as a whole."""
-    if values is None:
-        values = _read("injection-values.yaml")
-    return load_config(_read("injection.yaml"), values=values, mesh=mesh, lazily=lazily)
+    """The configuration of the package's own templates.
+
+    Values given here are laid over the package's as Helm lays a chart's overrides: maps are merged, null removes. Then
+    the `settings` are made, in the grammar of Helm's --set. Raises ConfigError, and OptionError for the settings.
+    """
+    own = load_values(_read("injection-values.yaml"))
+    merged = own if values is None else merge_values(own, load_values(values))
+    return load_config(_read("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)
 
 
 def _read(name: str) -> str:

@@ -11,6 +11,7 @@ from netinit.base.errors import InjectionError
 from netinit.golang import gojson
 from netinit.golang.template import FunctionError
 from netinit.golang.tree import Tree
+from netinit.inject.quantity import canonical
 
 __all__ = ["CONTAINER_FIELDS", "encode", "ordered_container", "ordered_handler"]
 
@@ -85,6 +86,8 @@ _PROBE = (
     "terminationGracePeriodSeconds",
 )
 _NESTED |= dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), _PROBE)
+_REQUIRED: dict[str, Tree] = {"httpGet": {"port": 0}, "tcpSocket": {"port": 0}, "grpc": {"port": 0, "service": None}}
+"""Fields that Go writes although they are empty."""
 _NESTED["lifecycle"] = ("postStart", "preStop", "stopSignal")
 
 
@@ -102,9 +105,14 @@ def _ordered(value: Any, name: str) -> Any:
         return [_ordered(item, name) for item in value]
     if not isinstance(value, dict):
         return value
+    if name in {"limits", "requests"}:
+        return {key: canonical(value[key]) for key in sorted(value)}
+    required = _REQUIRED.get(name, {})
+    value = {**required, **{key: item for key, item in value.items() if item is not None}}
     known = _NESTED.get(name, ())
     keys = [key for key in known if key in value] + sorted(key for key in value if key not in known)
-    return {key: _ordered(value[key], key) for key in keys if value[key] is not None}
+    kept = [key for key in keys if value[key] != "" or key not in known or name == "httpHeaders"]
+    return {key: _ordered(value[key], key) for key in kept}
 
 
 def ordered_container(container: Tree) -> Tree:
@@ -119,6 +127,6 @@ def ordered_container(container: Tree) -> Tree:
 def ordered_handler(handler: Tree) -> Tree:
     """A probe's action (httpGet, tcpSocket or grpc) in the order of its Go struct, empty fields left out."""
     return {
-        kind: {key: item for key, item in _ordered(action, kind).items() if item not in ("", None, [])}
+        kind: {key: item for key, item in _ordered(action, kind).items() if item not in ("", None, []) or key == "port"}
         for kind, action in handler.items()
     }

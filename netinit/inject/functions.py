@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from netinit.golang.template import Struct
 from netinit.golang.tree import mapping, sequence
 from netinit.inject import istio_functions
-from netinit.inject.containers import PROXY
 
 __all__ = ["CLASSIC_FUNCTIONS", "FUNCTIONS", "otel_resource_attributes"]
 
 _PREFIX = "resource.opentelemetry.io/"
 _ENRICHMENT = "OTEL_SEMANTIC_CONVENTIONS"
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.~$()/:@+-]")
-_TAG = re.compile(r":([A-Za-z0-9_][A-Za-z0-9_.-]*)\Z")
 
 
 def otel_resource_attributes(
@@ -24,27 +20,32 @@ def otel_resource_attributes(
 ) -> str:
     """The value of OTEL_RESOURCE_ATTRIBUTES; empty unless a provider of the mesh asks for semantic conventions.
 
-    The attributes are those that OpenTelemetry's conventions take from Kubernetes: an annotation of that name wins,
-    then the namespace, the version label or the image's tag, and namespace, pod and container as the instance. The
-    kubelet fills in `$(…)`; characters that mean something in the list are percent-encoded.
+    For each attribute an annotation of its name wins. Then the version is that of the label, or of the image where the
+    pod has one container; the instance is namespace, pod and first container. `namespace` is empty where a manifest
+    has none. As in Istio no character is encoded; the kubelet fills in `$(POD_NAME)`.
     """
     providers = [mapping(item) for item in sequence(mesh.fields.get("ExtensionProviders"))]
     asked = [mapping(item.get("opentelemetry")).get("serviceAttributeEnrichment") for item in providers]
     if _ENRICHMENT not in asked:
         return ""
-    first = next((item for item in containers or () if item.fields["Name"] != PROXY), None)
-    tag = _TAG.search(first.fields["Image"]) if first else None
+    present = list(containers or ())
+    version = labels.get("app.kubernetes.io/version") or ""
+    if not version and len(present) == 1:
+        version = _version_of(present[0].fields["Image"])
     known = {
         "service.namespace": namespace,
-        "service.version": labels.get("app.kubernetes.io/version") or (tag[1] if tag else ""),
-        "service.instance.id": f"$(POD_NAMESPACE).$(POD_NAME).{first.fields['Name']}" if first else "",
+        "service.version": version,
+        "service.instance.id": f"{namespace}.$(POD_NAME).{present[0].fields['Name']}" if present else "",
     }
     found = {name: annotations.get(_PREFIX + name) or value for name, value in known.items()}
-    return ",".join(f"{name}={_NOT_PLAIN.sub(_encoded, value)}" for name, value in found.items() if value)
+    return ",".join(f"{name}={value}" for name, value in found.items() if value)
 
 
-def _encoded(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+def _version_of(image: str) -> str:
+    """What stands behind an image's name: its tag, its digest, or both with `@` between them."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].rpartition(":")
+    return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)
 
 
 FUNCTIONS = istio_functions.functions(otel_resource_attributes=otel_resource_attributes)

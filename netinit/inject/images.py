@@ -31,5 +31,5 @@ def _image(values: Tree, part: str, image_type: str) -> str:
         if kind != _DEFAULT:
             tag = f"{tag}-{kind}"
     hub = string(settings.get("hub"))
-    image = f"{hub}/{name}" if hub and "/" not in name else name
+    image = f"{hub}/{name}" if hub else name
     return f"{image}:{tag}" if tag else image

@@ -183,21 +183,22 @@ def omit(mapping: Any, *names: str) -> Any:
 
 
 def omit_nil(value: Any) -> Any:
-    """The value without its nulls; a map or list that becomes empty by that is null itself."""
+    """The value without its nulls; a map or list that becomes empty by that, and was not before, is null itself."""
     measure(value)
     return _without_nil(value)
 
 
 def _without_nil(value: Any) -> Any:
     kind = kind_of(value)
-    if kind == MAP:
+    kept: Any
+    if kind == MAP and value:
         kept = {
             key: item for key, item in ((key, _without_nil(item)) for key, item in value.items()) if item is not None
         }
         return kept or None
-    if kind == SLICE:
-        items = [item for item in map(_without_nil, value) if item is not None]
-        return items or None
+    if kind == SLICE and value:
+        kept = [item for item in map(_without_nil, value) if item is not None]
+        return kept or None
     return value
 
 
@@ -314,11 +315,11 @@ def append_multus_network(existing: str, network: str) -> str:
     """The value of the annotation k8s.v1.cni.cncf.io/networks with the network in it.
 
     The annotation is a comma list of [namespace/]name, or a JSON list of objects; a network that is there already is
-    not added again.
+    not added again. A value with brackets that is no such JSON is left alone: adding to it would not mend it.
     """
-    if not existing.strip():
+    if not existing:
         return network
-    if existing.lstrip().startswith("["):
+    if "]" in existing:
         return _append_json_network(existing, network)
     listed = [item.strip() for item in existing.split(",")]
     return existing if network in listed else f"{existing}, {network}"
@@ -327,18 +328,16 @@ def append_multus_network(existing: str, network: str) -> str:
 def _append_json_network(existing: str, network: str) -> str:
     namespace, _, name = network.rpartition("/")
     wanted = {"name": name, **({"namespace": namespace} if namespace else {})}
-    end = existing.rfind("]")
     try:
         present = json.loads(existing)
     except (ValueError, RecursionError):
-        present = None
-    if end < 0:
         return existing
-    if isinstance(present, list):
-        for item in present:
-            if isinstance(item, dict) and all(item.get(key) == value for key, value in wanted.items()):
-                return existing
-    comma = "" if present == [] else ", "
+    if not isinstance(present, list) or not all(isinstance(item, dict) for item in present):
+        return existing
+    if any(item.get("name") == name and (item.get("namespace") or "") == namespace for item in present):
+        return existing
+    end = existing.rfind("]")
+    comma = ", " if present else ""
     return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
 
 

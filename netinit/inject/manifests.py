@@ -17,7 +17,7 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import PodOwner
 
-__all__ = ["Document", "Joined", "Workload", "selected", "split", "workloads"]
+__all__ = ["Document", "Joined", "Selection", "Workload", "split", "workloads"]
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
@@ -119,6 +119,12 @@ class Workload(Record):
     place: str = ""
 
     @property
+    def bare(self) -> bool:
+        """Whether it has no pod spec, as a patch has none: there is nothing to inject."""
+        _, _, spec_path = _KINDS[self.kind]
+        return _at(self.tree, spec_path).get("spec") is None
+
+    @property
     def title(self) -> str:
         """How messages name it: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -170,7 +176,7 @@ def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
 
 
 def workload(tree: Any, place: str = "") -> Workload | None:
-    """The workload that a tree is, None for every other object. Raises ParseError where it has no pod template."""
+    """The workload that a tree is, None for every other object. Raises ParseError where its pod spec is no mapping."""
     if not isinstance(tree, dict):
         return None
     kind, version = tree.get("kind"), string(tree.get("apiVersion"))
@@ -182,13 +188,14 @@ def workload(tree: Any, place: str = "") -> Workload | None:
         return None
     metadata = mapping(tree.get("metadata"))
     name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
-    if not isinstance(_at(tree, spec_path).get("spec"), dict):
+    if not isinstance(_at(tree, spec_path).get("spec"), dict | None):
         where = ".".join((*spec_path, "spec"))
-        raise ParseError(f'{kind} "{name}": {where} is missing or no mapping; without it there is no pod to inject')
+        raise ParseError(f'{kind} "{name}": {where} is no mapping; without it there is no pod to inject')
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:
-        owner = PodOwner(name=name, namespace=namespace, kind=kind, api_version=version)
+        # A name that the API server will generate is not known yet, and no owner has it.
+        owner = PodOwner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
 
 
@@ -201,23 +208,34 @@ def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
         yield found
 
 
-def selected(found: list[Workload], select: str, label: str) -> list[Workload]:
-    """The workloads that `select` names: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; all where it is empty.
+class Selection:
+    """A choice of workloads by name: `NAME`, `NAMESPACE/NAME` or `KIND/NAME`; an empty name chooses all.
 
-    Raises ParseError, which names `label` and lists the names there are, where none has that name.
+    It counts those that it chose and keeps the titles of a few that it did not.
     """
-    wanted = select.lower()
-    chosen = [one for one in found if not select or wanted in _names(one)]
-    if not chosen:
-        listed = ", ".join(one.title for one in found[:_LISTED])
-        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        raise ParseError(f"--select: {label} has no workload {quote(select)}; it has {listed or 'none'}{more}")
-    return chosen
 
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.chosen = 0
+        self.others = 0
+        self.titles: list[str] = []
 
-def _names(one: Workload) -> tuple[str, ...]:
-    names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
-    return tuple(name.lower() for name in names)
+    def takes(self, one: Workload) -> bool:
+        """Whether the workload is chosen."""
+        names = (one.name, f"{one.namespace}/{one.name}", f"{one.kind}/{one.name}")
+        taken = not self.name or self.name.lower() in [name.lower() for name in names]
+        self.chosen += taken
+        self.others += not taken
+        if not taken and len(self.titles) < _LISTED:
+            self.titles.append(one.title)
+        return taken
+
+    def check(self, label: str) -> None:
+        """Nothing; raises ParseError, which lists what `label` has, where a name was given and none has it."""
+        if self.name and not self.chosen:
+            more = f" and {self.others - _LISTED} more" if self.others > _LISTED else ""
+            listed = ", ".join(self.titles) or "none"
+            raise ParseError(f"--select: {label} has no workload {quote(self.name)}; it has {listed}{more}")
 
 
 def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:

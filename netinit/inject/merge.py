@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.golang.tree import Tree, clone, shown
+from netinit.golang.tree import Tree, shown
 
 __all__ = ["MERGE_KEYS", "merge"]
 
@@ -96,17 +96,15 @@ def _reduced(original: Tree, patch: Tree) -> Tree:
 
 def _merged(key: str, before: Any, value: Any, order: Any) -> Any:
     """The value of one field after the merge."""
-    if isinstance(value, dict):
-        if isinstance(before, dict):
-            return merge(before, value)
-        return merge({}, value)
-    if isinstance(value, list):
-        if key in MERGE_KEYS:
-            return _merge_list(key, before if isinstance(before, list) else [], value, order)
-        if key in _MERGED_SCALARS and isinstance(before, list):
-            return before + [item for item in value if item not in before]
-        return _without_directives(value)
-    return value
+    if isinstance(value, dict) and (isinstance(before, dict) or _DIRECTIVE in value):
+        return merge(before if isinstance(before, dict) else {}, value)
+    if isinstance(value, list) and key in MERGE_KEYS:
+        if isinstance(before, list):
+            return _merge_list(key, before, value, order)
+        _sorted_out(key, value)  # for its errors
+    if isinstance(value, list) and key in _MERGED_SCALARS and isinstance(before, list):
+        return before + [item for item in value if item not in before]
+    return _without_directives(value)  # what the original lacks is copied: nothing in it is joined by keys
 
 
 def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> list[Any]:
@@ -119,8 +117,8 @@ def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> 
     items: dict[Any, Tree] = {}
     for item in wanted:
         identity = item[name]
-        base = items.get(identity) or (before[positions[identity]] if identity in positions else {})
-        items[identity] = merge(base, item)
+        base = items.get(identity) or (before[positions[identity]] if identity in positions else None)
+        items[identity] = _without_directives(item) if base is None else merge(base, item)
     rest = [item for item in before if _identity(item, name) not in items and _identity(item, name) not in gone]
     if isinstance(order, list):
         merged = _in_given_order(name, rest, items, order)
@@ -204,9 +202,14 @@ def _without_directives(value: Any) -> Any:
             if item is not None and key not in {_DIRECTIVE, _RETAIN} and not key.startswith((_DELETE_SCALARS, _ORDER))
         }
     if isinstance(value, list):
-        kept = [item for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+        kept = [item for item in value if not (isinstance(item, dict) and _is_order(item))]
         return [_without_directives(item) for item in kept]
-    return clone(value)
+    return value
+
+
+def _is_order(item: Tree) -> bool:
+    """Whether an item of a list is no item, but says what happens to others."""
+    return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}
 
 
 def _brief(item: Any) -> str:

@@ -7,13 +7,15 @@ A ProxyConfig given for a pod replaces fields whole; only proxyMetadata is merge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.net import parse_address
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, clone, mapping, shown, string
+from netinit.inject.protojson import duration, read_message
 
 __all__ = [
     "CLASSIC_PROXY",
@@ -106,6 +108,8 @@ PROXY_FIELDS: Mapping[str, str] = {
     "proxyHeaders": "message",
     "fileFlushInterval": "duration",
     "fileFlushMinSizeKb": "UInt32Value",
+    "statsCompression": "BoolValue",
+    "connectionSettings": "message",
 }
 """The fields of a ProxyConfig in protobuf's order, which is the order of its JSON, and their types."""
 ENUMS: Mapping[str, tuple[str, ...]] = {
@@ -113,6 +117,13 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "controlPlaneAuthPolicy": ("NONE", "MUTUAL_TLS"),
     "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
 }
+
+_MAX_PORT = 65535
+_LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
+_HOST = rf"(?=.{{1,255}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z"
+_CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
+_KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
+"""Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
 
 _DURATION = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -143,54 +154,69 @@ def _number(value: Any) -> int | None:
     return value
 
 
-def _is_string_map(value: Any) -> bool:
-    return isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values())
+def read_proxy_config(tree: Tree) -> Tree:
+    """The fields that a ProxyConfig sets, in protobuf's spelling. Raises ConfigError for what Istio refuses."""
+    fields = read_message("ProxyConfig", tree, whole=False)
+    problems = [
+        f"{name}: {shown(value)} {problem}"
+        for name, value in fields.items()
+        if (problem := _problem(name, value)) is not None
+    ]
+    tracing = mapping(fields.get("tracing"))
+    servers = {name: fields.get(name) for name in ("envoyMetricsService", "envoyAccessLogService")}
+    servers |= {f"tracing.{name}": tracing.get(name) for name in ("zipkin", "lightstep", "datadog")}
+    for name, server in servers.items():
+        address = mapping(server).get("address", "" if name.startswith("tracing.") else None)
+        if server is not None and address is not None and (problem := _bad_address(address)):
+            problems.append(f"{name}.address: {shown(address)} {problem}")
+    tls = mapping(tracing.get("tlsSettings"))
+    if tls.get("mode") == "MUTUAL" and not (tls.get("clientCertificate") and tls.get("privateKey")):
+        problems.append("tracing.tlsSettings: mode MUTUAL needs clientCertificate and privateKey")
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return fields
 
 
-_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "string": (lambda value: isinstance(value, str), "must be a string"),
-    "duration": (lambda value: isinstance(value, str) and seconds(value) is not None, "is no duration such as 1m30s"),
-    "int32": (lambda value: _number(value) is not None, "must be a whole number"),
-    "BoolValue": (lambda value: isinstance(value, bool), "must be true or false"),
-    "strings": (_is_string_map, "must be a map of strings"),
-    "message": (lambda value: isinstance(value, dict), "must be a mapping"),
-    "list": (lambda value: isinstance(value, list), "must be a list"),
-}
-_TYPES |= dict.fromkeys(("Int32Value", "UInt32Value"), _TYPES["int32"])
+def _problem(name: str, value: Any) -> str | None:
+    """What is wrong with the value of a field, by Istio's rules; None for nothing."""
+    if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
+        return "must not be empty"
+    if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= _MAX_PORT:
+        return f"must be a port from 1 to {_MAX_PORT}"
+    if name in {"discoveryAddress", "statsdUdpAddress", "envoyMetricsServiceAddress"} and value:
+        return _bad_address(value)
+    if name == "drainDuration":
+        total = duration(value) or 0
+        return None if total > 0 and total % 10**9 == 0 else "must be whole seconds, and at least one"
+    if name == "controlPlaneAuthPolicy" and value not in {"NONE", "MUTUAL_TLS"}:
+        return "must be NONE or MUTUAL_TLS"
+    return None
 
 
-def _problem(name: str, kind: str, value: Any) -> str | None:
-    """What is wrong with one field, or None."""
-    if kind == "enum":
-        good = value in ENUMS[name] if isinstance(value, str) else _number(value) is not None
-        wanted = f"must be one of {', '.join(ENUMS[name])}"
-    else:
-        test, wanted = _TYPES[kind]
-        good = test(value)
-    return None if good else f"{name}: {goyaml.dump(value).strip()[:60]} {wanted}"
+def _bad_address(text: str) -> str | None:
+    """What is wrong with the address of a server, HOST:PORT; None for nothing."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or (":" in host and not bracketed):
+        return "must be HOST:PORT"
+    if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= _MAX_PORT):  # noqa: PLR2004
+        return f"must be HOST:PORT with a port from 1 to {_MAX_PORT}"
+    if re.match(_HOST, host):
+        return None
+    try:
+        parse_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        return "must be HOST:PORT with the name or the address of a host"
+    return None
 
 
 def check_proxy_config(tree: Tree) -> str | None:
     """What is wrong with the fields of a ProxyConfig, or None; unknown fields are not judged."""
-    found = [
-        problem
-        for name, kind in PROXY_FIELDS.items()
-        if tree.get(name) is not None and (problem := _problem(name, kind, tree[name])) is not None
-    ]
-    return "; ".join(found) or None
-
-
-def _typed(name: str, kind: str, value: Any) -> Any:
-    """A checked value in one form: numbers as int, enums as their name, maps of strings."""
-    if kind in {"int32", "Int32Value", "UInt32Value"}:
-        return _number(value)
-    if kind == "enum" and not isinstance(value, str):
-        names = ENUMS[name]
-        number = _number(value) or 0
-        return names[number] if 0 <= number < len(names) else names[0]
-    if kind == "strings":
-        return {key: string(item) for key, item in sorted(value.items())}
-    return clone(value)
+    try:
+        read_proxy_config(tree)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 class ProxyConfig(Record):
@@ -201,16 +227,22 @@ class ProxyConfig(Record):
 
     def overlaid(self, tree: Tree) -> ProxyConfig:
         """The configuration with the fields of another over it; null fields keep what was. Raises ConfigError."""
-        if problem := check_proxy_config(tree):
-            raise ConfigError(f"ProxyConfig: {problem}")
+        try:
+            given = read_proxy_config(tree)
+        except ConfigError as error:
+            raise ConfigError(f"ProxyConfig: {error}") from None
         fields = dict(self.fields)
-        for name, value in tree.items():
-            if value is None:
-                continue
-            kind = PROXY_FIELDS.get(name)
-            typed = _typed(name, kind, value) if kind else clone(value)
-            merged = {**mapping(fields.get(name)), **typed} if name == "proxyMetadata" else typed
-            fields[name] = dict(sorted(merged.items())) if kind == "strings" else merged
+        for name, value in given.items():
+            merged = value
+            if name == "proxyMetadata":
+                merged = dict(sorted({**mapping(fields.get(name)), **value}.items()))
+            elif name == "proxyHeaders":
+                before = {key: item for key, item in mapping(fields.get(name)).items() if key in _KEPT_HEADERS}
+                merged = read_message("ProxyHeaders", {**before, **value})
+            elif name in _CLUSTER_NAMES:  # a oneof
+                for other in _CLUSTER_NAMES:
+                    fields.pop(other, None)
+            fields[name] = merged
         return ProxyConfig(fields=fields, defaults=self.defaults)
 
     def with_annotation(self, text: str) -> ProxyConfig:
@@ -223,12 +255,9 @@ class ProxyConfig(Record):
             ) from error
 
     def changed(self) -> Tree:
-        """The known fields that differ from the defaults, in protobuf's order."""
-        return {
-            name: self.fields[name]
-            for name in PROXY_FIELDS
-            if name in self.fields and self.fields[name] != self.defaults.get(name)
-        }
+        """The known fields that differ from the defaults, in protobuf's order and without what its JSON leaves out."""
+        whole = read_message("ProxyConfig", self.fields)
+        return {name: value for name, value in whole.items() if value != self.defaults.get(name)}
 
     @property
     def status_port(self) -> int:
@@ -238,7 +267,7 @@ class ProxyConfig(Record):
     @property
     def interception_mode(self) -> str:
         """REDIRECT, TPROXY or NONE."""
-        return str(self.fields["interceptionMode"])
+        return str(self.fields.get("interceptionMode") or "REDIRECT")
 
     @property
     def holds_application(self) -> bool:

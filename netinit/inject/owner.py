@@ -42,12 +42,12 @@ class PodOwner(Record):
         version = string(reference.get("apiVersion"))
         if kind == "ReplicaSet":
             for label, parent, parent_version in (
-                ("rollouts-pod-template-hash", "Rollout", "v1alpha1"),
                 ("pod-template-hash", "Deployment", version),
+                ("rollouts-pod-template-hash", "Rollout", "v1alpha1"),
             ):
-                suffix = "-" + labels.get(label, "")
-                if len(suffix) > 1 and name.endswith(suffix):
-                    base = name.removesuffix(suffix)
+                hashed = labels.get(label)
+                if hashed and name.endswith(hashed):
+                    base = name.removesuffix(f"-{hashed}")
                     return cls(name=base, namespace=namespace, kind=parent, api_version=parent_version)
         elif kind == "ReplicationController" and labels.get("deploymentconfig"):
             config = labels["deploymentconfig"]

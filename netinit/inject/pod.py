@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
+from netinit.base.shown import quote
 from netinit.golang.tree import Tree, clone, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
@@ -39,11 +40,11 @@ from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
 from netinit.inject.probes import rewrite, wants_rewrite
-from netinit.inject.prometheus import clear_ours, merge_metrics
+from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
 from netinit.inject.rendering import Subject, render
 from netinit.inject.status import Status
 
-__all__ = ["Namespace", "Settings", "inject_pod", "select_templates"]
+__all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
 
 NETWORK_LABEL = "topology.istio.io/network"
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
@@ -107,6 +108,15 @@ def inject_pod(
         result = _Injection(pod, config, settings, subject).run()
     normalize(mapping(result.get("spec")))
     return result
+
+
+def injection_warnings(pod: Tree) -> tuple[str, ...]:
+    """What the owner of a pod that is injected should know, though the injection goes on: a sentence each."""
+    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
+    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
+    if policy not in {"", "ClusterFirst"}:
+        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
+    return tuple(found)
 
 
 def _parts(pod: Tree) -> tuple[Tree, Tree]:
@@ -211,7 +221,7 @@ class _Injection:
         overrides = Overrides.of(self.annotations)
         _, spec = _parts(self.pod)
         original = self.original["spec"]
-        injected = self.status.lists() if self.status else {}
+        injected = self.status.lists() if self.status else None
         if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
 from netinit.golang.tree import mapping, string, strings
-from netinit.inject.containers import named
+from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.inject.manifests import Workload, selected, workloads
+from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
@@ -52,6 +52,7 @@ class PodFacts:
     findings: tuple[PodFinding, ...] = ()
     host_network: bool = False
     programs: bool = True
+    intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
 
 
 def read_pod(text: str, label: str, select: str = "") -> PodFacts:
@@ -79,12 +80,15 @@ def read_pods(text: str, label: str, select: str = "") -> tuple[PodFacts, ...]:
 
 
 def _select(text: str, label: str, select: str) -> list[Workload]:
-    found = [one for document in goyaml.load_all(text) for one in workloads(document)]
+    found = [one for document in goyaml.load_all(text) for one in workloads(document) if not one.bare]
     if not found:
         raise ParseError(
             f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"
         )
-    return selected(found, select, label)
+    selection = Selection(select)
+    chosen = [one for one in found if selection.takes(one)]
+    selection.check(label)
+    return chosen
 
 
 def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
@@ -111,6 +115,7 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         findings=pod_findings(pod),
         host_network=uses_host_network(pod),
         programs=container is not None,
+        intercepted=not uses_host_network(pod) and (container is not None or find_proxy(pod["spec"]) is not None),
     )
 
 

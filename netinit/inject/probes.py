@@ -13,7 +13,7 @@ from typing import Any
 from netinit.golang.tree import Tree, clone, mapping, sequence
 from netinit.inject import field_order
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
-from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
+from netinit.inject.containers import PROXY, all_containers, find_proxy, named
 
 __all__ = ["ENVIRONMENT", "rewrite", "wants_rewrite"]
 
@@ -73,17 +73,16 @@ def _resolved(kind: str, action: Tree, container: Tree) -> Tree | None:
     port = action.get("port")
     if kind == "grpc" or not isinstance(port, str):
         return clone(action)  # type: ignore[no-any-return]
-    declared = find(container.get("ports"), port)
-    if declared is not None:
-        return {**clone(action), "port": declared.get("containerPort")}
+    declared = [item for item in named(container.get("ports")) if item.get("name") == port]
+    if declared:
+        return {**clone(action), "port": declared[-1].get("containerPort")}  # of two of one name, the last
     return {**clone(action), "port": int(port)} if port.isascii() and port.isdigit() else None
 
 
 def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
     """One probe, as the agent gets it."""
     if kind == "grpc":
-        action = {"service": None, **action}
-        entry: Tree = {"grpc": {"port": action.get("port"), "service": action["service"]}}
+        entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
         entry = field_order.ordered_handler({kind: action})
     if probe.get("timeoutSeconds"):

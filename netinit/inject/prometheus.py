@@ -2,12 +2,13 @@
 
 The pod's own scrape annotations go into the agent's environment and make room for those of the agent. Prometheus
 replaces every character of an annotation's name that is not alphanumeric by `_`, so `prometheus.io/port` has many
-spellings and all of them count.
+spellings and all of them count. `prometheus.istio.io/scrape-targets` names several ports and paths at once.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.golang.tree import Tree, sequence, shown, string
@@ -15,22 +16,43 @@ from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named
 
-__all__ = ["clear_ours", "merge_metrics"]
+__all__ = ["clear_ours", "merge_metrics", "scrape_target_warnings"]
 
 _SETTINGS = ("scrape", "path", "port")
-_RESERVED = frozenset(("15000", "15001", "15004", "15006", "15008", "15020", "15021", "15053", "15090"))
+_TARGETS = "targets"
+_SANITIZED = {
+    **{f"prometheus_io_{setting}": setting for setting in _SETTINGS},
+    "prometheus_istio_io_scrape_targets": _TARGETS,
+}
+_RESERVED = {
+    15000: "Envoy's administration",
+    15001: "capture of outbound traffic",
+    15004: "istiod's debugging",
+    15006: "capture of inbound traffic",
+    15008: "the HBONE tunnel",
+    15020: "the agent's status and merged metrics",
+    15021: "Envoy's health",
+    15053: "the DNS proxy",
+    15090: "Envoy's own metrics, which are merged already",
+}
+_MAX_PORT = 65535
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
-_OTHER = re.compile("[^a-zA-Z0-9_]")
+_OTHER = "[^a-zA-Z0-9_]"
+_GO_NUMBER = r"[+-]?[0-9]{1,20}\Z"
+
+
+def _sanitized(key: str) -> str:
+    return re.sub(_OTHER, "_", key)
 
 
 def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
-    """The annotations' keys by the setting that Prometheus takes them for."""
-    found: dict[str, list[str]] = {setting: [] for setting in _SETTINGS}
+    """The annotations' keys by the setting that Prometheus, and Istio for the targets, take them for."""
+    found: dict[str, list[str]] = {setting: [] for setting in (*_SETTINGS, _TARGETS)}
     for key in annotations:
-        setting = _OTHER.sub("_", key).removeprefix("prometheus_io_")
-        if setting in found and _OTHER.sub("_", key) == f"prometheus_io_{setting}":
+        setting = _SANITIZED.get(_sanitized(key))
+        if setting is not None:
             found[setting].append(key)
     return found
 
@@ -46,8 +68,8 @@ def clear_ours(annotations: dict[str, str], status_port: int) -> None:
 def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, enabled: bool) -> None:
     """Redirect scraping to the agent, in place, unless the pod or the mesh says no.
 
-    `enabled` is the mesh's setting, which the pod's annotation overrides. Raises InjectionError when the pod asks for
-    a port of the proxy to be scraped.
+    `enabled` is the mesh's setting, which the pod's annotation overrides. Raises InjectionError where what the pod
+    asks to be scraped is no port, or one of the proxy's.
     """
     asked = go_bool(annotations[MERGE_METRICS]) if MERGE_METRICS in annotations else None
     keys = _spellings(annotations)
@@ -58,14 +80,19 @@ def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, 
 
 
 def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]], status_port: int) -> None:
-    before = {setting: annotations[keys[setting][0]] if keys[setting] else "" for setting in _SETTINGS}
+    before: dict[str, Any] = {
+        setting: annotations[keys[setting][0]] if keys[setting] else "" for setting in _SETTINGS
+    }
     if before["port"] == str(status_port):
         return
-    if before["port"].strip() in _RESERVED:
-        raise InjectionError(
-            f"invalid value {shown(before['port'])} for annotation {keys['port'][0]!r}: "
-            "the port belongs to the proxy; give the application's own metrics port"
-        )
+    targets = _targets(annotations[keys[_TARGETS][0]]) if keys[_TARGETS] else None
+    if targets:
+        for target in targets:
+            _check_port(target["port"], annotations, keys[_TARGETS][0], status_port)
+        # Agents that know nothing of targets scrape the first.
+        before |= {"path": targets[0]["path"], "port": targets[0]["port"], _TARGETS: targets}
+    elif before["port"]:
+        _check_port(before["port"], annotations, keys["port"][0], status_port)
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
         proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": field_order.encode(before)}]
@@ -76,9 +103,47 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
     annotations["prometheus.io/scrape"] = "true"
 
 
+def _targets(text: str) -> list[Tree] | None:
+    """The targets of `PORT:PATH,…`, blanks trimmed and the path `/metrics` where it is empty; None for a bad text."""
+    found: list[Tree] = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        port, _, path = entry.partition(":")
+        if not port.strip():
+            return None
+        found.append({"port": port.strip(), "path": path.strip() or "/metrics"})
+    return found
+
+
+def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
+    """What is ignored of the annotation of scrape targets: as in Istio, the whole where one target has no port."""
+    return tuple(
+        f"annotation {key!r}: {shown(annotations[key])} has a target without a port and is ignored; write PORT:PATH"
+        for key in _spellings(annotations)[_TARGETS]
+        if _targets(annotations[key]) is None
+    )
+
+
+def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
+    """Nothing; raises InjectionError for a port that the agent cannot scrape."""
+    number = int(text) if re.match(_GO_NUMBER, text) else 0
+    if not 1 <= number <= _MAX_PORT:
+        problem = f"{shown(text)} is no port from 1 to {_MAX_PORT}"
+    elif number == status_port:
+        problem = f"{number} is the agent's own port; give the application's metrics port"
+    elif number in _RESERVED:
+        problem = f"port {number} belongs to the proxy ({_RESERVED[number]}); give the application's own metrics port"
+    else:
+        return
+    raise InjectionError(f"invalid value {shown(annotations[key])} for annotation {key!r}: {problem}")
+
+
 def _announce_secure_port(spec: Tree, annotations: dict[str, str]) -> None:
+    """Write the port of the proxy's secured metrics into the annotation, unless the pod has one in any spelling."""
+    if any(_sanitized(key) == _sanitized(_SECURE_PORT) for key in annotations):
+        return
     proxy = find_proxy(spec)
-    variables = named(proxy.get("env")) if proxy else []
-    port = next((string(item.get("value")) for item in variables if item.get("name") == _SECURE_VARIABLE), "")
-    if port:
-        annotations.setdefault(_SECURE_PORT, port)
+    for item in named(proxy.get("env")) if proxy else []:
+        value = string(item.get("value"))
+        if item.get("name") == _SECURE_VARIABLE and value not in {"", "0"}:
+            annotations[_SECURE_PORT] = value
+            return

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
 from netinit.base.records import Record
@@ -24,6 +22,8 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.context import mesh_struct, metadata_struct, owner_structs, proxy_struct, spec_struct
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.owner import PodOwner
+from netinit.inject.pod_types import misfits
+from netinit.inject.unset import may_hold_unset, refuse_unset, texts_in
 
 __all__ = ["Subject", "render", "render_text"]
 
@@ -50,8 +50,10 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     Raises InjectionError when the template fails, its output is no YAML mapping, or a value of the pod breaks out of
     its place.
     """
+    data = _data(config, pod, subject)
+    rendering = _rendering(name, config, pod, data)
     try:
-        tree = guard.read(_rendering(name, config, pod, subject))
+        tree = guard.read(rendering)
     except guard.BreakOut as problem:
         raise InjectionError(_word_break_out(name, problem, pod)) from None
     except ParseError as error:
@@ -60,17 +62,24 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
         return {}
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
+    if may_hold_unset(rendering.text):
+        try:
+            refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
+        except InjectionError as error:
+            raise InjectionError(_without_secrets(str(error), pod)) from None
+    if not config.classic and (wrong := tuple(misfits(tree))):
+        raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
 
 
 def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
     """The text that the template of that name gives for the pod. Raises InjectionError."""
-    return _rendering(name, config, pod, subject).text
+    return _rendering(name, config, pod, _data(config, pod, subject)).text
 
 
-def _rendering(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Rendering:
+def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Rendering:
     try:
-        return config.templates[name].render_marked(_data(config, pod, subject))
+        return config.templates[name].render_marked(data)
     except TemplateError as error:
         detail = _without_secrets(str(error), pod)[:_LONGEST_ERROR]
         raise InjectionError(f"template {name!r}: {detail}") from None
@@ -155,7 +164,7 @@ def _likeness(value: str, text: str) -> int:
     """How long the longest text is that stands in the value, written as it is or in its YAML or JSON, and in the text."""
     found = [value]
     try:
-        found += _texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
+        found += texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
     except (ParseError, ValueError, RecursionError):
         return len(value) if value in text else 0
     whole = text.strip()
@@ -164,24 +173,11 @@ def _likeness(value: str, text: str) -> int:
     )
 
 
-def _texts_in(tree: Any) -> Iterator[str]:
-    """Every key and text of the tree."""
-    todo = [tree]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            todo += [*item, *item.values()]
-        elif isinstance(item, list):
-            todo += item
-
-
 def _without_secrets(text: str, pod: Tree) -> str:
     """The text without anything that stands in the environment or the command line of a container."""
     spec = mapping(pod.get("spec"))
     lists = [item.get(part) for key in LISTS for item in named(spec.get(key)) for part in _SECRETS]
-    found = {part for part in _texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}
+    found = {part for part in texts_in(lists) if len(part) >= _SHORTEST and part not in _HARMLESS}
     for value in sorted(found, key=len, reverse=True):
         text = text.replace(value, _HIDDEN)
     return text

@@ -14,8 +14,8 @@ from netinit.golang import goyaml
 from netinit.golang.tree import Tree, same
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
-from netinit.inject.manifests import Document, Workload, replaced, split, workloads
-from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
+from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 
 __all__ = ["Injected", "inject_into", "inject_stream"]
 
@@ -36,16 +36,17 @@ def inject_stream(
     *,
     settings: Settings | None = None,
     namespace: str = "",
+    selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Injected:
     """The stream with every workload injected that is to be; a document without one comes out to the letter.
 
-    `namespace` is that of objects which name none. Raises InjectionError with a line for everything that is wrong in
-    the stream, each with document, kind and name.
+    `namespace` is that of objects which name none; what a `selection` does not choose passes. Raises InjectionError
+    with a line for everything that is wrong in the stream, each with document, kind and name.
     """
     parts: list[str] = []
     notices, changed = inject_into(
-        parts.append, text, config, settings=settings, namespace=namespace, progress=progress
+        parts.append, text, config, settings=settings, namespace=namespace, selection=selection, progress=progress
     )
     return Injected(text="".join(parts), notices=notices, changed=changed)
 
@@ -57,6 +58,7 @@ def inject_into(
     *,
     settings: Settings | None = None,
     namespace: str = "",
+    selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[str, ...], int]:
     """`inject_stream` for long streams: each document is written when it is done; notices and how many were changed.
@@ -64,12 +66,12 @@ def inject_into(
     Raises InjectionError at the end: what was written is then of no use.
     """
     documents = split(text)
+    run = _Run(config, settings or Settings(), namespace, selection or Selection())
     problems: list[str] = []
-    notices: list[str] = []
     changed = 0
     for document in documents:
         try:
-            body, count = _inject(document, config, settings or Settings(), namespace, notices)
+            body, count = run.document(document)
         except (InjectionError, ParseError) as error:
             problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
             continue
@@ -82,46 +84,64 @@ def inject_into(
             progress(document.number, len(documents))
     if problems:
         raise InjectionError("\n".join(problems))
-    return tuple(notices), changed
+    return tuple(run.notices), changed
 
 
-def _inject(
-    document: Document, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
-) -> tuple[str, int]:
-    """The document's text after injection, and the number of workloads that it changed."""
-    tree, duplicates = document.parse()
-    changes: dict[str, Tree] = {}
-    problems: list[str] = []
-    for workload in workloads(tree):
-        try:
-            pod = _injected(workload, config, settings, namespace, notices)
-        except (InjectionError, ConfigError) as error:  # ConfigError: a template that was not parsed before is broken
-            problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
-            continue
-        if pod is not None:
-            changes[workload.place] = workload.with_pod(pod)
-    if changes and duplicates:
-        problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
-    if problems:
-        raise InjectionError("\n".join(problems))
-    if not changes:
-        return document.text, 0
-    return _written(document.text, replaced(tree, changes)), len(changes)
+class _Run:
+    """The injection of one stream: what is asked, and what was noticed on the way."""
+
+    def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
+        self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
+        self.notices: list[str] = []
+
+    def document(self, document: Document) -> tuple[str, int]:
+        """The document's text after injection, and the number of workloads that it changed."""
+        tree, duplicates = document.parse()
+        changes: dict[str, Tree] = {}
+        problems: list[str] = []
+        for workload in workloads(tree):
+            if not self.selection.takes(workload):
+                continue
+            try:
+                pod = self.injected(workload)
+            except (InjectionError, ConfigError) as error:  # ConfigError: a template not parsed before is broken
+                problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
+                continue
+            if pod is not None:
+                changes[workload.place] = workload.with_pod(pod)
+        if changes and duplicates:
+            problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
+        if problems:
+            raise InjectionError("\n".join(problems))
+        if not changes:
+            return document.text, 0
+        return _written(document.text, replaced(tree, changes)), len(changes)
+
+    def injected(self, workload: Workload) -> Tree | None:
+        """The workload's pod after injection; None where it is skipped or has everything already."""
+        if workload.bare:
+            self.notices.append(f"===> Skipping injection because {workload.title} has no pod spec")
+            return None
+        where = workload.namespace or self.namespace
+        pod = workload.pod()
+        decision = decide_manually(pod, where, self.config)
+        self.notices += [f"{workload.title}: {warning}" for warning in decision.warnings]
+        if not decision.inject:
+            self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
+            if decision.step is DecisionStep.HOST_NETWORK:
+                self.notices += [f"warning: {workload.title}: {harm}" for harm in _harm_to_the_node(pod)]
+            return None
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in injection_warnings(pod)]
+        namespace = Namespace(name=where)
+        result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
+        return None if same(pod, result) else result
 
 
-def _injected(
-    workload: Workload, config: InjectionConfig, settings: Settings, namespace: str, notices: list[str]
-) -> Tree | None:
-    """The workload's pod after injection; None where it is skipped or has everything already."""
-    where = workload.namespace or namespace
-    pod = workload.pod()
-    decision = decide_manually(pod, where, config)
-    notices.extend(f"{workload.title}: {warning}" for warning in decision.warnings)
-    if not decision.inject:
-        notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
-        return None
-    result = inject_pod(pod, config, namespace=Namespace(name=where), settings=settings, owner=workload.owner)
-    return None if same(pod, result) else result
+def _harm_to_the_node(pod: Tree) -> list[str]:
+    """What an init container of a pod on its node's network would do there."""
+    from netinit.inject.warnings import ERROR, pod_findings  # few pods are such
+
+    return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]
 
 
 def _cause(decision: Decision) -> str:

@@ -13,15 +13,17 @@ from netinit.base.errors import InjectionError, OptionError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
-from netinit.inject.decision import INJECT, Decision, DecisionStep, decide
+from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
-from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.patch import json_patch
+from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.status import Status
 from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import Webhook, firing
 from netinit.options import Options
 
-__all__ = ["StepResult", "Verdict", "judge"]
+__all__ = ["StepResult", "Verdict", "judge", "judge_manually"]
 
 _NAME_LABEL = "kubernetes.io/metadata.name"
 
@@ -39,6 +41,7 @@ class StepResult:
 class Verdict:
     """What becomes of a workload.
 
+    `injected`: the injector takes it; `already`: the pod was injected before, as its status annotation says.
     `webhook` is the first one that fires, `remedies` say how to get the other result, `interception` what the
     injected pod's rules will do, `findings` what its owner should know. `options` are those of the init container.
     """
@@ -47,6 +50,7 @@ class Verdict:
     namespace: str
     name: str
     injected: bool
+    already: bool = False
     webhook: str
     revision: str
     reason: str
@@ -67,6 +71,7 @@ class _Outlook:
     findings: tuple[str, ...] = ()
     error: str = ""
     options: Options | None = None
+    changes: bool = False
 
 
 def judge(
@@ -78,37 +83,122 @@ def judge(
     labels_known: bool = True,
     settings: Settings | None = None,
 ) -> Verdict:
-    """The verdict on the pods of a workload in its namespace.
+    """The verdict of the webhooks on the pods of a workload in its namespace.
 
     `labels_known` is False when nobody could say which labels the namespace has; it then counts as having none, and
     the chain says so.
     """
+    if workload.bare:
+        return _bare(workload, namespace)
     pod = workload.created_pod()
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
     labels = {_NAME_LABEL: namespace.name, **namespace.labels}
     fired = firing(webhooks, labels, pod_labels)
     decision = decide(pod, namespace.name, config)
-    injected = bool(fired) and decision.inject
-    chain = (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired)))
-    reason = decision.reason if fired else "no webhook selects the pod"
-    webhook = fired[0] if fired else None
-    outlook = _outlook(pod, workload, config, namespace, settings) if injected else _Outlook()
+    case = _Case(workload, config, namespace, settings, pod, decision)
+    return case.verdict(
+        injected=bool(fired) and decision.inject,
+        webhook=fired[0] if fired else None,
+        reason=decision.reason if fired else "no webhook selects the pod",
+        chain=(_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
+        remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
+    )
+
+
+def judge_manually(
+    workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
+) -> Verdict:
+    """The verdict of manual injection, which asks no webhook and no policy: what `netinit inject` does."""
+    if workload.bare:
+        return _bare(workload, namespace)
+    pod = workload.pod()
+    decision = decide_manually(pod, namespace.name, config)
+    remedies: tuple[str, ...] = ()
+    if not decision.inject:
+        remedies = (_REMEDIES[decision.step],)
+    elif not config.classic:
+        remedies = (_LEAVE_OUT,)
+    case = _Case(workload, config, namespace, settings, pod, decision)
+    return case.verdict(
+        injected=decision.inject,
+        webhook=None,
+        reason=decision.reason,
+        chain=(StepResult(step=decision.step.value, outcome="decided", reason=decision.reason),),
+        remedies=remedies,
+    )
+
+
+def _bare(workload: Workload, namespace: Namespace) -> Verdict:
+    reason = "it has no pod spec: there is nothing to inject"
     return Verdict(
         kind=workload.kind,
         namespace=namespace.name,
         name=workload.name,
-        injected=injected,
-        webhook=webhook.short_name if webhook else "",
-        revision=webhook.revision if webhook else "",
+        injected=False,
+        webhook="",
+        revision="",
         reason=reason,
-        chain=chain,
-        remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
-        warnings=decision.warnings,
-        interception=outlook.interception,
-        findings=outlook.findings,
-        error=outlook.error,
-        options=outlook.options,
+        chain=(StepResult(step="pod", outcome="decided", reason=reason),),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A workload to be judged, and what an injector decides on its pod."""
+
+    workload: Workload
+    config: InjectionConfig
+    namespace: Namespace
+    settings: Settings | None
+    pod: Tree
+    decision: Decision
+
+    def verdict(
+        self,
+        *,
+        injected: bool,
+        webhook: Webhook | None,
+        reason: str,
+        chain: tuple[StepResult, ...],
+        remedies: tuple[str, ...],
+    ) -> Verdict:
+        """The verdict, with what injection gives, or with what is wrong with a pod that is left as it is."""
+        already = Status.of_pod(self.pod) is not None
+        outlook = self._outlook() if injected else _Outlook(findings=self._left_alone())
+        if already:
+            after = "the injector would change it" if outlook.changes else "the injector would change nothing"
+            reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
+        return Verdict(
+            kind=self.workload.kind,
+            namespace=self.namespace.name,
+            name=self.workload.name,
+            injected=injected,
+            already=already,
+            webhook=webhook.short_name if webhook else "",
+            revision=webhook.revision if webhook else "",
+            reason=reason,
+            chain=chain,
+            remedies=remedies,
+            warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ())),
+            interception=outlook.interception,
+            findings=outlook.findings,
+            error=outlook.error,
+            options=outlook.options,
+        )
+
+    def _left_alone(self) -> tuple[str, ...]:
+        """What is wrong with a pod that nobody injects: that it has no init container is told by the verdict."""
+        return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
+
+    def _outlook(self) -> _Outlook:
+        """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
+        try:
+            result = inject_pod(
+                self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
+            )
+        except InjectionError as error:
+            return _Outlook(error=str(error))
+        return _outlook_of(self.pod, result)
 
 
 def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
@@ -148,6 +238,18 @@ def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
     return tuple(links)
 
 
+_REMEDIES = {
+    DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
+    DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
+    DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
+    DecisionStep.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
+    DecisionStep.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
+    DecisionStep.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
+    "injector's key `policy`",
+}
+_LEAVE_OUT = f'to leave the pod out: {INJECT}: "false" on the pod template'
+
+
 def _remedies(
     decision: Decision,
     webhooks: Sequence[Webhook],
@@ -164,40 +266,29 @@ def _remedies(
         closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
         closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
         found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
-    changes = {
-        DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
-        DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
-        DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
-        DecisionStep.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
-        DecisionStep.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
-        DecisionStep.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
-        "injector's key `policy`",
-    }
     if not decision.inject:
-        found.append(changes[decision.step])
+        found.append(_REMEDIES[decision.step])
     elif fired:
-        found.append(f'to leave the pod out: {INJECT}: "false" on the pod template')
+        found.append(_LEAVE_OUT)
     return tuple(found)
 
 
-def _outlook(
-    pod: Tree, workload: Workload, config: InjectionConfig, namespace: Namespace, settings: Settings | None
-) -> _Outlook:
-    """What the injected pod's interception will be, what its owner should know, and why injection would fail."""
-    try:
-        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
-    except InjectionError as error:
-        return _Outlook(error=str(error))
+def _outlook_of(pod: Tree, result: Tree) -> _Outlook:
+    """The interception of an injected pod, and what its owner should know."""
+    changes = bool(json_patch(pod, result))
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return _Outlook(interception=nothing, findings=_findings(pod, result))
+        return _Outlook(interception=nothing, findings=_findings(pod, result), changes=changes)
     try:
         options = options_of(init)
     except OptionError as error:
-        return _Outlook(interception=(f"the arguments of {init.get('name')} cannot be read: {error}",))
-    return _Outlook(interception=_summary(options), findings=_findings(pod, result), options=options)
+        unread = (f"the arguments of {init.get('name')} cannot be read: {error}",)
+        return _Outlook(interception=unread, changes=changes)
+    return _Outlook(
+        interception=_summary(options), findings=_findings(pod, result), options=options, changes=changes
+    )
 
 
 def _words(values: Sequence[object] | str, everything: str, nothing: str) -> str:

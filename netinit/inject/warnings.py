@@ -6,9 +6,9 @@ Read from the manifest alone: what an image's own user is, or what a node's CNI 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
+from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
@@ -20,8 +20,7 @@ __all__ = ["ERROR", "WARNING", "PodFinding", "pod_findings", "uses_host_network"
 ERROR, WARNING = "error", "warning"  # the pod does not start, or its node is harmed; it is not as its owner thinks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFinding:
+class PodFinding(Record):
     """One thing that is wrong with a pod.
 
     `severity` is ERROR or WARNING; `kind` its name for machines; `subject` the container that it is about, empty for

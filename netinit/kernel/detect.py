@@ -55,7 +55,7 @@ def settle(options: Options) -> Settled:
         ipv6 = ON if counted and IPV6 in kernel else OFF
         if sixes and not counted:
             warnings.append(
-                f"IPv6 stays uncaptured, though the pod has {sixes[0].address}: its first address is IPv4; "
+                f"IPv6 stays uncaptured, though {sixes[0].address} is here: the first address is IPv4; "
                 "use --dual-stack or --ipv6 on",
             )
     elif ipv6 == ON and IPV6 not in kernel:

@@ -50,13 +50,29 @@ def is_machine() -> bool:
 def refuse_machine() -> None:
     """NamespaceError where this process is in the machine's own namespace, which is changed only on demand."""
     if is_machine():
-        raise NamespaceError(
-            "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed.\n"
-            "  for a pod: name it with --pid or --netns, or run in its init container\n"
-            "  in a pod with hostNetwork: true (or of a virtual machine's kernel): leave the init container out\n"
-            "  to try it: netinit demo, or unshare -n netinit …\n"
-            "  if it is meant: --host-network"
+        raise NamespaceError(f"{OF_THE_MACHINE}; nothing was changed.\n{_what_is_meant()}")
+
+
+def _what_is_meant() -> str:
+    """What each of those who come here by mistake wants to do instead."""
+    from netinit.kernel.situation import PERSON, find_situation
+
+    if find_situation() == PERSON:
+        return (
+            "  for a pod: name it with --pid (a process of it) or --netns\n"
+            "  to try it on this machine: netinit demo, or unshare -n netinit …\n"
+            "  to see the rules and change nothing: netinit render …\n"
+            "  if the whole machine is meant: --host-network"
         )
+    return (
+        "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is gone;"
+        " leave the init container out\n"
+        "  for another pod of the node: name it with --pid or --netns\n"
+        "  where the pod is a virtual machine with a kernel of its own: --host-network"
+    )
+
+
+OF_THE_MACHINE = "this is the machine's own network namespace, whose rules are for all of its programs"
 
 
 def lock(nanoseconds: int) -> int:

@@ -39,7 +39,8 @@ _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMAS
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
-NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_USE = 1, 3, 4, 6
+NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
+NF_ACCEPT = 1  # linux/netfilter.h
 NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
 NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
@@ -96,6 +97,8 @@ class NftChain(Record):
     name: str
     hooked: bool  # a base chain
     uses: int = 0
+    handle: int = 0  # rises with everything that is made in its table
+    accepts: bool = True  # the policy of a base chain is ACCEPT
 
 
 class Netlink:
@@ -252,7 +255,11 @@ def list_nft_chains() -> tuple[NftChain, ...]:
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
         uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
         hooked = NFTA_CHAIN_HOOK in attributes
-        found.append(NftChain(family=body[0], table=table, name=name, hooked=hooked, uses=uses))
+        handle = int.from_bytes(attributes.get(NFTA_CHAIN_HANDLE, b""), "big")
+        accepts = int.from_bytes(attributes.get(NFTA_CHAIN_POLICY, b"\1"), "big") == NF_ACCEPT
+        found.append(
+            NftChain(family=body[0], table=table, name=name, hooked=hooked, uses=uses, handle=handle, accepts=accepts)
+        )
     return tuple(found)
 
 

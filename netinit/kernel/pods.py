@@ -63,8 +63,7 @@ def inside(
             if held >= 0:
                 posix.close(held)
     with OpenPod(options) as pod:
-        machine = pod.find_machine()
-        warning = _warn_of(f"{pod.path} leads to {machine}") if machine else ""
+        warning = pod.warn_of_machine()
         complete = pod.complete(options)
         if not locks:
             return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
@@ -99,9 +98,7 @@ class OpenPod:
                 self._namespace = posix.open(self.path, _OPENING)
         except OSError as error:
             self.close()
-            raise NamespaceError(
-                f"{self.path}: {posix.strerror(error.errno or 0)}; --pid needs a running process, --netns a namespace's path or name"
-            ) from None
+            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
             raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
@@ -136,6 +133,11 @@ class OpenPod:
             if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
                 return what
         return ""
+
+    def warn_of_machine(self) -> str:
+        """A warning where this namespace is the machine's own; empty for a pod's."""
+        machine = self.find_machine()
+        return _warn_of(f"{self.path} leads to {machine}") if machine else ""
 
     def refuse_machine(self) -> None:
         """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""
@@ -263,6 +265,17 @@ class Locks:
             posix.close(descriptor)
 
 
+def _what_helps(number: int | None) -> str:
+    """What helps where a namespace cannot be opened: the process runs where the kernel only refuses to show it."""
+    if number in _REFUSED:
+        from netinit.kernel.situation import PERSON, find_situation
+
+        rights = "run it as root (sudo)" if find_situation() == PERSON else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
+        return f"other users' namespaces are root's to enter: {rights}"
+    return "--pid wants a running process, --netns a namespace's path or name"
+
+
+_REFUSED = (1, 13)  # EPERM, EACCES
 _OTHERWISE = "name the servers with --dns-servers"
 
 

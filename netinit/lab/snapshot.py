@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from netinit.kernel import route_library
 from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
@@ -82,10 +83,9 @@ def _list_nft(namespace: NetworkNamespace) -> str:
 
 
 def _list_network(namespace: NetworkNamespace) -> str:
-    from pyroute2 import IPRoute
-
+    library = route_library.load()
     with namespace.entered():
-        socket = IPRoute()
+        socket = library.IPRoute()
     with socket:
         lines = [
             *(f"address {text}" for text in _render(socket.get_addr())),

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from netinit.base.errors import LabError
+from netinit.kernel import route_library
 from netinit.kernel.isolated import write_sysctl
 from netinit.lab.namespace import NetworkNamespace
 
@@ -48,6 +49,7 @@ def wire(
 
     Raises LabError with the kernel's reason when it refuses a link, an address or a route.
     """
+    route_library.load()
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
@@ -75,14 +77,13 @@ def wire(
 @contextlib.contextmanager
 def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Any]:
     """A netlink socket that works in the namespace wherever this thread is; `lo` is up and the settings are made."""
-    from pyroute2 import IPRoute
-
+    library = route_library.load()
     with namespace.entered():
         for name, value in settings.items():
             # Some containers have /proc/sys read-only. Addresses are usable at once even then, the pod is less silent.
             with contextlib.suppress(LabError):
                 write_sysctl(name, value)
-        netlink = IPRoute()
+        netlink = library.IPRoute()
     with netlink:
         netlink.link("set", index=1, state="up")
         yield netlink

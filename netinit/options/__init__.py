@@ -97,9 +97,9 @@ class Options(Interception):
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
         "--network-namespace --netns", kinds.PATH, default="", also=("NETINIT_NETNS",),
-        help_text="The network namespace to program: a path, or a name under /run/netns.")
+        help_text="The network namespace that is meant: a path, or a name under /run/netns.")
     # 0: this process
-    pid: int = ours("--pid", kinds.PID, default=0, help_text="Program the network namespace of this process.")
+    pid: int = ours("--pid", kinds.PID, default=0, help_text="The network namespace of this process is meant.")
     host_network: bool = ours(
         "--host-network", kinds.SWITCH, default=False,
         help_text="Allow changes to the machine's own network namespace, which are refused otherwise.")

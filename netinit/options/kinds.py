@@ -323,7 +323,7 @@ def _read_id(text: str, what: str) -> int:
 
         return getgrnam(text).gr_gid
     except (KeyError, ValueError, ImportError):  # ImportError: not a POSIX system
-        raise ValueError(f"is not a {what} in this image: pass a number") from None
+        raise ValueError(f"is not a {what} here: pass a number") from None
 
 
 def _prefix(text: str, characters: str) -> str:

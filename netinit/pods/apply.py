@@ -12,6 +12,7 @@ from netinit.backends import BACKENDS, MEMORY, named
 from netinit.backends.base import Backend, Change, Comparison, Lock, State
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
+from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, routes
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
-STDERR = 2
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -123,10 +123,8 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         raise
     try:
         _tell(outcome, log, removed=options.cleanup_only)
-    except OSError:  # a full disk: what is left in the stream's buffer would fail again at the end of the process
-        null = posix.open("/dev/null", posix.O_WRONLY | posix.O_CLOEXEC)
-        posix.dup2(null, STDERR)
-        posix.close(null)
+    except OSError:  # a full disk
+        discard_stderr()
 
 
 def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
@@ -187,7 +185,7 @@ def remove(
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, machine=machine)
         if survey.failures:  # rules may be where nobody could look
-            raise _nothing_works(survey.failures, machine)
+            raise nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
         removals = [(holder.backend, holder.state.compare(plan).removal()) for holder in holders]
@@ -235,7 +233,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = str(error)
-    raise _nothing_works({**survey.failures, **failures}, task.machine)
+    raise nothing_works({**survey.failures, **failures}, task.machine)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
@@ -354,20 +352,23 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
     )
 
 
-def _nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
+def nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
     """The error for backends of which each has failed for its own reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
         from netinit.kernel.capabilities import may_gain
+        from netinit.kernel.situation import advise
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"
+            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
         )
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
+        from netinit.kernel.situation import advise
+
         return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}): legacy iptables needs securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; "
-            "--backend iptables-nft and nftables do with NET_ADMIN"
+            f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
+            " --backend iptables-nft and nftables do with NET_ADMIN"
         )
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
     return BackendUnavailableError("\n".join(["no backend works here:", *lines]))

@@ -1,102 +1,195 @@
-"""The live rules of a namespace and what else decides about packets there, for the simulator. Changes nothing."""
+"""The live rules of a namespace and what else decides about packets there, for the simulator. Changes nothing.
+
+Which options made the rules is read from the rules themselves; options that are given beside are compared with those.
+"""
 
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
+from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
-from netinit.base.net import FAMILIES, FULL_MASK, IPV4, Family, Network, number_of
+from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
+from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
-from netinit.options import Options
-from netinit.pods.verify import verify
-from netinit.rules.iptables.sets import use_sets
-from netinit.rules.iptables.write import Listing
+from netinit.kernel.situation import advise
+from netinit.options import Interception, Options
+from netinit.rules.iptables.sets import Contents, use_sets
+from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
+from netinit.rules.nft.reading import Tables
 from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan, resolve_sets
+from netinit.rules.recover import Recovered, from_listings, from_tables
+from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
 
 _NET = Path("/proc/thread-self/net")
 MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family."""
+    """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
+
+    `options` are those that each backend's rules were made by, as far as they tell; `given` those that the caller named,
+    settled for this namespace.
+    """
 
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
-    plan: Plan
+    options: dict[str, Recovered] = field(default_factory=dict)
+    given: Interception | None = None
     warnings: tuple[str, ...] = ()
 
 
-def read_live(options: Options) -> LiveRules:
+def read_live(options: Options, *, given: bool = False) -> LiveRules:
     """The rules, addresses and routes of the namespace that the options name (default: this process's).
 
-    Rules that the plan of these options has are known by their purpose. NamespaceError, BackendUnavailableError.
+    With `given` the options are also those that the rules should be made by. NamespaceError, BackendUnavailableError,
+    ParseError.
     """
-    return inside(options, _read_here)
+    return inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
 
 
-def _read_here(options: Options, warning: str) -> LiveRules:
+def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
+    if not detect.has_capability(detect.CAP_NET_ADMIN):
+        raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
     settled = detect.settle(options)
-    plan = plan_for(settled.options)
-    marks = {family: _local_marks(family) for family in settled.kernel_families}
+    families = settled.kernel_families
+    wanted = plan_for(settled.options) if given else None
+    warnings = [
+        *([warning] if warning else []),
+        *(settled.warnings if given else ()),
+        *(wanted.warnings if wanted else ()),
+    ]
+    marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
-    warnings = [*([warning] if warning else []), *settled.warnings, *plan.warnings]
+    found: dict[str, Recovered] = {}
     for name in backends.populated(settled.options):
-        variant = backends.BACKENDS[name].variant
-        if variant:
-            contents = ipset.read_contents()
-            owner, threshold = backends.owner_of_sets(variant), settled.options.ipset_threshold
-            known = use_sets(plan, owner, threshold)[0] if contents and threshold else plan
-            listings = _read_listings(name, settled)
-            warnings += [notice for family in settled.kernel_families for notice in notice_size(listings[family], family)]
-            rulesets[name] = {
-                family: resolve_sets(
-                    load_listing(listings[family], family, plan=known, local_marks=marks[family][0], routing_table=marks[family][1]),
-                    contents,
-                )
-                for family in settled.kernel_families
-            }
+        if variant := backends.BACKENDS[name].variant:
+            listings, contents = _read_listings(name, settled), ipset.read_contents()
+            warnings += [notice for family in families for notice in notice_size(listings[family], family)]
+            found[name] = from_listings(_uncounted(listings), _routing(families), contents)
+            plans = _with_sets(_plans(wanted, found[name]), variant, contents)
+            rulesets[name] = _load_listings(listings, contents, plans, marks)
         else:
-            rulesets[name] = _native_rulesets(settled.options, plan)
-            warnings.append(f"{name}: its rules are as planned; counters are not shown")
-    for family in settled.kernel_families:
-        if any(found[family].tracks for found in rulesets.values() if family in found):
-            for found in rulesets.values():
-                found[family] = replace(found[family], tracked=True)
+            tables = _read_tables()
+            found[name] = from_tables(tables, _routing(families), families)
+            rulesets[name] = _load_tables(tables, _plans(wanted, found[name]), marks)
+    for family in families:
+        if any(one[family].tracks for one in rulesets.values() if family in one):
+            for one in rulesets.values():
+                one[family] = replace(one[family], tracked=True)
     if not rulesets:
-        rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in settled.kernel_families}
+        rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
         warnings.append("there are no rules at all in this namespace")
-    around = {family: read_surroundings(family) for family in settled.kernel_families}
-    return LiveRules(rulesets, around, plan, tuple(warnings))
+    around = {family: read_surroundings(family) for family in families}
+    return LiveRules(rulesets, around, found, settled.options if given else None, (*warnings, *_foreign_tables()))
+
+
+def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
+    """The plans that know the purpose of live rules: of the options given, and of those that the rules tell."""
+    return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
+
+
+def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
+    """The same as this backend programs them: what is a set here is one in the plan."""
+    owner = backends.owner_of_sets(variant)
+    sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
+    return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
+
+
+def _load_listings(
+    listings: dict[Family, Listing],
+    contents: Contents,
+    plans: list[Plan],
+    marks: dict[Family, tuple[frozenset[int], int]],
+) -> dict[Family, Ruleset]:
+    return {
+        family: resolve_sets(
+            load_listing(listing, family, plans=plans, local_marks=marks[family][0], routing_table=marks[family][1]),
+            contents,
+        )
+        for family, listing in listings.items()
+    }
+
+
+def _load_tables(
+    tables: Tables, plans: list[Plan], marks: dict[Family, tuple[frozenset[int], int]]
+) -> dict[Family, Ruleset]:
+    return {
+        family: load_tables(tables, family, plans=plans, local_marks=local, routing_table=table)
+        for family, (local, table) in marks.items()
+    }
 
 
 def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     """The rules with their counters, read as every other command reads them."""
+    try:
+        return _look(name, settled)
+    except BackendUnavailableError as error:
+        if name != backends.IPTABLES_LEGACY:
+            raise
+        try:
+            return _look(backends.LIBIPTC, settled)  # which sees the same without a program
+        except BackendUnavailableError:
+            raise error from None
+
+
+def _look(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     backend = backends.load(name, settled.options, settled.kernel_families)
     if not isinstance(backend, XtablesBackend):
         raise TypeError(f"{name} lists no rules in iptables' dialect")
-    return backend.look(settled.kernel_families, counted=True)[1]
+    return backend.look(settled.kernel_families, counted=backend.counts)[1]
 
 
-def _native_rulesets(options: Options, plan: Plan) -> dict[Family, Ruleset]:
-    """The rules of nft tables: the plan's, once they were compared; BackendUnavailableError where they differ."""
-    report = verify(options.replace(netns="", pid=0))
-    if report.differences:
-        found = "; ".join([difference.describe() for difference in report.differences[:3]])
-        raise BackendUnavailableError(
-            f"nft tables that differ from the plan cannot be explained ({found}); give the options that made them, or repair them"
-        )
-    return {family: load_plan(plan, family) for family in FAMILIES}
+def _uncounted(listings: dict[Family, Listing]) -> dict[Family, Listing]:
+    """The listings without counters."""
+    return {
+        family: {
+            name: ListedTable(
+                policies=table.policies,
+                rules={chain: [split_counter(spec)[1] for spec in specs] for chain, specs in table.rules.items()},
+            )
+            for name, table in listing.items()
+        }
+        for family, listing in listings.items()
+    }
+
+
+def _read_tables() -> Tables:
+    return NftablesBackend().read()
+
+
+def _foreign_tables() -> tuple[str, ...]:
+    """A warning of rules that nobody looked at here: nft tables that are neither ours nor iptables'."""
+    others = dict.fromkeys(
+        [
+            f"inet {chain.table}"
+            for chain in detect.nft_chains() or ()
+            if chain.family == backends.INET and not chain.table.startswith(backends.NATIVE_TABLES)
+        ]
+    )
+    if not others:
+        return ()
+    named = ", ".join([shorten(one) for one in list(others)[:MOST_NAMED]]) + (
+        " and more" if len(others) > MOST_NAMED else ""
+    )
+    return (f"nft tables of others are not looked at, and may decide otherwise: {named}",)
+
+
+def _routing(families: tuple[Family, ...]) -> dict[int, int]:
+    """The routing table of each mark that a policy rule names."""
+    rules = [rule for family in families for rule in netlink.list_mark_rules(family.number)]
+    return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
 
 
 def _local_marks(family: Family) -> tuple[frozenset[int], int]:

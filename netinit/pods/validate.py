@@ -15,7 +15,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from netinit.base.errors import ValidationFailedError
+from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import children, detect, netlink
@@ -43,17 +43,23 @@ class Proof:
 def validate(options: Options, log: Log) -> None:
     """Proves that connections are captured, in every family that is on.
 
-    ValidationFailedError (126) names the connection that was not, or why none could be made.
+    ValidationFailedError (126) names the connection that was not; ValidationImpossibleError why none could be tried.
     """
     settled = detect.settle(options).options
     families = [IPV4] if settled.ipv6 == OFF else [IPV4, IPV6]
     deadline = time.monotonic() + options.probe_timeout / 10**9
-    failures, total = [], 0
+    failures: list[str] = []
+    obstacles: list[str] = []
+    total = 0
     for family in families:
         probes = plan_probes(settled, family)
         proven = 0
         for probe in probes:
-            failure = _prove(probe, deadline)
+            try:
+                failure = _prove(probe, deadline)
+            except ValidationImpossibleError as error:
+                obstacles.append(f"{family.name}: {probe.what}: {error}")
+                continue
             if failure == UNREACHABLE and probe.destination[0] != family.passthrough_address:
                 log.info(f"{family.name}: {probe.what}: not proven, there is no route to {probe.destination[0]}")
             elif failure:
@@ -63,15 +69,19 @@ def validate(options: Options, log: Log) -> None:
                 log.info(f"{family.name}: {probe.what}: captured on port {probe.port}, original destination kept")
         total += proven
         if not probes:
-            failures.append(
+            obstacles.append(
                 f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID"
             )
-    if not total and not failures:
-        failures.append("no connection could be made: the pod has neither addresses nor routes")
+    if not total and not failures and not obstacles:
+        obstacles.append("no connection could be made: the pod has neither addresses nor routes")
     if failures:
-        raise ValidationFailedError(
-            "\n".join(["the rules do not capture what they must:", *[f"  {failure}" for failure in failures]])
-        )
+        raise ValidationFailedError("\n".join(["the rules do not capture what they must:", *_indent(failures + obstacles)]))
+    if obstacles:
+        raise ValidationImpossibleError("\n".join(["the rules could not be validated:", *_indent(obstacles)]))
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
 
 
 def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
@@ -134,7 +144,9 @@ def _prove(probe: Proof, deadline: float) -> str:
     try:
         listener = _listen(probe.family, probe.port)
     except OSError as error:
-        return f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
+        raise ValidationImpossibleError(
+            f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
+        ) from None
     with listener:
         left = max(0.01, deadline - time.monotonic())
         with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:

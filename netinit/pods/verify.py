@@ -7,6 +7,8 @@ from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
 from netinit.kernel import routes
+from netinit.kernel.detect import CAP_NET_ADMIN
+from netinit.kernel.situation import advise
 from netinit.options import AUTO, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
@@ -20,6 +22,7 @@ class Report(Record):
     plan: Plan
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...] = ()
+    ours: bool = True  # False: no rule of ours is there at all
 
 
 def verify(options: Options, machine: Machine = HERE) -> Report:
@@ -35,22 +38,31 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     settled = machine.settle(options)
     plan = plan_for(settled.options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
-    chosen = _choose(survey, options)
+    if survey.failures and not survey.holders():  # rules may be where nobody could look
+        raise _unreadable(survey, machine)
+    chosen = _choose(survey, options, machine)
     differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     comparison = chosen.state.compare(plan)
     differences += comparison.differences
     differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
-    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings)
+    warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
+    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
 
 
-def _choose(survey: Survey, options: Options) -> Observed:
+def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
     """The backend that holds our rules, unless the options name another; with none, the preferred one."""
     if backends.named(options) == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
         return chosen
-    raise BackendUnavailableError(
-        "\n".join(["the rules cannot be read:", *[f"  {name}: {reason}" for name, reason in survey.failures.items()]])
-    )
+    raise _unreadable(survey, machine)
+
+
+def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
+    """The one cause where there is one, else each backend's own."""
+    if not machine.has_capability(CAP_NET_ADMIN):
+        return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+    reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]
+    return BackendUnavailableError("\n".join(["the rules cannot be read:", *reasons]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netinit.base.errors import ParseError
 from netinit.base.records import Record
-from netinit.rules.iptables.write import UNSAFE, Listing, cut
+from netinit.rules.iptables.write import UNSAFE, ListedTable, Listing, cut
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 
 MOST_RULES = 200_000  # of one table in one family: some 20 s and 250 MB to compare
@@ -58,13 +58,18 @@ def check_size(census: Census, where: str) -> None:
 def find_contradiction(listing: Listing, census: Census, where: str) -> str:
     """What the listing says otherwise than the kernel, or where its text has two meanings; empty when it can be believed."""
     for name in listing:
-        if name not in census:
+        if name not in census and not _is_bare(listing[name]):
             return f"{where}: table {name} is listed, and the kernel has none"
     for name, counted in census.items():
         problem = _find_in_table(name, listing, counted)
         if problem:
             return f"{where}: {problem}"
     return ""
+
+
+def _is_bare(table: ListedTable) -> bool:
+    """Whether a listed table has built-in chains alone and no rule: the kernel has it without any chain then."""
+    return all(chain in BUILTIN_CHAINS and not rules for chain, rules in table.rules.items())
 
 
 def _find_in_table(name: str, listing: Listing, counted: TableCount) -> str:

@@ -48,7 +48,7 @@ OWNED_CHAINS = frozenset(
     ),
 )
 
-MISSING, EXTRA, MOVED, SHADOWED, LEFTOVER = "missing", "extra", "moved", "shadowed", "leftover"
+MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 
 
 class Origin(Record):
@@ -142,7 +142,7 @@ EMPTY_PLAN = Plan(layout="none", families=(), tables=())
 class Difference(Record):
     """One place where the live rules are not as planned.
 
-    `kind`: missing, extra, moved, shadowed (a foreign rule stands before ours and may decide first) or leftover (of
+    `kind`: missing, extra, moved, shadowing (a foreign rule that stands before ours and may decide first) or leftover (of
     ours, in another dialect). `number` counts from 1 in the chain (live for what is there, planned for what is missing).
     """
 

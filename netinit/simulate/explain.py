@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Network
-from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Options
+from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.matches.packet import Owner, Port
-from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, PREROUTING
+from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
 from netinit.rules.more_targets import DestinationNat, Tproxy
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import Accept, Jump, Redirect, Return
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
-from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Trace, TraceStep
+
+REPAIR = "netinit apply --reconcile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +66,19 @@ def explain(
     ruleset: Ruleset,
     surroundings: Surroundings,
     *,
-    options: Options | None = None,
+    options: Interception | None = None,
+    wanted: Interception | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
     """The answer for the first packet of a connection.
 
-    With `options`, those whose change would change the verdict are found by simulating it.
+    With `options`, which made the rules, those whose change would change the verdict are found by simulating it; foreign
+    rules stay as they are. `wanted` are options that the rules should be made by, where they may be others.
     """
     trace = simulate(packet, ruleset, surroundings)
     because = find_cause(trace)
     made = Explanation(trace, "", because, origins=origins or {})
-    changes = find_changes(options, packet, surroundings, trace.verdict) if options else ()
+    changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     return Explanation(trace, _tell(made), because, changes, origins or {})
 
 
@@ -156,6 +160,11 @@ def _told_cause(made: Explanation) -> str:
     if step.rule.purpose:
         origin = made.option_of(step)
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
+    if step.chain in OWNED_CHAINS:
+        return (
+            f", because of a rule in netinit's chain that no option makes: {step.rule.quotation}"
+            f" ({step.table} {step.chain}, rule {step.rule.number})"
+        )
     return f", because of a rule that is not netinit's: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 
 
@@ -165,24 +174,35 @@ def _told_purpose(made: Explanation) -> str:
 
 
 def find_changes(
-    options: Options, packet: Packet, surroundings: Surroundings, verdict: str
+    packet: Packet,
+    ruleset: Ruleset,
+    surroundings: Surroundings,
+    verdict: str,
+    *,
+    options: Interception | None,
+    wanted: Interception | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Options that would change the verdict, each proven by simulating it: (as it would be given, the new verdict)."""
+    """What would change the verdict, each proven by simulating it: (an option as it would be given, the new verdict).
+
+    The first is the same options programmed anew, where the live rules are not as they plan.
+    """
+    meant = wanted or options
+    candidates = [(REPAIR, meant)] if meant else []
+    candidates += (
+        [(label, changed) for label, changed in _candidates(options, packet) if changed != options] if options else []
+    )
     found: dict[str, str] = {}
-    for label, changed in _candidates(options, packet):
-        if changed == options:
-            continue
-        ruleset = load_plan(plan(changed), surroundings.family)
-        after = simulate(packet, ruleset, surroundings).verdict
+    for label, changed in candidates:
+        after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict
         if after not in (verdict, UNKNOWN):
             found.setdefault(label, after)
     return tuple(found.items())
 
 
-def _candidates(options: Options, packet: Packet) -> list[tuple[str, Options]]:
+def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interception]]:
     """One change an option, most specific first; those that make no valid options are left out."""
     port, address = packet.destination_port, packet.destination
-    made: list[tuple[str, Callable[[], Options]]] = []
+    made: list[tuple[str, Callable[[], Interception]]] = []
 
     def offer(label: str, **changes: object) -> None:
         made.append((label, lambda: options.replace(**changes)))
@@ -217,7 +237,7 @@ def _candidates(options: Options, packet: Packet) -> list[tuple[str, Options]]:
     return [(label, change()) for label, change in made]
 
 
-def _offer_networks(offer: Callable[..., None], options: Options, host: Network) -> None:
+def _offer_networks(offer: Callable[..., None], options: Interception, host: Network) -> None:
     """Taking out the excluded networks that the host is in, including or excluding the host."""
     inside = [
         network

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
 from netinit.base.shown import MOST_OF_A_RULE, escape, shorten
@@ -11,7 +12,15 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, Origin, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Origin, Plan, Rule
+from netinit.rules.nft.reading import Tables, model_name
+from netinit.rules.nft.writer import PREFIX
+from netinit.rules.nft.writer import write_plan as write_nft
+from netinit.rules.targets import Jump
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 ACCEPT = "ACCEPT"
 
@@ -102,22 +111,25 @@ def load_listing(
     listing: Listing,
     family: Family,
     *,
-    plan: Plan | None = None,
+    plans: Sequence[Plan] = (),
     local_marks: frozenset[int] = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
     """The rules of a listing; one with counters has them too.
 
-    Rules that `plan` would make have its purpose and origin, whatever their comments say. ParseError for a rule that is none.
+    Rules that one of `plans` would make have its purpose and origin, the first one's, whatever their comments say.
+    ParseError for a rule that is none.
     """
-    known = _purposes(plan, family) if plan else {}
+    known: dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]] = {}
+    for plan in reversed(plans):
+        known |= _purposes(plan, family)
     tables: dict[str, dict[str, LoadedChain]] = {}
     for table, listed in listing.items():
         tables[table] = {}
         for name, specs in listed.rules.items():
             rules = []
             for number, spec in enumerate(specs, 1):
-                packets, text = _split_counter(spec)
+                packets, text = split_counter(spec)
                 rule = parse_rule(text, family)
                 purpose, origin = known.get((table, name, normalise_rule(rule)), ("", None))
                 comment = rule.comment if rule.comment != purpose else ""
@@ -125,6 +137,68 @@ def load_listing(
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
     return Ruleset(family, tables, local_marks, routing_table)
+
+
+def load_tables(
+    tables: Tables,
+    family: Family,
+    *,
+    plans: Sequence[Plan] = (),
+    local_marks: frozenset[int] = frozenset(),
+    routing_table: int = 0,
+) -> Ruleset:
+    """The rules of our own nft tables that packets of a family meet, with counters; purposes as for a listing.
+
+    A rule keeps its number in the table, which both families share.
+    """
+    known: dict[tuple[str, str, str], tuple[str, Origin | None]] = {}
+    for plan in reversed(plans):
+        known |= {
+            (table.removeprefix(PREFIX), model_name(name), written.text): (written.rule.comment, written.rule.origin)
+            for table, chains in write_nft(plan).items()
+            for name, chain in chains.items()
+            for written in chain.rules
+        }
+    loaded: dict[str, dict[str, LoadedChain]] = {}
+    for table, chains in tables.items():
+        loaded[table] = {}
+        for name, chain in chains.items():
+            rules = []
+            for read in chain.rules:
+                if family in read.rule.families:
+                    purpose, origin = known.get((table, name, read.text), ("", None))
+                    comment = read.rule.comment if read.rule.comment != purpose else ""
+                    rules.append(LoadedRule(read.number, read.text, read.rule, purpose, origin, read.packets, comment))
+            loaded[table][name] = LoadedChain(name, tuple(rules), chain.policy)
+    return Ruleset(family, loaded, local_marks, routing_table)
+
+
+def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
+    """The rules as they would be with this plan in the place of all rules of ours; foreign rules stay where they are."""
+    family = ruleset.family
+    planned = load_plan(plan, family)
+    written = write_plan(plan, family)
+    tables: dict[str, dict[str, LoadedChain]] = {}
+    for table in dict.fromkeys([*ruleset.tables, *planned.tables]):
+        live, wanted = ruleset.tables.get(table, {}), planned.tables.get(table, {})
+        tables[table] = {name: chain for name, chain in live.items() if name not in OWNED_CHAINS} | wanted
+        for name, chain in live.items():
+            if name not in BUILTIN_CHAINS:
+                continue
+            own = wanted[name].rules if name in wanted else ()
+            first = written[table][name].inserted if name in wanted else 0
+            foreign = [rule for rule in chain.rules if not _is_ours(rule)]
+            rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
+            tables[table][name] = LoadedChain(name, rules, chain.policy)
+    return Ruleset(
+        family, tables, planned.local_marks or ruleset.local_marks, planned.routing_table, tracked=ruleset.tracked
+    )
+
+
+def _is_ours(loaded: LoadedRule) -> bool:
+    """Whether a rule in a built-in chain is of a plan of ours, or leads into our chains."""
+    target = loaded.rule.target
+    return bool(loaded.origin) or (isinstance(target, Jump) and target.chain in OWNED_CHAINS)
 
 
 def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
@@ -148,7 +222,7 @@ def _purposes(plan: Plan, family: Family) -> dict[tuple[str, str, tuple[object, 
     }
 
 
-def _split_counter(spec: str) -> tuple[int | None, str]:
+def split_counter(spec: str) -> tuple[int | None, str]:
     """A rule's packet counter and the rule; None where the listing has no counters."""
     if not spec.startswith("["):
         return None, spec

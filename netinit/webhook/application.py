@@ -25,6 +25,7 @@ __all__ = ["Application", "Stopwatch", "reply"]
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
 _MOST_BYTES = 32 << 20  # of bodies that wait in one process
+_MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds of a body that is too long
 _MARGIN = 0.9  # of the seconds given, so that the answer arrives in time
 _JSON = "application/json"
 
@@ -110,6 +111,8 @@ class Application:
         seconds = loop.time() - arrived
         self._metrics.count(given.outcome, given.reason, seconds)
         self._record(given, seconds)
+        if given.status == 413:  # noqa: PLR2004 - Content Too Large
+            await discard(receive)
         late = [(b"retry-after", b"1")] if given.status == 503 else []  # noqa: PLR2004 - Service Unavailable
         # A request of which the rest is not read must not be taken for the next one.
         cut_off = given.status >= 400  # noqa: PLR2004 - the client's errors and ours
@@ -219,6 +222,20 @@ def seconds_given(query: bytes) -> float:
         if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit() and len(value) < 4:  # noqa: PLR2004
             return min(_LONGEST, max(1.0, float(value[:-1]))) * _MARGIN
     return _DEADLINE * _MARGIN
+
+
+async def discard(receive: Any) -> None:
+    """Reads on for a moment: a client that still sends would not see the answer otherwise."""
+    left = _MOST_DISCARDED
+    try:
+        async with asyncio.timeout(_LINGER):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
 
 
 async def read_parts(receive: Any, deadline: float) -> AsyncIterator[bytes]:

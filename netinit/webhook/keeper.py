@@ -90,8 +90,10 @@ class Keeper:
                 await duty()
             except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other duties go on
                 told = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                self._note(name, f"{told}" if isinstance(told, NetinitError) else f"{type(told).__name__}: {told}")
-                self.log.event("error", f"{name}: {self.problems[name]}")
+                problem = f"{told}" if isinstance(told, NetinitError) else f"{type(told).__name__}: {told}"
+                if problem != self.problems.get(name):
+                    self.log.event("error", f"{name}: {problem}")
+                self._note(name, problem)
             await asyncio.sleep(1.0)
 
     def _note(self, what: str, problem: str) -> None:

@@ -18,6 +18,7 @@ import os
 import pathlib
 import statistics
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -167,8 +168,7 @@ def main() -> None:
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
     python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
-    folder = pathlib.Path(f"/tmp/netinit-bench-{os.getpid()}")
-    folder.mkdir()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="netinit-bench-"))
     counts = [int(count) for count in given.counts.split(",")]
     contenders = [Contender(python, backend, count, folder) for count in counts for backend in given.backends.split(",")]
     for _ in range(given.runs):

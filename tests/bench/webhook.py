@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -145,12 +146,17 @@ def cpu(pids):
 
 
 def rss(pid):
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
+    words = Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()
+    return int(words[0]) / 1024 if words else 0.0  # one that has just ended has none
 
 
 def largest(pids):
     """MiB of the largest of these that are still there."""
-    return max(rss(pid) for pid in pids if Path(f"/proc/{pid}").exists())
+    found = [0.0]
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.append(rss(pid))
+    return max(found)
 
 
 def start(folder, processes, cores):

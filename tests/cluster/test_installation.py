@@ -389,7 +389,7 @@ def fired(pod):
     """The webhooks that were called: each leaves a variable, by a path of its own."""
     variables = [one["name"] for container in pod["spec"]["containers"] for one in container.get("env", ())]
     return sorted(
-        name.removeprefix("FIRED_").lower().replace("_", ".") for name in variables if name.startswith("FIRED_")
+        name.removeprefix("FIRED.").lower() for name in variables if name.startswith("FIRED.")
     )
 
 
@@ -403,15 +403,17 @@ def test_every_cell_of_istios_truth_table_through_the_real_selectors(clean, tmp_
     _, trees = clean.install(*CURRENT[config])
     configuration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
     for hook in configuration["webhooks"]:
-        short = hook["name"].removesuffix(".sidecar-injector.istio.io").replace(".", "_")
-        hook["clientConfig"]["service"]["path"] = f"/inject/FIRED_{short}/1"
+        short = hook["name"].removesuffix(".sidecar-injector.istio.io")
+        hook["clientConfig"]["service"]["path"] = f"/inject/fired.{short}/1"
     namespaces = {}
     for cell in cells:
         key = json.dumps(cell["namespace_labels"], sort_keys=True)
         if key not in namespaces:
             namespaces[key] = clean.namespace(f"cell-{next(numbers)}", **cell["namespace_labels"])
     name = configuration["webhooks"][0]["clientConfig"]["service"]["name"]
-    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=["--injectConfig", tmp_path]) as replica:
+    # a revision has a service account of its own, for which the control plane here has no token
+    more = ["--injectConfig", tmp_path, "--kubeconfig", clean.folder / "admin.kubeconfig"]
+    with Replica(clean, ADDRESSES[0], trees=trees, folder=tmp_path, more=more) as replica:
         replica.wait()
         clean.endpoints(ADDRESSES[0], name=name)
         clean.apply(configuration)
@@ -439,6 +441,26 @@ def golden():
     return found
 
 
+LABELLED = {"metadata": {"labels": {"istio-injection": "enabled"}}}
+BY_DEFAULT = {"protocol": "TCP", "scheme": "HTTP", "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+OF_THE_POD = ("ISTIO_META_POD_PORTS", "ISTIO_KUBE_APP_PROBERS")
+
+
+def without_defaults(value):
+    """What templates write of the pod into variables, without what the API server adds to a pod before it asks."""
+    if isinstance(value, dict):
+        return {key: without_defaults(item) for key, item in value.items() if BY_DEFAULT.get(key) != item}
+    return [without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+def normal(pod):
+    for key in ("initContainers", "containers"):
+        for variable in (one for container in pod["spec"].get(key, ()) for one in container.get("env", ())):
+            if variable["name"] in OF_THE_POD and variable.get("value"):
+                variable["value"] = without_defaults(json.loads(variable["value"]))
+    return pod
+
+
 def kept(pod):
     """What counts of a pod that the API server keeps."""
     metadata = pod["metadata"]
@@ -449,7 +471,8 @@ def kept(pod):
 def test_istios_golden_pods_come_out_of_the_api_server(clean, tmp_path):
     """Created through the webhook, a pod is what the API server keeps of the wanted one created as it is."""
     native = clean.minor() >= NATIVE_SIDECARS
-    injected_ns, plain_ns = fresh(clean, **{"istio-injection": "enabled"}), fresh(clean)
+    clean.ask("PATCH", "/api/v1/namespaces/default", LABELLED, kind="application/merge-patch+json")
+    injected_ns, plain_ns = "default", fresh(clean)  # Istio's pods are of the namespace default
     _, trees = clean.install()
     compared, refused = 0, 0
     for (settings, override, sidecars), of_settings in golden().items():
@@ -480,7 +503,9 @@ def test_istios_golden_pods_come_out_of_the_api_server(clean, tmp_path):
                 compared += outcome == "equal"
                 refused += outcome == "refused"
     print(f"{compared} pods are equal, {refused} are refused by the API server both ways")
-    assert compared > 20
+    possible = [case for (_, _, sidecars), found in golden().items() for case in found if native or not sidecars]
+    assert compared + refused == len(possible)
+    assert compared, "an API server before 1.29 knows no native sidecars, and leaves few of the cases"
 
 
 def reaches_any(plane, namespace):
@@ -524,7 +549,7 @@ def compare(plane, case, injected_ns, plain_ns):
             assert told[0] == told[1], (case["name"], told)
             outcomes.add("refused")
             continue
-        ours, theirs = (json.loads(json.dumps(one).replace(injected_ns, "NS").replace(plain_ns, "NS")) for one in told)
+        ours, theirs = (normal(one) for one in told)
         for one in (ours, theirs):
             status = (one["annotations"] or {}).get("sidecar.istio.io/status")
             if status:

@@ -125,7 +125,7 @@ def test_a_bare_name_gets_istios_variant_too(variant, tag):
     assert init_of(injected(values))["image"] == f"HUB/netinit:{tag}"
 
 
-@pytest.mark.parametrize(("annotated", "image"), [("my/proxy:1", "my/proxy:1"), ("proxyv3", f"{IMAGE}:latest")])
+@pytest.mark.parametrize(("annotated", "image"), [("my/proxy:1", "my/proxy:1"), ("proxyv3", f"registry.istio.io/testing/{IMAGE}:latest")])
 def test_the_annotation_for_the_proxys_image_replaces_ours_unless_the_template_names_it(annotated, image):
     annotations = {"sidecar.istio.io/proxyImage": annotated}
     assert init_of(injected(example("istio-values.yaml"), annotations))["image"] == image

@@ -111,7 +111,7 @@ def check_contract(options):
         second = apply_in(pod, options)
         assert not second.changed, "the second run found something to do"
         check_same(state(pod), programmed, "the second run changed something")
-        assert [line for line in differences_in(pod, options) if not line.startswith("shadowed")] == []
+        assert [line for line in differences_in(pod, options) if not line.startswith("shadowing")] == []
 
         others = OTHERS[:1] if options.backend in QUICK else OTHERS
         for number, other in enumerate((options, *others)):

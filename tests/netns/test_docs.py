@@ -35,6 +35,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
+    "export NETINIT_ISTIO_INJECT": "wants Istio's own injector",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
     ".venv/bin/python -m netinit.cli.reference": "rewrites the pages; test_reference.py compares them",
 }

@@ -50,7 +50,7 @@ def test_on_a_good_node_every_backend_was_tried_and_nothing_stays(pod, arguments
         if name == "libiptc" and (obstacle := find_libiptc_obstacle()):
             assert obstacle in json.dumps(checked)
             continue
-        lacks = {(family, name): why for family, found in checked["features"].items() for name, why in found.items() if why}
+        lacks = {(family, name): why for family, found in checked["features"].items() for name, why in found.items() if not why["works"]}
         assert (lacks, checked["failure"], checked["works"]) == ({}, None, True)
         assert [len(checked["features"][family]) for family in ("IPv4", "IPv6")] == [15, 15]
 
@@ -79,8 +79,8 @@ def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_
     code, answer = ask(pod, *REDIRECT, env=broken)
     assert (code, answer["backend"]) == (0, "iptables-legacy")
     features = answer["feature_checks"]["iptables-nft"]["features"]["IPv4"]
-    assert "missing kernel module" in features["owner"]
-    assert [name for name, cause in features.items() if cause] == ["owner", "a connection captured"]
+    assert "missing kernel module" in features["owner"]["cause"]
+    assert [name for name, cause in features.items() if not cause["works"]] == ["owner", "a connection captured"]
 
     code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft", env=broken)
     assert code == 1

@@ -128,14 +128,21 @@ def test_a_pod_without_rules_sends_everything_as_it_is(pod):
     assert "there are no rules at all in this namespace" in told["warnings"]
 
 
-def test_native_nft_rules_are_explained_while_they_are_as_planned(pod):
+def test_native_nft_rules_are_explained_as_they_are(pod):
     options = Options.from_argv([*SIDECAR, "--native-nftables", "--ipv6", "on"])
     apply_in(pod, options)
     told = explain(pod, "--to", f"{OUTSIDE}:80", "--native-nftables", "--ipv6", "on")
     assert (told["verdict"], told["source"]) == ("captured", "nftables")
-    pod.run(["nft", "delete", "table", "inet", "istio-proxy-nat"], check=True)
-    pod.run(["nft", "add", "table", "inet", "istio-proxy-nat"], check=True)
-    pod.run(["nft", "add chain inet istio-proxy-nat output { type nat hook output priority -100; }"], check=True)
-    done = run_tool(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", *SIDECAR, "--native-nftables", "--ipv6", "on")
+    pod.run(["nft", "insert rule inet istio-proxy-nat istio-output tcp dport 80 counter accept"], check=True)
+    told = explain(pod, "--to", f"{OUTSIDE}:80", "--native-nftables", "--ipv6", "on")
+    assert told["verdict"] == "direct"
+    assert "a rule in netinit's chain that no option makes: `tcp dport 80 counter accept`" in told["sentence"]
+    assert {"change": "netinit apply --reconcile", "verdict": "captured"} in told["changes"]
+
+
+def test_a_chain_in_our_tables_that_the_kernel_enters_elsewhere_is_refused(pod):
+    apply_in(pod, Options.from_argv([*SIDECAR, "--native-nftables", "--ipv6", "on"]))
+    pod.run(["nft", "add chain inet istio-proxy-nat mine { type filter hook output priority 5; policy drop; }"], check=True)
+    done = run_tool(pod, "explain", "--live", "--to", f"{OUTSIDE}:80")
     assert done.returncode == 1
-    assert "differ from the plan" in done.stderr
+    assert "'mine' is hooked in otherwise than netinit does it" in done.stderr

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,7 @@ os.execv("/bin/sleep", ["sleep", "0.5"])
 @pytest.fixture
 def loot():
     """Where the attacker writes down what it got, and the secret: outside of folders that only root may enter."""
-    folder = Path(f"/tmp/netinit-loot-{os.getpid()}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="netinit-loot-"))
     folder.chmod(0o755)
     secret, found = folder / "secret", folder / "loot"
     secret.write_text("GROUP-ROOT-SECRET\n")
@@ -139,7 +139,8 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
     with Pod(user_namespace=True) as pod, Path("/etc/shadow").open() as file:
         held = file.fileno()
         os.set_inheritable(held, True)  # noqa: FBT003 - its signature
-        trace = f"/tmp/netinit-trace-{os.getpid()}"
+        descriptor, trace = tempfile.mkstemp(prefix="netinit-trace-")
+        os.close(descriptor)
         try:
             subprocess.run(
                 ["strace", "-f", "-v", "-s", "4096", "-e", "trace=execve,setgroups,setns,capset,prctl,close", "-o", trace, *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)],

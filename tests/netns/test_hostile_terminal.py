@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from hostile_texts import commands
+from netinit.cli.face import STYLES
 from programming import FOLDERS, REDIRECT, TOOL, VARIANTS, needs, run_tool
 
 TITLE = "\x1b]0;pwned\x07"
@@ -78,7 +79,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_refused_in_words_that_d
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
     verified = speak(attacked, "verify").stdout.splitlines()
     cleared = r'with comment "\x1b]0;pwned\x07\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"'
-    assert any(line.startswith("shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
+    assert any(line.startswith("shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -m tcp --dport 80 -j ACCEPT` " + cleared) for line in verified), verified
     assert not [line for line in verified if line.startswith("as planned")]
     explained = json.loads(speak(attacked, "explain --json").stdout)
     assert explained["sentence"].endswith(
@@ -98,6 +99,8 @@ def test_a_terminal_gets_no_more_than_a_pipe(attacked):
     """The same with a real terminal, whose driver would pass everything on."""
     for name, words in SPOKEN.items():
         shown = in_terminal(attacked, [*TOOL, *words, *(() if name == "remove" else REDIRECT)])
+        for style in {*STYLES.values(), ""}:  # our own colours, each as it is written
+            shown = shown.replace(f"\x1b[{style or 0}m", "")
         assert shown, name
         assert not commands(shown.replace("\r\n", "\n"), "\n\t"), name
 

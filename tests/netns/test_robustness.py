@@ -320,7 +320,7 @@ def test_a_rule_of_others_before_ours_is_warned_of_by_every_run(pod, variant):
     for _ in range(2):
         outcome = apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
         assert [text.partition("  (")[0] for text in outcome.warnings] == [
-            "shadowed: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"
+            "shadowing: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"
         ]
 
 

@@ -63,7 +63,7 @@ def test_a_proxy_that_runs_already_is_left_alone(pod):
     start_servers(pod)
     apply_in(pod, Options.from_argv(ON))
     done = run_tool(pod, *ALONE)
-    assert done.returncode == 126
+    assert done.returncode == 1, "the rules were not tried, so they have not failed"
     assert "port 15006 cannot be listened on (Address already in use): validate before the proxy runs" in done.stderr
 
 

@@ -84,7 +84,7 @@ def listing(text, *, where="RETURN"):
 def outputs(text, where="RETURN"):
     """Every form in which verify, explain and draw speak of such a namespace; ParseError where the listing is refused."""
     tables = listing(text, where=where)
-    ruleset = load_listing(tables, IPV4, plan=PLAN)
+    ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     owned = owned_rules(tables, write_plan(PLAN, IPV4), gather([tables], layout_forms), layout_forms)
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
@@ -92,7 +92,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": explain_command.render_json(answer, "iptables-nft", (text,), everything=True),
+        "explain --json": explain_command.render_json(answer, "iptables-nft", OPTIONS, (text,), everything=True),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),
@@ -126,7 +126,7 @@ def test_rules_of_others_command_no_terminal_and_forge_no_line(text, where):
 def test_a_foreign_comment_is_quoted_and_never_our_reason(text):
     tables = listing("benign")
     tables["nat"].rules["OUTPUT"][:0] = [f"-p tcp -m comment --comment {word(text)} -j RETURN"]
-    ruleset = load_listing(tables, IPV4, plan=PLAN)
+    ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     first = ruleset.tables["nat"]["OUTPUT"].rules[0]
     assert (first.purpose, first.origin) == ("", None)
@@ -140,7 +140,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
         "OUTPUT": ["-j ISTIO_OUTPUT"],
         "ISTIO_OUTPUT": ['-d 127.0.0.1/32 -m comment --comment "the moon is full" -j RETURN'],
     })}  # fmt: skip
-    (rule,) = load_listing(tables, IPV4, plan=PLAN).tables["nat"]["ISTIO_OUTPUT"].rules
+    (rule,) = load_listing(tables, IPV4, plans=(PLAN,)).tables["nat"]["ISTIO_OUTPUT"].rules
     assert rule.purpose
     assert "moon" not in rule.purpose
     assert rule.comment == "the moon is full"
@@ -150,7 +150,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 def test_verify_quotes_a_comment():
     shown = BENIGN["RETURN"]["verify"].splitlines()
-    assert "shadowed: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
+    assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
 
 
 @NO_CLOCK
@@ -167,13 +167,14 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled), lint.render_json(tangled),
-        check_inject._table([verdict]), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        doctor.render_text(examined), doctor.render_json(examined), lint.render_text({text: tangled}), lint.render_json({text: tangled}),
+        check_inject._table([verdict], webhooks=True), check_inject._json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)
         assert len(one.splitlines()) == one.count("\n")
-    assert lint.render_text(tangled).count("\n") == 2
+    assert lint.render_text({"": tangled}).count("\n") == 2
+    assert lint.render_text({f"Pod {text}": tangled}).count("\n") == 3
     assert verify_command.render_probes(probes).count("\n") == 2
     bare = [line for line in doctor.render_text(examined).splitlines() if line.startswith("pods ")]
     assert len(bare) == 1, "only our own answer stands at the beginning of a line"
@@ -189,7 +190,7 @@ def test_graphviz_draws_the_nodes_that_are_there_and_no_others(text):
     if dot is None:
         pytest.skip("graphviz is not installed: apt-get install graphviz")
     tables = listing(text)
-    made = make_picture(load_listing(tables, IPV4, plan=PLAN), title=text, caption=text)
+    made = make_picture(load_listing(tables, IPV4, plans=(PLAN,)), title=text, caption=text)
     source = render_dot(made)
     outside = re.sub(DOT_STRING, "S", source)
     assert set(re.findall(r"[^\w\s]", outside)) <= set("[]{}=,;->.")
@@ -220,7 +221,7 @@ OURS = re.compile(r"</?b>|<br/>|#\d+;")
 @given(texts)
 def test_mermaid_finds_in_a_label_nothing_but_letters_and_codes(text):
     """Only our bold type and line breaks, entity codes, and letters that neither Mermaid, HTML nor Markdown reads."""
-    made = make_picture(load_listing(listing(text), IPV4, plan=PLAN), title=text, caption=text)
+    made = make_picture(load_listing(listing(text), IPV4, plans=(PLAN,)), title=text, caption=text)
     source = render_mermaid(made)
     labels = []
     for line in source.splitlines():
@@ -278,7 +279,7 @@ def test_errors_repeat_an_argument_harmlessly(line, text, debug):
         start.run(["netinit", *line, text], {"NETINIT_DEBUG": "true"} if debug else {})
     assert not commands(out.getvalue())
     assert not commands(err.getvalue(), "\n\t")
-    known = ("netinit", "20", "    ")
+    known = ("netinit", "warning: ", "note: ", "20", "    ")
     assert all(one.startswith(known) for one in err.getvalue().split("\n") if one), "a line of stderr that is not ours"
     assert debug or max(map(len, err.getvalue().split("\n"))) < 1000, "a long argument is repeated in full"
 
@@ -299,12 +300,12 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
     pod["spec"]["hostNetwork"] = host
     path = tmp_path_factory.mktemp("pod") / "pod.yaml"
     path.write_text(json.dumps(pod))
-    for command in (["inject", "-f"], ["check-inject", "--table", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
+    for command in (["inject", "-f"], ["check-inject", "-f"], ["check-inject", "--json", "-f"], ["lint", "--pod"], ["explain", "--to", "1.2.3.4:80", "--pod"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             start.run(["netinit", *command, str(path)], {})
         assert not commands(err.getvalue(), "\n\t"), command
-        assert all(line.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for line in err.getvalue().split("\n") if line), err.getvalue()
+        assert all(line.startswith(("netinit", "20", "    ", "===>", "warning", "note", "Pod ")) for line in err.getvalue().split("\n") if line), err.getvalue()
         if command[0] == "inject":
             check_yaml(out.getvalue())
         else:
@@ -321,7 +322,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
     path.write_bytes(form.format(text=text).encode("utf-8", "surrogatepass"))
     good = path.with_name("good.yaml")
     good.write_text(json.dumps(MANIFEST))
-    lines = [["inject", "-f", path], ["check-inject", "--table", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
+    lines = [["inject", "-f", path], ["check-inject", "-f", path], ["lint", "--pod", path], ["explain", "--to", "1.2.3.4:80", "--pod", path]]
     lines += [["inject", flag, path, "-f", good] for flag in ("--injectConfigFile", "--meshConfigFile", "--valuesFile")]
     for line in lines:
         out, err = io.StringIO(), io.StringIO()
@@ -330,7 +331,7 @@ def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, 
         assert not commands(err.getvalue(), "\n\t"), line
         if line[0] != "inject":
             assert not commands(out.getvalue()), line
-        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
+        assert all(one.startswith(("netinit", "20", "    ", "===>", "warning", "note", "Pod ")) for one in err.getvalue().split("\n") if one), err.getvalue()
 
 
 def check_yaml(text):

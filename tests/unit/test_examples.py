@@ -68,7 +68,8 @@ def test_an_example_names_the_image_of_this_version(path):
 @pytest.mark.parametrize("path", [*FILES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
 def test_a_helm_command_never_upgrades_istio_by_the_way(path):
     commands = re.findall(r"\bhelm (?:install|upgrade) [^\n`]*", path.read_text())
-    assert not [command for command in commands if "--version " not in command]
+    ours = "charts/netinit "  # of this checkout
+    assert not [command for command in commands if "--version " not in command and ours not in command]
 
 
 def test_the_image_and_the_default_configuration_name_this_version():
@@ -136,7 +137,7 @@ def test_explain_tells_of_the_pod_what_its_comments_promise(name, question, answ
 
 @pytest.mark.parametrize("name", PODS)
 def test_lint_reads_the_pod_and_finds_nothing(name):
-    assert program("lint", "--strict", "--pod", str(FOLDER / name)) == "nothing found\n"
+    assert program("lint", "--strict", "--pod", str(FOLDER / name)) == "no problems found in 1 pod\n"
     facts = read_pod((FOLDER / name).read_text(), name)
     assert any("init container istio-init" in note for note in facts.notes)
 

@@ -79,7 +79,7 @@ def test_it_needs_no_compiler_and_the_backend_libiptc_is_an_extra(described):
     assert needed(described, "libiptc") - needed(described) == {"python-iptables"}
     server = {"cryptography", "httptools", "httpx2", "prometheus-client", "uvicorn"}
     assert needed(described, "webhook") - needed(described) == server
-    assert needed(described, "kubernetes") - needed(described) == {"kubernetes"}
+    assert needed(described, "kubernetes") - needed(described) == {"httpx2"}
 
 
 def test_no_message_advises_an_extra_of_a_package_that_no_index_has():

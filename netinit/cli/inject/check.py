@@ -1,74 +1,110 @@
-"""`netinit check-inject`, also `netinit inject --explain`: whether each object will be injected, and why."""
+"""`netinit check-inject` and `netinit inject --explain`: whether each object is injected, by whom, and why."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import answers_a_terminal, show, show_artefact, to_json
+from netinit.base.output import show, show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten, split_message
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
-from netinit.inject.manifests import split, workloads
+from netinit.inject.manifests import Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace
-from netinit.inject.verdict import Verdict, judge
+from netinit.inject.verdict import Verdict, judge, judge_manually
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options.kinds import quote_value
 from netinit.simulate.lint import lint
 
-_MARKS = {True: "✔", False: "✘"}
+INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 
 
 @click.command("check-inject", cls=FlagCommand, settings=CheckFlags)
 def command(options: CheckFlags) -> int:
-    """Show for each object whether it will be injected, the whole chain of reasons, and what its pods get.
+    """Show for each object whether the cluster's webhook will inject it, the whole chain of reasons, and what its pods get.
 
     Checks the webhooks' selectors, the host network, namespace, label and annotation, and the injector's selectors and
-    policy, and shows what would change the result. Prints a table on a terminal, and JSON otherwise.
+    policy, and shows what would change the result. For what `netinit inject` itself would do, see its --explain.
+
+    Exit codes: 0 every object is injected or already was, 1 one is refused or cannot be read, 2 wrong options, 3 one is
+    left out.
     """
     return check(options)
 
 
 def check(flags: CheckFlags) -> int:
-    """Print the verdicts; 1 where an object would be refused by the injector, else 0."""
-    config = inject_inputs.read_config(flags)
-    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
-    settings = inject_inputs.settings_of(flags)
+    """Print what the webhooks would do; the exit code."""
+    config = _config(flags)
     trees = _read_trees(flags)
     known = _known_namespaces(trees)
     given = _parse_labels(flags.labels) if flags.labels is not None else None
     cluster = _cluster(flags) if given is None else None
     webhooks = _webhooks(flags.revision, config, trees, cluster)
+
+    def verdict(workload: Workload, namespace: str) -> Verdict:
+        own = given if given is not None else known.get(namespace)
+        if own is None and cluster is not None:
+            own = known[namespace] = cluster.namespace_labels(namespace)
+        return judge(
+            workload,
+            config,
+            webhooks,
+            namespace=Namespace(name=namespace, labels=own or {}),
+            labels_known=own is not None,
+            settings=inject_inputs.settings_of(flags),
+        )
+
+    return _show(flags, _judged(flags, trees, verdict), webhooks=True)
+
+
+def explain(flags: CheckFlags) -> int:
+    """Print what `netinit inject` would do; the exit code."""
+    config = _config(flags)
+    settings = inject_inputs.settings_of(flags)
+
+    def verdict(workload: Workload, namespace: str) -> Verdict:
+        return judge_manually(workload, config, namespace=Namespace(name=namespace), settings=settings)
+
+    return _show(flags, _judged(flags, _read_trees(flags), verdict), webhooks=False)
+
+
+def _config(flags: CheckFlags) -> InjectionConfig:
+    config = inject_inputs.read_config(flags)
+    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
+    return config
+
+
+def _judged(
+    flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]
+) -> list[Verdict]:
+    """The verdict on every workload that is asked about."""
     verdicts = []
+    selection = Selection(flags.select)
     for name, tree in trees:
         try:
-            for workload in workloads(tree):
-                namespace = workload.namespace or flags.namespace or "default"
-                own = given if given is not None else known.get(namespace)
-                if own is None and cluster is not None:
-                    own = known[namespace] = cluster.namespace_labels(namespace)
-                verdict = judge(
-                    workload,
-                    config,
-                    webhooks,
-                    namespace=Namespace(name=namespace, labels=own or {}),
-                    labels_known=own is not None,
-                    settings=settings,
-                )
-                verdicts.append(_linted(verdict))
+            chosen = [workload for workload in workloads(tree) if selection.takes(workload)]
+            verdicts += [_linted(verdict(one, one.namespace or flags.namespace or "default")) for one in chosen]
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
-    if flags.as_table or (answers_a_terminal() and not flags.as_json):
-        show(_table(verdicts))
-    else:
+    selection.check("the input")
+    return verdicts
+
+
+def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
+    if flags.as_json:
         show_artefact(_json(verdicts))
-    return 1 if any(verdict.error for verdict in verdicts) else 0
+    else:
+        show(_table(verdicts, webhooks=webhooks))
+    if any(verdict.error for verdict in verdicts):
+        return REFUSED
+    return LEFT_OUT if any(not (verdict.injected or verdict.already) for verdict in verdicts) else INJECTED
 
 
 def _linted(verdict: Verdict) -> Verdict:
@@ -151,20 +187,25 @@ def _json(verdicts: list[Verdict]) -> str:
     return to_json(plain)
 
 
-def _table(verdicts: list[Verdict]) -> Lines:
+def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
     """The table of istioctl's columns, and below it for each object the chain and what follows from it."""
     head = [("OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON")]
-    rows = head + [_row(verdict) for verdict in verdicts]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)] + [0]
-    printed = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    rows = [row if webhooks else (row[0], *row[3:]) for row in head + [_row(verdict) for verdict in verdicts]]
+    last = len(rows[0]) - 1
+    widths = [max(len(row[column]) for row in rows) for column in range(last)] + [0]
+    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    if not verdicts:
+        told = ["no workload: there is nothing that could be injected"]
     for verdict in verdicts:
-        printed += ["", _title(verdict), *_details(verdict)]
-    return lines(printed)
+        told += ["", _title(verdict), *_details(verdict)]
+    return lines(told)
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
     reason = verdict.error.partition("\n")[0] or verdict.reason
-    mark = _MARKS[verdict.injected and not verdict.error]
+    mark = "already" if verdict.already else "✔" if verdict.injected else "✘"
+    if verdict.error:
+        mark = "refused"
     return escape(_title(verdict)), escape(verdict.webhook or "-"), escape(verdict.revision or "-"), mark, reason
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ClusterError, ConfigError
+from netinit.golang.tree import Tree, mapping, strings
 
 __all__ = ["Cluster"]
+
+Found = TypeVar("Found")
 
 
 class Cluster:
@@ -15,46 +18,40 @@ class Cluster:
 
     def __init__(self, *, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
-            client: Any = import_module("kubernetes.client")
-            config: Any = import_module("kubernetes.config")
+            from netinit.kube import asking, resources
+            from netinit.kube.access import find_access
         except ImportError as error:
             raise ConfigError(
-                "--context, --kubeconfig and the ConfigMap names need the Kubernetes client: "
-                "pip install kubernetes; or give the files with --injectConfigFile and --meshConfigFile"
+                "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
+                "pip install httpx2; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        try:
-            config.load_kube_config(config_file=kubeconfig, context=context)
-        except config.ConfigException as error:
-            if context or kubeconfig:
-                raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
-            try:
-                config.load_incluster_config()
-            except config.ConfigException as inside:
-                raise ConfigError(f"there is no kubeconfig ({error}) and this is no pod ({inside})") from inside
-        self._client: Any = client
+        self._asking: Any = asking
+        self._resources: Any = resources
+        self._access = find_access(kubeconfig=kubeconfig or "", context=context or "")
 
-    def _read(self, what: str, call: Any, *names: str) -> Any:
+    def _read(self, what: str, ask: Callable[[], Found]) -> Found:
         try:
-            return call(*names)
-        except self._client.ApiException as error:
-            raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
-        except Exception as error:  # urllib3's, whose package is not ours to import
+            return ask()
+        except ClusterError as error:
+            if error.status:
+                raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
             raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
+
+    def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
+        return self._read(what, lambda: mapping(self._asking.ask_one(self._access, resource, name, namespace)))
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """The data of a ConfigMap. Raises ConfigError."""
-        api = self._client.CoreV1Api()
-        found = self._read(f"the ConfigMap {namespace}/{name}", api.read_namespaced_config_map, name, namespace)
-        return dict(found.data or {})
+        found = self._one(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name, namespace)
+        return strings(found.get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """The labels of a namespace. Raises ConfigError."""
-        found = self._read(f"the namespace {name}", self._client.CoreV1Api().read_namespace, name)
-        return dict(found.metadata.labels or {})
+        found = self._one(f"the namespace {name}", self._resources.NAMESPACES, name)
+        return strings(mapping(found.get("metadata")).get("labels"))
 
-    def webhook_configurations(self) -> list[dict[str, Any]]:
+    def webhook_configurations(self) -> list[Tree]:
         """The MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
-        api = self._client.AdmissionregistrationV1Api()
-        found = self._read("the webhooks", api.list_mutating_webhook_configuration)
-        objects = self._client.ApiClient().sanitize_for_serialization(found)["items"]
-        return [item for item in objects if "sidecar-injector" in str(item.get("webhooks"))]
+        resource = self._resources.WEBHOOK_CONFIGURATIONS
+        found: list[Tree] = self._read("the webhooks", lambda: self._asking.ask_list(self._access, resource))
+        return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

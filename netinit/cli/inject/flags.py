@@ -8,6 +8,7 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import FALSE_WORDS, SWITCH, TRUE_WORDS, Kind, write_bool
 
 STDIN = "-"
+_IMAGE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-")
 _TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 
 
@@ -45,6 +46,13 @@ _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 _YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
 
 
+def _read_image(text: str) -> str:
+    """The reference of an image, such as registry.example/mesh/netinit:0.1.0."""
+    if any(letter not in _IMAGE_LETTERS for letter in text):
+        raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
+    return text
+
+
 def _text(metavar: str) -> Kind:
     return Kind(metavar=metavar, read=str)
 
@@ -60,7 +68,15 @@ class CheckFlags(DeclaredOptions):
         "--injectConfigFile", _INPUT, default="",
         help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).")
     mesh_file: str = plain("--meshConfigFile", _INPUT, default="", help_text="The mesh configuration: its YAML or the ConfigMap.")
-    values_file: str = plain("--valuesFile", _INPUT, default="", help_text="The values for the templates, JSON or YAML.")
+    values_file: str = plain(
+        "--valuesFile", _INPUT, default="",
+        help_text="Values for the templates, JSON or YAML; over netinit's own values where its own templates are used.")
+    settings: tuple[str, ...] = plain(
+        "--set", _text("KEY=VALUE"), default=(), repeated=True,
+        help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.")
+    image: str = plain(
+        "--image", Kind(metavar="IMAGE", read=_read_image), default="",
+        help_text="The image of the init container (sets global.proxy_init.image).")
     revision: str = plain("--revision", _text("REVISION"), default="", help_text="The revision that the pods are injected for.")
     native_sidecars: bool = plain(
         "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
@@ -84,12 +100,14 @@ class CheckFlags(DeclaredOptions):
     namespace: str = plain(
         "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.",
     )
+    select: str = plain(
+        "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.",
+    )
     # None: not given; an empty text: no labels
     labels: str | None = plain(
         "--namespace-labels", _text("KEY=VALUE,…"), default=None,
         help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
-    as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the explanation as JSON, on a terminal too.")
-    as_table: bool = plain("--table", SWITCH, default=False, help_text="Print the explanation as a table, into a pipe too.")
+    as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the explanation as JSON.")
     debug: bool = plain("--debug", SWITCH, default=False, also=("NETINIT_DEBUG",), help_text="Print Python's traceback with an error.")
 
     @property
@@ -103,8 +121,6 @@ class CheckFlags(DeclaredOptions):
             problems.append("-f: no manifest is given; name a file, a folder, or - for stdin")
         if (*self.filenames, self.config_file, self.mesh_file, self.values_file).count(STDIN) > 1:
             problems.append("-: stdin can be read for one option only")
-        if self.as_json and self.as_table:
-            problems.append("--json: contradicts --table; give one of the two")
         return problems
 
 
@@ -115,11 +131,13 @@ class InjectFlags(CheckFlags):
         "-o --output", Kind(metavar="FILE|-", read=str, is_file=True), default=STDIN,
         help_text="Where the manifests are written; - is stdout.")
     explain: bool = plain(
-        "--explain", SWITCH, default=False, help_text="Show for each object whether it will be injected, and why; write nothing.",
+        "--explain", SWITCH, default=False, help_text="Show for each object what this command would do, and why; write no manifests.",
     )
 
     def _check(self) -> list[str]:
         problems = super()._check()
-        if not self.explain and (self.labels is not None or self.as_json or self.as_table):
-            problems.append("--namespace-labels, --json and --table go with --explain")
+        if self.labels is not None:
+            problems.append("--namespace-labels: goes with check-inject; this command asks no webhook")
+        if self.as_json and not self.explain:
+            problems.append("--json: goes with --explain; manifests are written in the format in which they came")
         return problems

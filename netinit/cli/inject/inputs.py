@@ -117,11 +117,28 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
         if source is None:
             from netinit.inject.defaults import default_config
 
-            return default_config(values=values, mesh=mesh, lazily=lazily)
-        return load_config(source, values=values, mesh=mesh, lazily=lazily)
+            return default_config(values=values, mesh=mesh, settings=_settings(flags, own=True), lazily=lazily)
+        config = load_config(source, values=values, mesh=mesh, settings=_settings(flags, own=False), lazily=lazily)
     except ConfigError as error:
         given = flags.config_file or flags.mesh_file or flags.values_file
         raise ConfigError(in_file(given, error) if given else str(error)) from error
+    if flags.image and config.brackets:
+        raise OptionError(
+            f"--image: {quote_value(flags.image)} cannot be set in a template of Istio 1.0 or 1.1, which has its image written out"
+        )
+    return config
+
+
+def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
+    """The values to be set, that of --image last. `own`: the templates are netinit's."""
+    if not flags.image:
+        return flags.settings
+    if not own and "/" not in flags.image:
+        raise OptionError(
+            f"--image: {quote_value(flags.image)} has no registry, and Istio's templates look for such an image in Istio's own; "
+            "write REGISTRY/PATH:TAG"
+        )
+    return (*flags.settings, f"global.proxy_init.image={flags.image}")
 
 
 def _injector_map(revision: str) -> str:

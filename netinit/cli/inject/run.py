@@ -10,7 +10,7 @@ from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.files import Spool
 from netinit.cli.inject.flags import InjectFlags
-from netinit.inject.manifests import Joined
+from netinit.inject.manifests import Joined, Selection
 from netinit.inject.stream import inject_into
 
 _LONG = 200  # documents
@@ -20,20 +20,27 @@ _EVERY = 0.2  # seconds
 def run(flags: InjectFlags) -> int:
     """The exit code."""
     if flags.explain:
-        from netinit.cli.inject.check import check
+        from netinit.cli.inject.check import explain
 
-        return check(flags)
+        return explain(flags)
     config = inject_inputs.read_config(flags, lazily=True)
     inject_inputs.warn([f"warning: {line}" for line in config.warnings])
     spool = Spool()
     joined = Joined(spool.write)
     problems: list[str] = []
     settings = inject_inputs.settings_of(flags)
+    selection = Selection(flags.select)
     for name, text in inject_inputs.read_manifests(flags):
         joined.begin()
         try:
             notices, _ = inject_into(
-                joined.write, text, config, settings=settings, namespace=flags.namespace, progress=_progress(name)
+                joined.write,
+                text,
+                config,
+                settings=settings,
+                namespace=flags.namespace,
+                selection=selection,
+                progress=_progress(name),
             )
         except NetinitError as error:
             problems.append(inject_inputs.in_file(name, error))
@@ -41,6 +48,7 @@ def run(flags: InjectFlags) -> int:
         inject_inputs.warn(notices)
     if problems:
         raise InjectionError("\n".join(problems))
+    selection.check("the input")
     inject_inputs.write_result(flags.output, spool)
     return 0
 

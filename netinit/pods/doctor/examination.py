@@ -45,26 +45,27 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
 
     `uids` and `gids` are the application's. NamespaceError when the namespace cannot be entered.
     """
-    text, trouble = _read_resolv_conf(options)
-    if trouble and not options.dns_servers:
-        options = options.replace(capture_all_dns=True)  # needs the same of kernel and programs, and no file
-    found = inside(
-        options,
-        lambda meant, warning: _examine_here(meant, uids, gids, warning, text),
-        keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
-    )
+    if not (options.pid or options.netns):
+        text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
+        return inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
+    with OpenPod(options) as pod:
+        text, trouble = _read_resolv_conf(pod, options)
+        if detect.wants_servers(options):  # without the file: what needs the same of kernel and programs
+            servers = tuple(detect.name_servers(text))
+            options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
+        found = pod.visit(
+            lambda: _examine_here(options, uids, gids, pod.warn_of_machine(), text),
+            keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP),
+        )
     return replace(found, findings=(*found.findings, *trouble))
 
 
-def _read_resolv_conf(options: Options) -> tuple[str, tuple[Symptom, ...]]:
-    """The resolv.conf that counts, where it does, or what is wrong with the file itself."""
+def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
+    """The pod's resolv.conf where it counts, or what is wrong with the file itself."""
     if not options.redirect_dns:
         return "", ()
-    if not options.pid:
-        return read_text(detect.RESOLV_CONF), ()
     try:
-        with OpenPod(options) as pod:
-            return pod.read_resolv_conf(), ()
+        return pod.read_resolv_conf(), ()
     except NetinitError as error:
         return "", (Symptom(ERROR, "resolv.conf", str(error)),)
 
@@ -155,7 +156,7 @@ def _explain_lack(
             )
     if not checks:
         found += [Symptom(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
-    return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.PRIVILEGE_REMEDY)]
+    return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.remedy_for_privileges())]
 
 
 def _remedy(backend: str, cause: str, concerned: list[str]) -> str:

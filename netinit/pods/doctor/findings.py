@@ -15,14 +15,14 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
+from netinit.kernel.situation import KUBERNETES, advise, find_situation
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-PRIVILEGE_REMEDY = (
-    "run as user 0 with securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security baseline and restricted forbid"
-    " it (label the namespace pod-security.kubernetes.io/enforce=privileged, or use the CNI plugin), OpenShift needs an SCC"
-    " that allows it"
+IN_A_CLUSTER = (
+    "Pod Security baseline and restricted forbid it (label the namespace pod-security.kubernetes.io/enforce=privileged, or"
+    " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
 STRICT = 1  # of rp_filter: the path back must be the very path in
 MOST_SERVERS = 3  # MAXNS of resolv.h
@@ -40,15 +40,21 @@ class Symptom:
     remedy: str = ""
 
 
+def remedy_for_privileges() -> str:
+    """What gives this process the privileges that rules need, in its situation."""
+    advice = advise("NET_ADMIN", "NET_RAW")
+    return f"{advice}; {IN_A_CLUSTER}" if find_situation() == KUBERNETES else advice
+
+
 def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
     """What this process is missing. NET_RAW is wanted by legacy iptables alone, so it matters where a backend is `lacking`."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         who = "root, but without NET_ADMIN" if detect.is_root() else f"uid {os.geteuid()} without NET_ADMIN"
-        yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", PRIVILEGE_REMEDY)
+        yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
         yield Symptom(
-            severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", PRIVILEGE_REMEDY
+            severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", remedy_for_privileges()
         )
     if not detect.has_capability(detect.CAP_SETUID):
         yield Symptom(
@@ -104,7 +110,7 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     elif names:
         yield Symptom(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
     for failure in survey.failures:
-        yield Symptom(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", PRIVILEGE_REMEDY)
+        yield Symptom(WARNING, "leftovers", f"rules may be where nobody could look: {failure}", remedy_for_privileges())
 
 
 def list_interfaces() -> list[str]:

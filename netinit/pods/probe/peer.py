@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect
+from netinit.kernel import detect, route_library
 from netinit.kernel.isolated import IsolatedNamespace
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.sockets import ProbeSocket
@@ -59,13 +59,13 @@ class Peer:
             return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
 
     def _wire(self) -> None:
-        from pyroute2 import IPRoute
+        library = route_library.load()
         from pyroute2.netlink.exceptions import NetlinkError
 
         try:
-            here = self._stack.enter_context(IPRoute())
+            here = self._stack.enter_context(library.IPRoute())
             with self._there.entered():
-                there = self._stack.enter_context(IPRoute())
+                there = self._stack.enter_context(library.IPRoute())
             peer = {"ifname": "eth0", "net_ns_fd": self._there.descriptor}
             here.link("add", ifname=self.NAME, kind="veth", peer=peer)
             self._stack.callback(_unplug, here, self.NAME)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect, read_text
+from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.kernel.pods import inside
+from netinit.kernel.situation import advise
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
@@ -87,7 +88,7 @@ def probe(options: Options) -> Probes:
     """
     notes: list[str] = []
     with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
-        import pyroute2  # noqa: F401
+        route_library.load()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
     return Probes(report.rows, (*notes, *report.notes))
@@ -120,9 +121,7 @@ def _check_privileges() -> None:
         if not detect.has_capability(number)
     ]
     if missing:
-        raise BackendUnavailableError(
-            f"probing needs {' and '.join(missing)}: run as root with securityContext.capabilities.add: [{', '.join(missing)}]"
-        )
+        raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing)}")
     if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"

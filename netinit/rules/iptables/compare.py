@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.rules.iptables.ownership import Owned, target_of
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
-from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWED, Difference
+from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
             if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS:
                 rule, comment = _part_comment(texts[index])
                 yield Difference(
-                    kind=SHADOWED, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
+                    kind=SHADOWING, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
                     purpose="stands before netinit's rules and may decide first", origin="a foreign rule",
                 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from netinit.base.records import Record
 from netinit.rules.model import EXTRA, MISSING, MOVED, Difference
 from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
+Json = dict[str, Any]
 LONG_LIST = 10  # elements of a set that are shown
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
@@ -41,39 +42,54 @@ Listing = dict[str, ListedNftTable]  # table -> its contents
 def parse_listing(text: str) -> Listing:
     """The owned tables in what `nft --json list` printed. ParseError where it is not that."""
     try:
-        items = json.loads(text)["nftables"]
-        return _collect([next(iter(item.items())) for item in items])
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise ParseError(f"nft's JSON listing is not understood: {error!r} in {text[:200]!r}") from error
+        return {
+            table: ListedNftTable(
+                chains={
+                    name: ListedChain(hook=spell_hook(chain), rules=tuple([spell_rule(rule) for rule in rules]))
+                    for name, (chain, rules) in chains.items()
+                },
+                others=tuple(others),
+            )
+            for table, (chains, others) in _collect(text).items()
+        }
+    except _OTHERWISE as error:
+        raise _misunderstood(text, error) from error
 
 
-def _collect(items: list[tuple[str, dict[str, Any]]]) -> Listing:
-    hooks: dict[str, dict[str, str]] = {}
-    rules: dict[tuple[str, str], list[str]] = {}
-    others: dict[str, list[str]] = {}
-    for kind, item in items:
+def collect(text: str) -> dict[str, dict[str, tuple[Json, list[Json]]]]:
+    """The chains of the owned tables, each as its JSON and that of its rules. ParseError as above."""
+    try:
+        return {table: chains for table, (chains, _) in _collect(text).items()}
+    except _OTHERWISE as error:
+        raise _misunderstood(text, error) from error
+
+
+_OTHERWISE = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
+
+
+def _misunderstood(text: str, error: Exception) -> ParseError:
+    return ParseError(f"nft's JSON listing is not understood: {error!r} in {text[:200]!r}")
+
+
+def _collect(text: str) -> dict[str, tuple[dict[str, tuple[Json, list[Json]]], list[str]]]:
+    """By table: the chains with their rules, and what else is in it, as kind and name."""
+    tables: dict[str, tuple[dict[str, tuple[Json, list[Json]]], list[str]]] = {}
+    for kind, item in [next(iter(item.items())) for item in json.loads(text)["nftables"]]:
         if item.get("family") != "inet" or (item["name"] if kind == "table" else item["table"]) not in TABLE_NAMES:
             continue
         if kind == "table":
-            hooks.setdefault(item["name"], {})
+            tables.setdefault(item["name"], ({}, []))
         elif kind == "chain":
-            hooks[item["table"]][item["name"]] = _spell_hook(item)
+            tables[item["table"]][0][item["name"]] = (item, [])
         elif kind == "rule":
-            rules.setdefault((item["table"], item["chain"]), []).append(_spell_rule(item))
+            tables[item["table"]][0][item["chain"]][1].append(item)
         else:
-            others.setdefault(item["table"], []).append(f"{kind} {item['name']}")
-    return {
-        table: ListedNftTable(
-            chains={
-                name: ListedChain(hook=hook, rules=tuple(rules.get((table, name), ()))) for name, hook in chains.items()
-            },
-            others=tuple(others.get(table, ())),
-        )
-        for table, chains in hooks.items()
-    }
+            tables[item["table"]][1].append(f"{kind} {item['name']}")
+    return tables
 
 
-def _spell_hook(chain: dict[str, Any]) -> str:
+def spell_hook(chain: Json) -> str:
+    """Where a chain is hooked in, as the writer spells it; empty where only jumps lead to it."""
     if "hook" not in chain:
         return ""
     priority = chain["prio"]
@@ -85,7 +101,7 @@ def _spell_hook(chain: dict[str, Any]) -> str:
     )
 
 
-def _spell_rule(rule: dict[str, Any]) -> str:
+def spell_rule(rule: Json) -> str:
     """The rule without its comment: comments change nothing that a rule does."""
     return " ".join([_spell_statement(statement) for statement in rule["expr"]])
 

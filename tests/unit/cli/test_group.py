@@ -103,7 +103,6 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),
         ("netinit render --format yaml", "netinit: Invalid value for '--format': 'yaml' is not one of"),
         ("netinit render stray", "netinit: 'stray' is not an option; quote values that hold blanks or *"),
-        ("netinit", "netinit: a command or flags are missing; netinit --help lists them"),
     ],
 )
 def test_what_was_probably_meant_is_said(line, error, run):

@@ -38,7 +38,10 @@ status:
         ("explain --to 1.2.3.4:80 --from ::1", "--from: '::1' is of another address family"),
         ("explain --to 1.2.3.4:80 --uid nobody-at-all", "--uid: 'nobody-at-all' is not a user"),
         ("explain --to 1.2.3.4:80 --pod /no/such/file", "--pod: '/no/such/file' cannot be read"),
-        ("explain --to 1.2.3.4:80 --pod x --pid 1", "--pod: live rules are asked for"),
+        ("explain --to 1.2.3.4:80 --select web", "--select: names a pod of --pod"),
+        ("explain --to 1.2.3.4:80 --to-port 90", "--to-port: '90' contradicts --to '1.2.3.4:80'"),
+        ("draw outbound -b *", "outbound: says which way a connection goes"),
+        ("lint --select web", "--select: names a pod of --pod"),
         ("explain sideways --to 1.2.3.4:80", "'sideways' is not one of"),
         ("explain --from 9.9.9.9 --to-port 80 --interface a/b", "--interface: 'a/b' is not an interface name"),
         ("draw --to [::1]:80 --family ipv4", "--family: the connection in question is IPv6"),
@@ -66,9 +69,9 @@ def test_a_pod_s_own_options_answer_and_its_annotations_are_named(run, tmp_path)
     assert "annotation traffic.sidecar.istio.io/includeInboundPorts" in [step["origin"] for step in told["path"]]
 
 
-def test_a_pod_without_an_init_container_is_read_as_the_cni_plugin_reads_it(run, tmp_path):
+def test_a_pod_with_a_proxy_and_no_init_container_is_read_as_the_cni_plugin_reads_it(run, tmp_path):
     file = tmp_path / "pod.yaml"
-    file.write_text(POD.replace("istio-init", "migrate").replace("istio-iptables", "sh"))
+    file.write_text(POD.replace("istio-init", "migrate").replace("istio-iptables", "sh").replace("- name: app", "- name: app\n  - name: istio-proxy"))
     done = run(f"netinit explain --from 9.9.9.9 --to-port 81 --pod {file}")
     assert done.out.startswith("direct: arrives at port 81 as it is")
     assert "no init container of a mesh" in done.err
@@ -92,15 +95,121 @@ def test_a_deployment_in_a_list_as_json_will_do(run, tmp_path):
 
 
 def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
-    assert run("netinit lint -i * -b *").out == "nothing found\n"
+    assert run("netinit lint -i * -b * -d 15090,15021,15020").out == "no problems found\n"
     assert run("netinit lint -b 80 -d 81").code == 0
     assert run("netinit lint -b 80 -d 81 --strict").code == 1
     done = run("netinit lint -b 15006 --json")
     assert done.code == 1
-    assert [set(one) for one in json.loads(done.out)] == [{"severity", "kind", "option", "message"}]
+    assert [set(one) for one in json.loads(done.out)] == [{"severity", "kind", "option", "message", "pod"}]
 
 
 def test_draw_puts_the_sentence_above_the_picture(run):
     done = run("netinit draw -i * --to 1.2.3.4:80 --table nat")
     assert done.code == 0
     assert done.out.splitlines()[1].startswith("captured: goes to the proxy on 15001")
+
+
+PODS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: good}
+spec:
+  initContainers:
+  - {name: istio-init, args: [istio-iptables, -i, "*", -b, "*", -d, "15090,15021,15020"], securityContext: {capabilities: {add: [NET_ADMIN]}}}
+  containers: [{name: app}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bad}
+spec:
+  initContainers:
+  - {name: istio-init, args: [istio-iptables, -b, "80,15090", -d, "8080", -i, "*"]}
+  - {name: late}
+  containers: [{name: app, securityContext: {runAsUser: 1337}}, {name: istio-proxy}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: host}
+spec:
+  hostNetwork: true
+  initContainers: [{name: istio-init, args: [istio-iptables, -i, "*"]}]
+  containers: [{name: app}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec: {containers: [{name: nginx}]}
+"""
+
+
+@pytest.fixture
+def pods(tmp_path):
+    file = tmp_path / "pods.yaml"
+    file.write_text(PODS)
+    return file
+
+
+def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
+    done = run(f"netinit lint --pod {pods} --json")
+    assert done.code == 1
+    found = {(one["pod"].split('"')[1], one["kind"]) for one in json.loads(done.out)}
+    assert found == {
+        ("bad", "missing-capability"), ("bad", "no-network"), ("bad", "proxy-owner"), ("bad", "no-effect"), ("bad", "health-ports"),
+        ("host", "host-network"), ("plain", "no-init-container"),
+    }  # fmt: skip
+    told = run(f"netinit lint --pod {pods}").out.splitlines()
+    assert told[-1] == "2 errors, 5 warnings in 4 pods"
+    assert not any("good" in line for line in told)
+
+
+def test_lint_of_one_pod_among_several(run, pods):
+    assert run(f"netinit lint --pod {pods} --select good").out == "no problems found in 1 pod\n"
+    assert run(f"netinit lint --pod {pods} --select host").code == 1
+    assert "nobody" in run(f"netinit lint --pod {pods} --select nobody").err
+
+
+def test_one_pod_is_to_be_chosen_where_a_connection_is_in_question(run, pods):
+    done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods}")
+    assert done.code == 2
+    assert "holds 4 pods: say which one with --select" in done.err
+    assert run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select good").out.startswith("captured")
+
+
+@pytest.mark.parametrize(("name", "reason"), [("host", "hostNetwork: true"), ("plain", "no init container programs rules")])
+def test_no_connection_of_a_pod_without_interception_is_called_captured(run, pods, name, reason):
+    done = run(f"netinit explain --to 1.2.3.4:80 --pod {pods} --select {name}")
+    assert done.out.startswith("direct: goes out to 1.2.3.4:80")
+    assert reason in done.err
+    assert "warning: " in done.err
+
+
+RESOLV_CONF = "nameserver 10.255.255.53\n"
+
+
+def test_the_name_servers_are_those_that_apply_would_find(run, monkeypatch):
+    monkeypatch.setattr("netinit.cli.question.read_text", lambda _: RESOLV_CONF)
+    line = "-i * -b * -d 15090,15021,15020 --redirect-dns"
+    assert run(f"netinit lint {line}").out == "no problems found\n"
+    asked = run(f"netinit explain {line} --to 10.255.255.53:53 --udp")
+    assert asked.out.startswith("captured: goes to the proxy's resolver on 15053")
+    assert "10.255.255.53/32" in run(f"netinit draw {line}").out
+    monkeypatch.setattr("netinit.cli.question.read_text", lambda _: "")
+    assert "no name server in /etc/resolv.conf or --dns-servers" in run(f"netinit lint {line}").out
+
+
+def test_the_name_servers_of_a_manifest_s_pod_are_not_those_of_this_machine(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("netinit.cli.question.read_text", lambda _: RESOLV_CONF)
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD.replace('-p, "15001"', "--redirect-dns"))
+    asked = run(f"netinit explain --to 10.255.255.53:53 --udp --pod {file}")
+    assert asked.out.startswith("direct")
+    assert "name them with --dns-servers" in asked.err
+    assert "name them with --dns-servers" in run(f"netinit lint --pod {file}").out
+    known = run(f"netinit explain --to 10.255.255.53:53 --udp --pod {file} --dns-servers 10.255.255.53")
+    assert known.out.startswith("captured: goes to the proxy's resolver")
+
+
+def test_warnings_for_people_are_no_log_lines(run):
+    done = run("netinit explain --to 10.255.255.53:53 --udp --redirect-dns --dns-servers 1.2.3.4 -b 80 --log_as_json")
+    assert "\t" not in done.err
+    assert not done.err.startswith("{")

@@ -22,7 +22,7 @@ FLAGS = "-b * -i * --ipv6 on"
 MAIN = Path(netinit.__file__).parent / "__main__.py"
 
 
-@pytest.mark.parametrize("command", ["netinit render", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])
+@pytest.mark.parametrize("command", ["netinit render --family both", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])
 def test_every_way_to_a_dry_run_prints_the_restore_form(command, run, applied):
     done = run(f"{command} {FLAGS}")
     assert (done.code, done.err, applied) == (0, "", [])
@@ -37,7 +37,7 @@ def test_every_way_to_a_dry_run_prints_the_restore_form(command, run, applied):
         ("json", render.render_json(WANTED)),
     ],
 )
-@pytest.mark.parametrize("command", ["netinit render", "netinit apply -n", "netinit -n"])
+@pytest.mark.parametrize("command", ["netinit render --family both", "netinit apply -n", "netinit -n"])
 def test_the_form_can_be_chosen(command, form, text, run):
     done = run(f"{command} {FLAGS} --format {form}")
     assert (done.code, done.out) == (0, text)
@@ -50,6 +50,15 @@ def test_the_form_of_nft_is_a_script_with_both_families(run):
     refused = run(f"netinit render {FLAGS} --format nft --family ipv4")
     assert (refused.code, refused.out) == (2, "")
     assert "--family: 'ipv4' does not go with --format nft" in refused.err
+
+
+def test_what_render_prints_can_be_loaded_as_it_is(run):
+    """One program loads one family: with both in one text, the first would be committed before the second is refused."""
+    done = run(f"netinit render {FLAGS}")
+    assert done.out == render.render_restore(WANTED, [IPV4])
+    assert "IPv6 has rules too: --family ipv6 prints them" in done.err
+    alone = run("netinit render -b * -i * --ipv6 off")
+    assert (alone.out.count("# IPv"), alone.err) == (1, "")
 
 
 def test_a_family_can_be_chosen(run):
@@ -73,8 +82,8 @@ def test_comments_are_in_the_rules_where_they_are_asked_for(run):
 def test_the_warnings_of_a_plan_go_to_stderr(run, monkeypatch):
     monkeypatch.setattr("netinit.kernel.detect.RESOLV_CONF", "/nonexistent")
     done = run("netinit render --redirect-dns --ipv6 on")
-    assert "\twarn\t--redirect-dns: no name server" in done.err
-    assert "warn" not in done.out
+    assert "warning: --redirect-dns: no name server" in done.err
+    assert "warning" not in done.out
     quiet = run("netinit render --redirect-dns --ipv6 on --log_output_level default:error")
     assert quiet.err == ""
 

@@ -67,7 +67,14 @@ def test_json_has_every_field_of_a_difference():
             {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
+        "options": None,
     }
+
+
+def test_json_of_a_namespace_without_rules_is_not_ok():
+    assert json.loads(render_json(None, None, None)) == {
+        "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None
+    }  # fmt: skip
 
 
 @pytest.mark.netns

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from netinit.base.errors import ConfigError, InjectionError, OptionError, ParseError
+from netinit.base.errors import ClusterError, ConfigError, InjectionError, OptionError, ParseError
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
+from netinit.kube import access, asking
 from netinit.options import Options
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: [{name: c, image: i}]}\n"
@@ -124,49 +124,35 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    for name in ("asking", "client", "credentials"):
+        monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
+    monkeypatch.delattr(sys.modules["netinit.kube"], "asking")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
-    assert "pip install kubernetes" in str(result.exception)
+    assert "pip install httpx2" in str(result.exception)
 
 
 class FakeCluster:
-    """The parts of the Kubernetes client that are used, as its documentation has them."""
-
-    class ApiException(Exception):  # noqa: N818 - the client's name
-        status, reason = 404, "Not Found"
-
-    class ConfigException(Exception):  # noqa: N818 - the client's name
-        pass
+    """The API's answers, in the place of netinit.kube, whose own tests ask one on a socket."""
 
     def __init__(self, config_maps, webhooks=()):
         self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
 
-    def load_kube_config(self, config_file=None, context=None):
-        self.asked.append((config_file, context))
+    def find_access(self, *, kubeconfig, context):
+        self.asked.append((kubeconfig, context))
         if context == "nowhere":
-            raise self.ConfigException("no such context")
+            raise ConfigError('the kubeconfig "x" has no context "nowhere"; it has "prod"')
 
-    def CoreV1Api(self):
-        return self
-
-    AdmissionregistrationV1Api = ApiClient = CoreV1Api
-
-    def read_namespaced_config_map(self, name, namespace):
+    def ask_one(self, _, resource, name, namespace=""):
+        if resource.plural == "namespaces":
+            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None}}
         if (namespace, name) not in self.config_maps:
-            raise self.ApiException
-        return SimpleNamespace(data=self.config_maps[namespace, name])
+            raise ClusterError("not there", status=404, reason="NotFound")
+        return {"data": self.config_maps[namespace, name]}
 
-    def read_namespace(self, name):
-        return SimpleNamespace(
-            metadata=SimpleNamespace(labels={"istio-injection": "enabled"} if name == "shop" else None)
-        )
-
-    def list_mutating_webhook_configuration(self):
-        return self.webhooks
-
-    def sanitize_for_serialization(self, found):
-        return {"items": found}
+    def ask_list(self, _, resource):
+        return self.webhooks if resource.kind == "MutatingWebhookConfiguration" else []
 
 
 @pytest.fixture
@@ -188,14 +174,15 @@ def cluster(monkeypatch):
             {"webhooks": [{"name": "other"}]},
         ],
     )
-    monkeypatch.setitem(sys.modules, "kubernetes.client", fake)
-    monkeypatch.setitem(sys.modules, "kubernetes.config", fake)
+    monkeypatch.setattr(access, "find_access", fake.find_access)
+    for name in ("ask_one", "ask_list"):
+        monkeypatch.setattr(asking, name, getattr(fake, name))
     return fake
 
 
 def test_configuration_mesh_and_values_come_from_the_cluster(cluster):
     assert "mesh: td w\n" in output(inject.command, "-f", "-", "--context", "prod", stdin=POD)
-    assert cluster.asked == [(None, "prod")]
+    assert cluster.asked == [("", "prod")]
     assert "mesh: canary w\n" in output(inject.command, "-f", "-", "--meshConfigMapName", "istio-canary", stdin=POD)
 
 
@@ -210,8 +197,8 @@ def test_namespaces_and_webhooks_come_from_the_cluster(cluster):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--context", "nowhere"], "the kubeconfig cannot be used: no such context"),
-        (["--injectConfigMapName", "none"], "does not give the ConfigMap istio-system/none: 404 Not Found"),
+        (["--context", "nowhere"], 'has no context "nowhere"; it has "prod"'),
+        (["--injectConfigMapName", "none"], "does not give the ConfigMap istio-system/none: 404 NotFound"),
         (["--meshConfigMapName", "istio-sidecar-injector"], "no key 'mesh'; it has config, values"),
     ],
 )
@@ -222,7 +209,7 @@ def test_a_cluster_that_cannot_answer_is_a_clear_error(cluster, arguments, messa
 
 
 def verdicts(*arguments, **more):
-    return json.loads(output(check.command, *arguments, **more))
+    return json.loads(output(check.command, "--json", *arguments, **more))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +315,7 @@ def test_what_lint_finds_in_the_options_is_told_too(tmp_path):
 
 def test_init_containers_without_a_network_are_found_behind_a_validation(folder):
     (folder / "config").write_text(
-        "policy: enabled\ntemplates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, 1337]}], containers: [{name: istio-proxy}]}'}"
+        "policy: enabled\ntemplates: {sidecar: 'spec: {initContainers: [{name: istio-validation, args: [-u, x]}], containers: [{name: istio-proxy}]}'}".replace("-u, x", '-u, "1337"')
     )
     pod = "apiVersion: v1\nkind: Pod\nspec: {initContainers: [{name: migrate}], containers: [{name: c}]}\n"
     arguments = ("-f", "-", "--injectConfigFile", folder / "config", "--namespace-labels", "istio-injection=enabled")
@@ -345,17 +332,133 @@ def test_an_object_that_the_injector_would_refuse_is_a_failure():
         standalone_mode=False,
     )
     assert result.return_value == 1
-    assert "invalid value 'x'" in json.loads(result.stdout)[0]["error"]
+    assert "refused   invalid value 'x'" in result.stdout
 
 
 def test_the_table_has_istioctls_columns_and_the_chain():
-    text = output(check.command, "-f", "-", "--table", stdin=POD)
+    text = output(check.command, "-f", "-", stdin=POD)
     assert text.splitlines()[0].split() == ["OBJECT", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert "✘" in text
     assert "  → webhook: none of 4 webhooks selects the pod" in text
-    assert output(inject.command, "--explain", "--table", "-f", "-", stdin=POD) == text
-    assert output(inject.command, "--explain", "-f", "-", stdin=POD).startswith("[")
+    assert output(check.command, "-f", "-", "--json", stdin=POD).startswith("[")
     assert isinstance(run(inject.command, "-f", "-", "--json", stdin=POD).exception, OptionError)
+
+
+def explained(*arguments, stdin):
+    return json.loads(output(inject.command, "--explain", "--json", "-f", "-", *arguments, stdin=stdin))
+
+
+def code(*arguments, stdin):
+    """The exit code of check-inject, or with --explain of inject."""
+    command = inject.command if "--explain" in arguments else check.command
+    words = list(map(str, ("-f", "-", *arguments)))
+    result = CliRunner().invoke(command, words, input=stdin, standalone_mode=False)
+    assert result.exception is None, result.exception
+    return result.return_value
+
+
+def test_inject_explains_what_it_does_itself_without_a_webhook():
+    (found,) = explained(stdin=POD)
+    assert found["injected"]
+    assert found["reason"] == "manual injection was asked for"
+    assert [(link["step"], link["outcome"]) for link in found["chain"]] == [("manual", "decided")]
+    assert found["interception"][1] == "outbound: all addresses to 15001"
+    text = output(inject.command, "--explain", "-f", "-", stdin=POD)
+    assert text.splitlines()[0].split() == ["OBJECT", "INJECTED", "REASON"]
+    assert "webhook" not in text
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "step", "remedy"),
+    [
+        ("{}", "hostNetwork: true", "host-network", "remove hostNetwork: true"),
+        ("{namespace: kube-system}", "", "namespace", "move the workload"),
+        ("{annotations: {sidecar.istio.io/inject: 'false'}}", "", "annotation", "set the label or annotation"),
+    ],
+)
+def test_inject_explains_what_it_leaves_out(metadata, spec, step, remedy):
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {{containers: [{{name: c}}], {spec}}}\n"
+    (found,) = explained(stdin=pod)
+    assert not found["injected"]
+    assert found["chain"][0]["step"] == step
+    assert found["remedies"][0].startswith(remedy)
+    assert "Skipping injection" in run(inject.command, "-f", "-", stdin=pod).stderr
+
+
+def test_a_pod_that_was_injected_before_is_called_so():
+    once = output(inject.command, "-f", "-", stdin=POD)
+    (found,) = explained(stdin=once)
+    assert (found["injected"], found["already"]) == (True, True)
+    assert found["reason"] == "already injected, the injector would change nothing"
+    (found,) = explained("--set", "global.proxy.image=other/proxy:2", stdin=once)
+    assert found["reason"] == "already injected, the injector would change it"
+    (found,) = verdicts("-f", "-", stdin=once)
+    assert (found["injected"], found["already"]) == (False, True)
+    assert found["reason"] == "already injected, and left as it is: no webhook selects the pod"
+    assert "already   already injected" in output(check.command, "-f", "-", stdin=once)
+
+
+def test_the_exit_code_says_whether_all_objects_are_injected():
+    enabled = ("--namespace-labels", "istio-injection=enabled")
+    out = POD.replace("shop}", "shop, labels: {sidecar.istio.io/inject: 'false'}}")
+    bad = POD.replace("shop}", "shop, annotations: {status.sidecar.istio.io/port: x}}")
+    once = output(inject.command, "-f", "-", stdin=POD)
+    assert [code(*enabled, stdin=text) for text in (POD, once, POD + "---\n" + out, out + "---\n" + bad)] == [0, 0, 3, 1]
+    assert [code(stdin=text) for text in (POD, once)] == [3, 0]
+    assert [code("--explain", stdin=text) for text in (POD, once, out, bad)] == [0, 0, 3, 1]
+    assert code(stdin="kind: ConfigMap\n") == 0
+
+
+TWO = POD + "---\n" + POD.replace("name: p", "name: q").replace("kind: Pod", "kind: Pod # second")
+
+
+def test_one_workload_of_the_input_is_chosen_by_name():
+    text = output(inject.command, "-f", "-", "--select", "q", stdin=TWO)
+    first, second = text.split("---\n")
+    assert first == POD
+    assert "istio-init" in second
+    assert [found["name"] for found in explained("--select", "pod/p", stdin=TWO)] == ["p"]
+    assert [found["name"] for found in verdicts("-f", "-", "--select", "shop/q", stdin=TWO)] == ["q"]
+
+
+@pytest.mark.parametrize("words", [["inject"], ["inject", "--explain"], ["check"]])
+def test_a_name_that_no_workload_has_is_an_error_and_writes_nothing(words):
+    command = check.command if words == ["check"] else inject.command
+    result = run(command, "-f", "-", "--select", "x", *words[1:], stdin=TWO)
+    assert isinstance(result.exception, ParseError)
+    assert '--select: the input has no workload "x"; it has Pod "shop/p", Pod "shop/q"' in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostNetwork: true, containers: [{name: c}], initContainers: [{name: istio-init, args: [-b, '*']}]}\n"
+    said = run(inject.command, "-f", "-", stdin=pod).stderr
+    assert 'warning: Pod "p": hostNetwork: true: init container "istio-init" is about the node' in said
+    for found in (*explained(stdin=pod), *verdicts("-f", "-", stdin=pod)):
+        assert any("the whole node" in finding for finding in found["findings"])
+    harmless = pod.replace(", initContainers: [{name: istio-init, args: [-b, '*']}]", "")
+    assert "warning" not in run(inject.command, "-f", "-", stdin=harmless).stderr
+
+
+def test_a_workload_without_a_pod_spec_passes_unchanged_with_a_notice():
+    patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {replicas: 2} # patch\n"
+    result = run(inject.command, "-f", "-", stdin=patch + "---\n" + POD)
+    assert result.exception is None
+    assert result.stdout.startswith(patch + "---\n")
+    assert "istio-init" in result.stdout
+    assert result.stderr == '===> Skipping injection because Deployment "d" has no pod spec\n'
+    assert explained(stdin=patch)[0]["reason"] == "it has no pod spec: there is nothing to inject"
+    assert code(stdin=patch) == 3
+
+
+def test_what_the_proxy_will_miss_is_warned_about():
+    pod = POD.replace("shop}", "shop, annotations: {prometheus.istio.io/scrape-targets: ':/m'}}").replace(
+        "spec: {", "spec: {dnsPolicy: None, "
+    )
+    said = run(inject.command, "-f", "-", stdin=pod).stderr
+    assert 'warning: Pod "shop/p": dnsPolicy "None" is not ClusterFirst' in said
+    assert "has a target without a port and is ignored" in said
+    assert len(explained(stdin=pod)[0]["warnings"]) == 2
 
 
 @pytest.mark.parametrize("labels", ["a", "=b", "a=b,c"])

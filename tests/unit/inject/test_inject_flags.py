@@ -33,7 +33,6 @@ def test_each_manifest_adds_to_the_list_in_order_and_the_last_of_other_flags_cou
         (["--native-sidecars", "false"], "native_sidecars", False),
         (["--native-sidecars", "Yes"], "native_sidecars", True),
         (["-o", "-"], "output", "-"),
-        (["--explain", "--namespace-labels="], "labels", ""),
         ([], "labels", None),
         (["--valuesFile", "-"], "values_file", "-"),
     ],
@@ -54,9 +53,9 @@ def test_the_flag_wins_over_the_variable_and_an_empty_variable_counts_as_unset()
     [
         ([], {}, ["-f: no manifest is given; name a file, a folder, or - for stdin"]),
         (["-f", "-", "-f", "-"], {}, ["-: stdin can be read for one option only"]),
-        (["-f", "a", "--explain", "--json", "--table"], {}, ["--json: contradicts --table; give one of the two"]),
-        (["-f", "a", "--json"], {}, ["--namespace-labels, --json and --table go with --explain"]),
-        (["-f", "a", "--namespace-labels="], {}, ["--namespace-labels, --json and --table go with --explain"]),
+        (["-f", "a", "--json"], {}, ["--json: goes with --explain; manifests are written in the format in which they came"]),
+        (["-f", "a", "--namespace-labels="], {}, ["--namespace-labels: goes with check-inject; this command asks no webhook"]),
+        (["-f", "a", "--image=a b"], {}, ["--image: 'a b' is no reference of an image; write REGISTRY/PATH:TAG"]),
         (["-f"], {}, ["-f: the value is missing (FILE|DIR|-)"]),
         (["-f", "-R"], {}, ["-f: '-R' looks like a flag; an empty value is written -f=''"]),
         (

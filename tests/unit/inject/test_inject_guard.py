@@ -319,12 +319,12 @@ spec:
     args:
     - fixed
     {{ toYaml (index .Spec.Containers 0).Args | indent 4 }}
-    env: {{ toYaml (index .ObjectMeta.Labels `l`) }}
+    image: {{ toYaml (index .ObjectMeta.Labels `l`) }}
     command: {{ toJson (index .Spec.Containers 0).Args }}
 """
     pod = pod_of(labels={"l": "a: b"}, containers=[{"name": "app", "args": ["x: y", "- z"]}])
     proxy = proxy_of(template, pod)
-    assert (proxy["args"], proxy["env"], proxy["command"]) == (["fixed", "x: y", "- z"], "a: b", ["x: y", "- z"])
+    assert (proxy["args"], proxy["image"], proxy["command"]) == (["fixed", "x: y", "- z"], "a: b", ["x: y", "- z"])
 
 
 # --- what is the operator's --------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_every_problem_is_told_with_its_document_and_object():
             POD,
             "a: [",
             bad.format("two"),
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n",
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {template: {spec: 5}}\n",
         ]
     )
     with pytest.raises(InjectionError) as caught:

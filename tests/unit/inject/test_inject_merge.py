@@ -91,11 +91,27 @@ def test_delete_from_primitive_list_and_finalizers():
     }
 
 
-def test_two_patch_items_of_one_key_are_joined():
+def test_two_patch_items_of_one_key_are_joined_in_a_list_that_the_original_has():
     patch = {"env": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a", "valueFrom": {"x": 1}}]}
     joined = [{"name": "a", "value": "1", "valueFrom": {"x": 1}}, {"name": "b"}]
-    assert merge({}, patch) == {"env": joined}
+    assert merge({"env": [{"name": "c"}]}, patch) == {"env": [*joined, {"name": "c"}]}
     assert merge({"env": [{"name": "a", "old": 1}]}, patch) == {"env": [{**joined[0], "old": 1}, joined[1]]}
+
+
+def test_what_the_original_lacks_is_copied_and_nothing_in_it_is_joined():
+    twice = [{"name": "a", "value": "1"}, {"name": "a", "valueFrom": {"x": 1}}]
+    assert merge({}, {"env": twice}) == {"env": twice}
+    assert merge({"env": None}, {"env": twice}) == {"env": twice}
+    new = {"name": "new", "env": twice, "volumeMounts": [{"mountPath": "/m", "name": "v"}, {"mountPath": "/m"}]}
+    assert merge({"containers": [{"name": "old"}]}, {"containers": [new]})["containers"][0] == new
+
+
+def test_what_is_copied_has_no_directives_and_no_nulls():
+    new = {"name": "new", "a": None, "env": [{"name": "x", "$patch": "delete"}, {"name": "y"}]}
+    new["ports"] = [{"$patch": "replace"}, {"containerPort": 1}]
+    copied = {"name": "new", "env": [{"name": "y"}], "ports": [{"containerPort": 1}]}
+    assert merge({"containers": [{"name": "old"}]}, {"containers": [new]})["containers"][0] == copied
+    assert merge({}, {"containers": [new]}) == {"containers": [copied]}
 
 
 def test_a_second_port_of_one_number_is_kept():

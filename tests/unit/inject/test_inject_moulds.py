@@ -114,12 +114,12 @@ def readings(config, *pairs):
 
 
 def test_pods_that_differ_in_words_are_read_once():
-    config = config_of(f"name: {A}", f'quoted: "{B}"', "port: {{ index .ObjectMeta.Annotations `a` | quote }}")
+    config = config_of(f"plain: {A}", f'quoted: "{B}"', "port: {{ index .ObjectMeta.Annotations `a` | quote }}")
     count, found = readings(config, ("web", "v1"), ("80", "v2"), ("true", "v3"))
     assert count == 1
     assert found == [
-        {"name": name, "quoted": quoted, "port": port}
-        for name, quoted, port in (("web", "v1", "web"), (80, "v2", "80"), (True, "v3", "true"))
+        {"name": "istio-proxy", "plain": plain, "quoted": quoted, "port": port}
+        for plain, quoted, port in (("web", "v1", "web"), (80, "v2", "80"), (True, "v3", "true"))
     ]
 
 

@@ -13,7 +13,7 @@ from netinit.inject.images import init_image, proxy_image
 from netinit.inject.meshconfig import seconds
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.probes import rewrite, wants_rewrite
-from netinit.inject.prometheus import merge_metrics
+from netinit.inject.prometheus import merge_metrics, scrape_target_warnings
 from netinit.inject.selectors import Selector
 from netinit.inject.status import Status
 
@@ -184,9 +184,53 @@ def test_metrics_are_left_alone_where_somebody_says_so(annotations, enabled):
 
 
 @pytest.mark.parametrize("port", ["15000", "15001", "15004", "15006", "15008", "15020", "15021", "15053", "15090"])
-def test_a_scrape_port_of_the_proxy_is_an_error(port):
-    with pytest.raises(InjectionError, match=f"invalid value '{port}' for annotation 'prometheus.io/port'"):
-        merge_metrics(probed(), {"prometheus.io/port": port}, 15999, enabled=True)
+@pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
+def test_a_scrape_port_of_the_proxy_is_an_error(key, port):
+    with pytest.raises(InjectionError, match=f"invalid value '{port}' for annotation '{key}': port {port} belongs"):
+        merge_metrics(probed(), {key: port}, 15999, enabled=True)
+
+
+@pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
+@pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "8_0", "99999999999999999999999", "\u0663"])
+def test_a_scrape_port_that_is_none_is_an_error(key, port):
+    with pytest.raises(InjectionError, match="is no port from 1 to 65535"):
+        merge_metrics(probed(), {key: port}, 15020, enabled=True)
+
+
+def test_a_blank_belongs_to_the_port_of_an_annotation_but_not_to_that_of_a_target():
+    with pytest.raises(InjectionError, match="' 8080' is no port"):
+        merge_metrics(probed(), {"prometheus.io/port": " 8080"}, 15020, enabled=True)
+    merge_metrics(probed(), {"prometheus.istio.io/scrape-targets": " 8080 : /m "}, 15020, enabled=True)
+
+
+def test_the_agents_own_port_is_refused_as_a_target_in_any_spelling():
+    for key in ("prometheus.io/port", "prometheus.istio.io/scrape-targets"):
+        with pytest.raises(InjectionError, match="8085 is the agent's own port"):
+            merge_metrics(probed(), {key: "08085"}, 8085, enabled=True)
+
+
+@pytest.mark.parametrize("key", ["prometheus.istio.io/scrape-targets", "prometheus_istio_io-scrape.targets"])
+def test_scrape_targets_are_handed_to_the_agent(key):
+    spec, annotations = probed(), {key: "8080:/metrics, 9100 : /custom,,9200", "prometheus.io/path": "/old"}
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert annotations == {
+        "prometheus.io/port": "15020",
+        "prometheus.io/path": "/stats/prometheus",
+        "prometheus.io/scrape": "true",
+    }
+    assert spec["containers"][0]["env"][0]["value"] == (
+        '{"scrape":"","path":"/metrics","port":"8080","targets":[{"port":"8080","path":"/metrics"},'
+        '{"port":"9100","path":"/custom"},{"port":"9200","path":"/metrics"}]}'
+    )
+
+
+def test_targets_without_a_port_are_ignored_with_a_warning():
+    spec, annotations = probed(), {"prometheus.istio.io/scrape-targets": "8080,:/m", "prometheus.io/port": "9"}
+    (said,) = scrape_target_warnings(annotations)
+    assert said.endswith("'8080,:/m' has a target without a port and is ignored; write PORT:PATH")
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert spec["containers"][0]["env"][0]["value"] == '{"scrape":"","path":"","port":"9"}'
+    assert "prometheus.istio.io/scrape-targets" not in annotations
 
 
 def test_the_secure_metrics_port_becomes_an_annotation():
@@ -194,6 +238,22 @@ def test_the_secure_metrics_port_becomes_an_annotation():
     spec["containers"][0]["env"] = [{"name": "ENVOY_SECURE_MERGED_METRICS_PORT", "value": "15443"}]
     merge_metrics(spec, annotations, 15020, enabled=True)
     assert annotations["prometheus.istio.io/secure-port"] == "15443"
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_a_secure_metrics_port_of_zero_is_none(value):
+    spec, annotations = probed(), {"prometheus.istio.io/merge-metrics": "false"}
+    spec["containers"][0]["env"] = [{"name": "ENVOY_SECURE_MERGED_METRICS_PORT", "value": value}]
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert "prometheus.istio.io/secure-port" not in annotations
+
+
+def test_a_secure_metrics_port_in_another_spelling_is_kept():
+    spec = probed()
+    annotations = {"prometheus.istio.io/merge-metrics": "false", "prometheus_istio_io/secure-port": "1"}
+    spec["containers"][0]["env"] = [{"name": "ENVOY_SECURE_MERGED_METRICS_PORT", "value": "15443"}]
+    merge_metrics(spec, annotations, 15020, enabled=True)
+    assert "prometheus.istio.io/secure-port" not in annotations
 
 
 def listed(*names):
@@ -304,7 +364,7 @@ def test_durations_are_those_of_go(text, value):
 
 def test_the_mesh_of_the_user_goes_over_the_defaults():
     mesh = MeshConfig.load(
-        "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: 1, B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
+        "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: '1', B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
     )
     proxy = mesh.proxy.with_annotation("proxyMetadata: {B: why}\ntracing: {}\ninterceptionMode: 1\nconcurrency: 0")
     assert mesh.fields["trustDomain"] == "td"
@@ -355,19 +415,26 @@ def test_a_bad_selector_is_a_clear_error(selector):
         Selector.parse(selector)
 
 
-def otel(annotations=None, labels=None, namespace="ns", image="i:1.0", enrichment="OTEL_SEMANTIC_CONVENTIONS"):
+def otel(
+    annotations=None,
+    labels=None,
+    namespace="ns",
+    image="i:1.0",
+    enrichment="OTEL_SEMANTIC_CONVENTIONS",
+    names=("c",),
+):
     template = "metadata: {annotations: {otel: '{{ otelResourceAttributes .MeshConfig .ObjectMeta.Annotations .ObjectMeta.Labels .DeploymentMeta.Namespace .Spec.Containers }}'}}"
     mesh = {"extensionProviders": [{"name": "o", "opentelemetry": {"serviceAttributeEnrichment": enrichment}}]}
     pod = {
         "metadata": {"namespace": namespace, "annotations": annotations or {}, "labels": labels or {}},
-        "spec": {"containers": [{"name": "c", "image": image}]},
+        "spec": {"containers": [{"name": name, "image": image} for name in names]},
     }
     return inject_pod(pod, load_config({"templates": {"sidecar": template}}, mesh=mesh))["metadata"]["annotations"].get(
         "otel"
     )
 
 
-INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
+INSTANCE = "service.instance.id=ns.$(POD_NAME).c"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +443,16 @@ INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
         ({"enrichment": "ISTIO_CANONICAL"}, ""),
         ({}, f"service.namespace=ns,service.version=1.0,{INSTANCE}"),
         ({"image": "registry:5000/i"}, f"service.namespace=ns,{INSTANCE}"),
-        ({"labels": {"app.kubernetes.io/version": "v1.2.3"}, "namespace": ""}, f"service.version=v1.2.3,{INSTANCE}"),
+        ({"image": "r/n:1@sha256:cd"}, f"service.namespace=ns,service.version=1@sha256:cd,{INSTANCE}"),
+        ({"image": "registry:5000/n@sha256:cd"}, f"service.namespace=ns,service.version=sha256:cd,{INSTANCE}"),
+        ({"image": ""}, f"service.namespace=ns,{INSTANCE}"),
+        ({"names": ("c", "d")}, f"service.namespace=ns,{INSTANCE}"),
+        ({"names": ("istio-proxy",)}, "service.namespace=ns,service.version=1.0,service.instance.id=ns.$(POD_NAME).istio-proxy"),
+        ({"names": ()}, "service.namespace=ns"),
+        (
+            {"labels": {"app.kubernetes.io/version": "v1.2.3"}, "namespace": ""},
+            "service.version=v1.2.3,service.instance.id=.$(POD_NAME).c",
+        ),
         (
             {
                 "annotations": {
@@ -387,8 +463,8 @@ INSTANCE = "service.instance.id=$(POD_NAMESPACE).$(POD_NAME).c"
             "service.namespace=my-namespace,service.version=my-version,service.instance.id=my-instance.id",
         ),
         (
-            {"annotations": {"resource.opentelemetry.io/service.version": "a,b=c' d"}},
-            f"service.namespace=ns,service.version=a%2Cb%3Dc%27%20d,{INSTANCE}",
+            {"annotations": {"resource.opentelemetry.io/service.version": "a,b=c d"}},
+            f"service.namespace=ns,service.version=a,b=c d,{INSTANCE}",
         ),
     ],
 )

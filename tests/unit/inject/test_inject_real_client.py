@@ -1,4 +1,4 @@
-"""The real Kubernetes client asks an API server on a real socket; the answers are what the API's documentation says."""
+"""The commands ask an API server on a real socket; the answers are what the API's documentation says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("kubernetes", reason="the Kubernetes client is not installed: pip install kubernetes")
+pytest.importorskip("httpx2", reason="the HTTP client is not installed: pip install httpx2")
 
 TOKEN = "for-tests"
 TEMPLATE = "metadata: {annotations: {mesh: '{{ .MeshConfig.TrustDomain }} {{ .Values.v }}'}}"
@@ -47,7 +47,7 @@ class Api(http.server.BaseHTTPRequestHandler):
     """Answers those who have the token, and tells others and about what is not there as Kubernetes does."""
 
     def do_GET(self):
-        status, body = 200, ANSWERS.get(self.path)
+        status, body = 200, ANSWERS.get(self.path.partition("?")[0])
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             status, body = 401, {"kind": "Status", "reason": "Unauthorized"}
         elif body is None:
@@ -109,7 +109,7 @@ def test_check_inject_asks_for_namespaces_and_webhooks(tmp_path):
     [
         (["--injectConfigMapName", "none"], TOKEN, "does not give the ConfigMap istio-system/none: 404"),
         ([], "wrong", "does not give the ConfigMap istio-system/istio-sidecar-injector: 401"),
-        (["--context", "nowhere"], TOKEN, "the kubeconfig cannot be used"),
+        (["--context", "nowhere"], TOKEN, 'has no context "nowhere"'),
     ],
 )
 def test_what_the_cluster_refuses_is_one_clear_error(tmp_path, words, token, said):

@@ -320,7 +320,7 @@ def test_what_cannot_be_put_back_is_named(machine):
 def test_rules_of_others_that_stand_first_are_a_warning(machine):
     machine.tables[NFT].execute(IPV4, "*nat\n-A OUTPUT -p tcp -j RETURN\nCOMMIT\n")
     outcome = apply(asked(NFT), machine=machine)
-    assert [text for text in outcome.warnings if text.startswith("shadowed: IPv4 nat OUTPUT rule 1")]
+    assert [text for text in outcome.warnings if text.startswith("shadowing: IPv4 nat OUTPUT rule 1")]
     assert apply(asked(NFT), machine=machine).warnings == outcome.warnings
 
 

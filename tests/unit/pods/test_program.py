@@ -222,11 +222,10 @@ def test_at_most_twenty_differences_are_named():
 @pytest.mark.parametrize(
     ("missing", "uid", "failures", "text"),
     [
-        ((CAP_NET_ADMIN,), 0, {NFT: "no"}, "NET_ADMIN is missing (uid 0): run the init container with securityContext.capabilities.add: [NET_ADMIN] as user 0"),
-        ((CAP_NET_ADMIN,), 5, {NFT: "no"}, ("NET_ADMIN is missing (uid 5, under allowPrivilegeEscalation: false): run the init container with"
-         " securityContext.capabilities.add: [NET_ADMIN] as user 0")),
-        ((CAP_NET_RAW,), 0, {LEGACY: "no", "libiptc": "neither"}, ("NET_RAW is missing (uid 0): legacy iptables needs"
-         " securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; --backend iptables-nft and nftables do with NET_ADMIN")),
+        ((CAP_NET_ADMIN,), 0, {NFT: "no"}, "NET_ADMIN is missing (uid 0): give NET_ADMIN"),
+        ((CAP_NET_ADMIN,), 5, {NFT: "no"}, "NET_ADMIN is missing (uid 5, under allowPrivilegeEscalation: false): give NET_ADMIN"),
+        ((CAP_NET_RAW,), 0, {LEGACY: "no", "libiptc": "neither"}, ("NET_RAW is missing (uid 0), which legacy iptables needs: give NET_ADMIN, NET_RAW;"
+         " --backend iptables-nft and nftables do with NET_ADMIN")),
         ((CAP_NET_RAW,), 0, {LEGACY: "no", NFT: "neither"}, "no backend works here:\n  iptables-legacy: no\n  iptables-nft: neither"),
         ((), 0, {LEGACY: "no"}, "no backend works here:\n  iptables-legacy: no"),
     ],
@@ -234,8 +233,9 @@ def test_at_most_twenty_differences_are_named():
 def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
     monkeypatch.setattr(job.posix, "geteuid", lambda: uid)
     monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
+    monkeypatch.setattr("netinit.kernel.situation.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
-    error = job._nothing_works(failures, machine)
+    error = job.nothing_works(failures, machine)
     assert (type(error), str(error)) == (BackendUnavailableError, text)
 
 

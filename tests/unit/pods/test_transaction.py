@@ -51,7 +51,7 @@ class NamedLock(Lock):
             raise LockedError(f"{self.name} is held by {self.held_by}")
         self.world.story.append(f"lock {self.name}")
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.world.story.append(f"unlock {self.name}")
 
 
@@ -236,6 +236,7 @@ def test_the_callers_signals_stay_kept_back_after_a_success(world, heard):
         send(signal.SIGTERM)
     send(signal.SIGTERM)
     assert (world.things, heard, signals.heard) == (["a"], [], signal.SIGTERM)
+    assert signals.patient is False, "programs that are started later are killed by a signal again"
     signals.stop()
     assert (signals.take(), signals.take(), heard) == (signal.SIGTERM, 0, [])
 

@@ -50,7 +50,7 @@ def test_rules_of_another_backend_a_route_and_a_foreign_rule_are_each_a_differen
     machine.tables[LEGACY] = other.tables[LEGACY]
     machine.link.routes = machine.link.routes[1:]
     texts = found(machine, asked(NFT))
-    assert [text.split(":")[0] for text in texts] == ["leftover", "missing", "shadowed"]
+    assert [text.split(":")[0] for text in texts] == ["leftover", "missing", "shadowing"]
     assert "route local default dev lo table 133" in texts[1]
 
 
@@ -58,3 +58,25 @@ def test_rules_that_cannot_be_read_are_an_error(machine):
     machine.missing = {NFT, LEGACY, NFTABLES, LIBIPTC}
     with pytest.raises(BackendUnavailableError, match="the rules cannot be read:\n"):
         verify(Options(), machine)
+
+
+def test_rules_that_may_be_where_nobody_can_look_are_not_missing(machine):
+    """A backend that can be read and is empty says nothing of the one that cannot."""
+    apply(asked(NFT), machine=machine)
+    machine.missing = {NFT}
+    with pytest.raises(BackendUnavailableError, match="the rules cannot be read:\n  iptables-nft"):
+        verify(asked("auto"), machine)
+
+
+def test_without_net_admin_that_is_the_reason(machine):
+    apply(asked(NFT), machine=machine)
+    machine.missing = {NFT}
+    machine.capabilities = set()
+    with pytest.raises(BackendUnavailableError, match="the rules cannot be read: NET_ADMIN is missing: "):
+        verify(asked("auto"), machine)
+
+
+def test_who_has_no_rules_of_ours_is_said(machine):
+    assert not verify(asked("auto"), machine).ours
+    apply(asked(NFT), machine=machine)
+    assert verify(asked("auto"), machine).ours

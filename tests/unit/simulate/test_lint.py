@@ -29,7 +29,8 @@ def found(line, environ=None):
     "line",
     [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " --redirect-dns --capture-all-dns", SIDECAR + " --redirect-dns --dns-servers 10.96.0.10",
      SIDECAR + " -x 10.0.0.0/8,2001:db8::/32 -o 22 -c eth1 -k net1", "-i 10.0.0.0/8,fd00::/8 -b 80", "--layout classic -i * -b 80",
-     "--layout classic -i * -b *", "--drop-invalid -i * -b *", ""],
+     "--layout classic -i * -b *", SIDECAR + " --drop-invalid", "-i 10.0.0.0/8,fd00::/8 -x 10.1.0.0/16", "-i 10.1.0.0/16,fd00::/8 -q 80 -x 192.168.0.0/16",
+     SIDECAR + " --ipset-threshold 0", "--cleanup-only"],
 )  # fmt: skip
 def test_good_options_are_left_alone(line):
     assert found(line) == []
@@ -60,6 +61,17 @@ def test_good_options_are_left_alone(line):
         ("-i * -b * -d 80,80,15008", "unreachable", "--istio-local-exclude-ports"),
         ("-i * -x 10.0.0.0/8,10.1.0.0/16", "unreachable", "--istio-service-exclude-cidr"),
         ("-i * -k eth1 -c eth1", "contradiction", "--istio-exclude-interfaces"),
+        ("", "no-effect", "-b and -i"),
+        ("-m NONE -b *", "no-effect", "-b and -i"),
+        ("-b 80 -i 10.0.0.0/8,fd00::/8 -x 192.168.0.0/16", "no-effect", "--istio-service-exclude-cidr"),
+        ("-i * --dns-servers 10.0.0.1", "no-effect", "--dns-servers"),
+        ("-i * --redirect-dns --capture-all-dns --dns-servers 10.0.0.1", "no-effect", "--dns-servers"),
+        ("-i * --ipset-threshold 7 --backend nftables", "no-effect", "--ipset-threshold"),
+        ("-i * --ipset-threshold 7 --native-nftables", "no-effect", "--ipset-threshold"),
+        ("-i * --rule-comments --backend memory", "no-effect", "--rule-comments"),
+        ("-i * --probe-timeout 9s", "no-effect", "--probe-timeout"),
+        ("-i * -b *", "health-ports", "--istio-inbound-ports"),
+        ("-i * -b 80,15021", "health-ports", "--istio-inbound-ports"),
     ],
 )  # fmt: skip
 def test_options_without_effect_or_in_each_other_s_way_are_warned_of(line, kind, option):
@@ -114,9 +126,29 @@ def test_a_chain_that_no_rule_leads_to_is_found():
     )
     tables = tuple(t.replace(chains=(*t.chains, lost)) if t.name == NAT else t for t in made.tables)
     assert [str(one) for one in lint(options, made.replace(tables=tables))] == [
-        f"warning: a test: the chain LOST of nat ({family}) has rules, but no rule leads there"
-        for family in ("IPv4", "IPv6")
+        "warning: a test: the chain LOST of nat has rules, but no rule leads there (IPv4 and IPv6)"
     ]
+
+
+def test_one_thing_is_told_once():
+    assert found("-q 80 -o 80") == [("warning", "shadowed", "--istio-outbound-ports")]
+
+
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+def test_dual_stack_beside_a_decision_about_ipv6_has_no_effect(ipv6):
+    given = Options.from_argv([*SIDECAR.split(), "--dual-stack", "--ipv6", ipv6])
+    assert [(one.kind, one.option) for one in lint(given, given=given)] == [("no-effect", "--dual-stack")]
+    auto = given.replace(ipv6="auto")
+    assert lint(auto.replace(ipv6=ipv6), given=auto) == (), "what auto has settled is no contradiction"
+
+
+def test_the_ports_that_are_captured_by_mistake_are_named():
+    (one,) = lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "22"]))
+    assert one.message.startswith("15090, 15021, 15020 are captured")
+    assert one.message.endswith("exclude them with -d 15090,15021,15020")
+    (one,) = lint(Options.from_argv(["-i", "*", "-b", "80,15021"]))
+    assert one.message.startswith("15021 is captured")
+    assert lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15021"])) == (), "who excludes one of them has thought of them"
 
 
 def test_ten_thousand_excluded_networks_are_looked_through_at_once():
@@ -142,10 +174,10 @@ MORE = {"outbound_port": 15008, "inbound_port": 15001, "tunnel_port": 15006, "tp
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(made_options(), st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
 def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
-    """But for networks that are excluded in vain: those of a family that is off, or excluded already."""
+    """But for networks that are excluded in vain (of a family that is off, or excluded already), and for health ports."""
     values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
     options = Options(**{**USUAL, **values})
-    assert options.may_contradict() or {one.option for one in lint(options)} <= {"--istio-service-exclude-cidr"}
+    assert options.may_contradict() or {one.option for one in lint(options) if one.kind != "health-ports"} <= {"--istio-service-exclude-cidr"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_hostile_bodies_get_their_status_and_never_a_traceback(server):
             headers, body = hostile_reviews.request(drawn)
             status, told = ask(server, headers, body, connection)
             seen[status] = seen.get(status, 0) + 1
-            assert status in {200, 400, 413, 415} or (status is None and len(body) > 6 << 20), (
+            assert status in {200, 400, 413, 415}, (
                 number,
                 status,
                 told[:200],
@@ -65,9 +65,8 @@ def test_so_many_annotations_are_answered_in_time_and_a_million_are_refused(serv
     body = hostile_reviews.largest(150_000)
     status, _ = server.post(body, path="/inject?timeout=30s")
     assert status in {200, 503}
-    with contextlib.closing(server.connect()) as connection:
-        status, _ = ask(server, hostile_reviews.JSON, hostile_reviews.largest(), connection)
-    assert status in {413, None}, "refused, or cut off while it was sent"
+    status, _ = server.post(hostile_reviews.largest())
+    assert status == 413
     assert server.review(make_pod())["allowed"]
 
 

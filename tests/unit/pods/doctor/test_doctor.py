@@ -179,7 +179,7 @@ def test_what_was_not_tried_is_not_claimed():
 def test_json_says_the_same():
     answer = json.loads(render_json(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
-    assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": None, "owner": "no"}
+    assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": {"works": True, "cause": None}, "owner": {"works": False, "cause": "no"}}
     assert answer["feature_checks"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
     assert answer["findings"] == [{"severity": "error", "subject": "users", "message": "wrong", "remedy": "do this"}]
 

@@ -166,9 +166,9 @@ def shadows(text):
 
 def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
     jump = "nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
-    assert shadows(f"nat OUTPUT -p tcp -j ACCEPT\n{jump}") == [("shadowed", "OUTPUT", 1, "-p tcp -j ACCEPT")]
+    assert shadows(f"nat OUTPUT -p tcp -j ACCEPT\n{jump}") == [("shadowing", "OUTPUT", 1, "-p tcp -j ACCEPT")]
     assert shadows(f"nat OUTPUT -p tcp -j THEIRS\n{jump}\nnat THEIRS") == [
-        ("shadowed", "OUTPUT", 1, "-p tcp -j THEIRS")
+        ("shadowing", "OUTPUT", 1, "-p tcp -j THEIRS")
     ]
     assert shadows(f"{jump}\nnat OUTPUT -p tcp -j ACCEPT") == []
 
@@ -177,7 +177,7 @@ def test_a_shadow_says_all_that_is_known_of_it():
     listing = make_listing('nat OUTPUT -p tcp -m comment --comment "so" -j ACCEPT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT')
     (found,) = find_shadows(listing, owned_rules(listing, {}, gather([listing], layout_forms), layout_forms), IPV4)
     assert found.describe() == (
-        'shadowed: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
+        'shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
         "  (stands before netinit's rules and may decide first; a foreign rule)"
     )
 
@@ -198,7 +198,7 @@ def test_a_rule_that_ends_no_packet_s_way_is_no_shadow(rule):
 
 def test_a_rule_between_two_of_ours_is_a_shadow_with_its_number():
     text = "nat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j RETURN\nnat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat OUTPUT -j DROP\nnat ISTIO_OUTPUT"
-    assert shadows(text) == [("shadowed", "OUTPUT", 2, "-j RETURN")]
+    assert shadows(text) == [("shadowing", "OUTPUT", 2, "-j RETURN")]
 
 
 def test_jumps_from_chains_of_others_into_ours_are_found():

@@ -1,0 +1,101 @@
+"""Whether what a template rendered fits the types of Kubernetes' API, so that it is refused here and not by the server.
+
+Only fields of a pod that templates write are known; others, and those of newer versions, are not judged. A line of the
+table is `field:type`: string, bool, int32, int64, port (a number or a name), another table, `[]` before a type for
+lists, `map` for maps of texts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from netinit.golang.tree import shown
+
+__all__ = ["misfits"]
+
+_HANDLERS = "exec:Exec httpGet:HttpGet tcpSocket:TcpSocket"
+_TABLES = {
+    "Pod": "metadata:Metadata spec:Spec",
+    "Metadata": "name:string generateName:string namespace:string labels:map annotations:map",
+    "Spec": """containers:[]Container initContainers:[]Container volumes:[]Volume imagePullSecrets:[]Named
+        securityContext:PodSecurity hostNetwork:bool hostPID:bool hostIPC:bool hostUsers:bool
+        shareProcessNamespace:bool automountServiceAccountToken:bool serviceAccountName:string restartPolicy:string
+        terminationGracePeriodSeconds:int64 dnsPolicy:string dnsConfig:DnsConfig nodeSelector:map
+        priorityClassName:string hostname:string subdomain:string schedulerName:string""",
+    "DnsConfig": "nameservers:[]string searches:[]string",
+    "Named": "name:string",
+    "PodSecurity": "runAsUser:int64 runAsGroup:int64 fsGroup:int64 runAsNonRoot:bool",
+    "Container": """name:string image:string command:[]string args:[]string workingDir:string ports:[]Port
+        env:[]Variable volumeMounts:[]Mount livenessProbe:Probe readinessProbe:Probe startupProbe:Probe
+        lifecycle:Lifecycle restartPolicy:string imagePullPolicy:string terminationMessagePath:string
+        terminationMessagePolicy:string securityContext:Security stdin:bool stdinOnce:bool tty:bool""",
+    "Port": "name:string hostPort:int32 containerPort:int32 protocol:string hostIP:string",
+    "Variable": "name:string value:string",
+    "Mount": "name:string readOnly:bool mountPath:string subPath:string mountPropagation:string subPathExpr:string",
+    "Probe": f"""initialDelaySeconds:int32 timeoutSeconds:int32 periodSeconds:int32 successThreshold:int32
+        failureThreshold:int32 terminationGracePeriodSeconds:int64 grpc:Grpc {_HANDLERS}""",
+    "Lifecycle": "preStop:Handler postStart:Handler",
+    "Handler": _HANDLERS,
+    "Exec": "command:[]string",
+    "HttpGet": "path:string port:port host:string scheme:string httpHeaders:[]Header",
+    "Header": "name:string value:string",
+    "TcpSocket": "port:port host:string",
+    "Grpc": "port:int32 service:string",
+    "Security": """privileged:bool allowPrivilegeEscalation:bool readOnlyRootFilesystem:bool runAsNonRoot:bool
+        runAsUser:int64 runAsGroup:int64 capabilities:Capabilities""",
+    "Capabilities": "add:[]string drop:[]string",
+    "Volume": """name:string emptyDir:EmptyDir hostPath:HostPath secret:SecretVolume configMap:NamedVolume csi:Csi
+        persistentVolumeClaim:Claim""",
+    "EmptyDir": "medium:string",
+    "HostPath": "path:string type:string",
+    "SecretVolume": "secretName:string optional:bool defaultMode:int32 items:[]Item",
+    "NamedVolume": "name:string optional:bool defaultMode:int32 items:[]Item",
+    "Item": "key:string path:string mode:int32",
+    "Csi": "driver:string readOnly:bool fsType:string volumeAttributes:map",
+    "Claim": "claimName:string readOnly:bool",
+}
+_RANGES = {"int32": 2**31, "int64": 2**63, "port": 2**31}
+
+
+@functools.cache
+def _table(name: str) -> Mapping[str, str]:
+    return {field: kind for field, _, kind in (entry.partition(":") for entry in _TABLES[name].split())}
+
+
+def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
+    """A sentence for every value of a partial pod that has not the type of its field; null fits everywhere."""
+    if tree is None:
+        return
+    if kind.startswith("[]"):
+        if not isinstance(tree, list):
+            yield f"{path} is {shown(tree)} and must be a list"
+            return
+        for position, item in enumerate(tree):
+            yield from misfits(item, kind[2:], f"{path}[{position}]")
+    elif kind == "map" or kind in _TABLES:
+        if not isinstance(tree, dict):
+            yield f"{path or 'the whole'} is {shown(tree)} and must be a mapping"
+            return
+        known = dict.fromkeys(tree, "string") if kind == "map" else _table(kind)
+        for key, item in tree.items():
+            if key in known:
+                yield from misfits(item, known[key], f"{path}.{key}" if path else key)
+    elif wanted := _unfit(tree, kind):
+        yield f"{path} is {shown(tree)} and must be {wanted}"
+
+
+def _unfit(value: Any, kind: str) -> str:
+    """What a value of that type must be, where this one is not; empty where it is."""
+    if kind == "string":
+        return "" if isinstance(value, str) else "a text: put it in quotes"
+    if kind == "bool":
+        return "" if isinstance(value, bool) else "true or false"
+    if kind == "port" and isinstance(value, str):
+        return ""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    limit = _RANGES[kind]
+    if isinstance(number, int) and not isinstance(number, bool) and -limit <= number < limit:
+        return ""
+    return f"a whole number from {-limit} to {limit - 1}"

@@ -1,0 +1,164 @@
+"""A tree read as the JSON of a protobuf message, as Istio reads what a pod's annotation says of its proxy.
+
+Names may be written as in JSON (`statusPort`) or as in the .proto file (`status_port`); unknown ones are ignored, and
+null leaves a field unset. Values come out in protobuf's one spelling: durations in seconds with 0, 3, 6 or 9 digits
+behind the point, enumerations by name, 64-bit numbers as texts, fields in the order of the message. Fields with their
+default value are left out, unless the message can tell that they were set.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from netinit.base.errors import ConfigError
+from netinit.golang.tree import Tree, shown
+from netinit.inject.proxy_schema import ENUMS, fields_of
+
+__all__ = ["duration", "has_presence", "read_message"]
+
+_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
+_NANO = 10**9
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANO, "m": 60 * _NANO, "h": 3600 * _NANO}
+_LONGEST = 40  # characters of a number or a duration
+_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "Int32Value": (-(2**31), 2**31 - 1),
+    "Int64Value": (-(2**63), 2**63 - 1),
+}
+_WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
+_REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
+_CAPITAL = "([A-Z])"
+_DEFAULTS: tuple[Any, ...] = ("", 0, False)
+
+
+def duration(text: Any) -> int | None:
+    """The nanoseconds of a duration as Go reads it (`45s`, `1m30s`, `1.5h`, `-2s`, `0`); None for anything else."""
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        return None
+    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    if rest == "0":
+        return 0
+    total, position = 0, 0
+    while found := re.match(_PART, rest[position:]):
+        whole, part, unit = found[1], found[2] or "", _UNITS[found[3]]
+        if not whole and not part:
+            return None
+        total += int(whole or 0) * unit + int(part or 0) * unit // 10 ** len(part)
+        position += found.end()
+    if not rest or position != len(rest):
+        return None
+    return -total if text.startswith("-") else total
+
+
+def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
+    """The message of the tree in protobuf's spelling.
+
+    `whole`: fields with their default value are left out; else they are kept, so that they can replace what another
+    message has. Raises ConfigError that names the field, its value and what it must be.
+    """
+    fields = fields_of(message)
+    if not isinstance(tree, dict) or fields is None:
+        raise ConfigError(f"{path or message}: {shown(tree)} must be a mapping")
+    given: dict[str, Any] = {}
+    for name in fields:
+        for spelling in dict.fromkeys((_proto_name(name), name)):
+            if tree.get(spelling) is not None:
+                given[name] = tree[spelling]
+    result: Tree = {}
+    chosen: dict[str, str] = {}
+    for name, value in given.items():
+        kind, oneof = fields[name]
+        where = f"{path}.{name}" if path else name
+        read = _read(kind, value, where)
+        if oneof:
+            result.pop(chosen.get(oneof, ""), None)
+            chosen[oneof] = name
+        if not whole or has_presence(message, name) or not _is_default(kind, read):
+            result[name] = read
+    return result
+
+
+def has_presence(message: str, name: str) -> bool:
+    """Whether the message can tell the field set to its default value from the field not set."""
+    kind, oneof = (fields_of(message) or {})[name]
+    return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
+
+
+def _is_default(kind: str, value: Any) -> bool:
+    if kind.startswith("enum:"):
+        return bool(value == ENUMS[kind[5:]][0])
+    return value in _DEFAULTS if isinstance(value, (str, int, float)) else not value
+
+
+def _proto_name(name: str) -> str:
+    """The field's name in the .proto file: snake_case."""
+    return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
+
+
+def _read(kind: str, value: Any, path: str) -> Any:
+    if kind.startswith("[]"):
+        if not isinstance(value, list):
+            raise ConfigError(f"{path}: {shown(value)} must be a list")
+        return [_read(kind[2:], item, f"{path}[{number}]") for number, item in enumerate(value)]
+    if kind.startswith("map:"):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path}: {shown(value)} must be a map")
+        given = {key: "" if value[key] is None and kind == "map:string" else value[key] for key in sorted(value)}
+        return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
+    if kind.startswith("enum:"):
+        return _enum(ENUMS[kind[5:]], value, path)
+    if kind in _RANGES:
+        return _whole_number(kind, value, path)
+    if kind == "string" and isinstance(value, str):
+        return value
+    if kind in {"bool", "BoolValue"} and isinstance(value, bool):
+        return value
+    if kind == "double":
+        return _real_number(value, path)
+    if kind == "Duration":
+        return _canonical_duration(value, path)
+    if fields_of(kind) is not None:
+        return read_message(kind, value, path)
+    wanted = "a text: put it in quotes" if kind == "string" else "true or false"
+    raise ConfigError(f"{path}: {shown(value)} must be {wanted}")
+
+
+def _enum(names: Any, value: Any, path: str) -> Any:
+    if isinstance(value, str) and value in names.values():
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
+        return names.get(value, value)
+    raise ConfigError(f"{path}: {shown(value)} must be one of {', '.join(names.values())}")
+
+
+def _whole_number(kind: str, value: Any, path: str) -> Any:
+    low, high = _RANGES[kind]
+    spelled = isinstance(value, str) and re.match(_WHOLE, value) is not None
+    number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+        raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")
+    return str(number) if kind == "Int64Value" else number
+
+
+def _real_number(value: Any, path: str) -> int | float:
+    number = value
+    if isinstance(value, str) and re.match(_REAL, value):
+        number = float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise ConfigError(f"{path}: {shown(value)} must be a number")
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _canonical_duration(value: Any, path: str) -> str:
+    total = duration(value)
+    if total is None:
+        raise ConfigError(f"{path}: {shown(value)} is no duration such as 1m30s")
+    seconds, rest = divmod(abs(total), _NANO)
+    sign = "-" if total < 0 else ""
+    digits = f"{rest:09d}"
+    for length in (0, 3, 6, 9):
+        if not digits[length:].strip("0"):
+            return f"{sign}{seconds}{'.' if length else ''}{digits[:length]}s"
+    raise AssertionError(digits)

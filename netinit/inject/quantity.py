@@ -1,0 +1,74 @@
+"""Quantities of Kubernetes (`100m`, `1.5Gi`, `2`), and the one spelling that the API server gives each."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from netinit.golang.tree import string
+
+__all__ = ["canonical"]
+
+_QUANTITY = r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
+_KIBI, _KILO, _DIGITS = 1024, 1000, 9
+_ONE = 10**_DIGITS
+"""Numbers are counted in nanos: nine digits behind the point are all that there are."""
+
+
+def canonical(value: Any) -> Any:
+    """The quantity as the API server writes it: a whole number with the largest suffix of its kind.
+
+    `3000m` is `3`, `1024Mi` is `1Gi`, `0.5` is `500m`; digits beyond the ninth are rounded up, as Go does. What is no
+    quantity is given back as it is.
+    """
+    found = re.match(_QUANTITY, string(value)) if isinstance(value, (str, int, float)) else None
+    if found is None:
+        return value
+    sign, suffix = found[1], found[3] or ""
+    whole, _, part = found[2].partition(".")
+    digits = whole + part
+    if suffix.endswith("i"):
+        number = _scaled(int(digits) * _KIBI ** _BINARY.index(suffix), _DIGITS - len(part))
+        written = _binary(number) if number >= _KIBI * _ONE else _decimal(number)
+    else:
+        spelled = suffix[:1] in {"e", "E"} and len(suffix) > 1
+        power = (int(suffix[1:]) if spelled else _POWERS[suffix]) - len(part)
+        if power >= -_DIGITS and power % 3 == 0 and not digits.endswith("000") and not digits.startswith("0"):
+            return string(value)  # Go keeps a text that counts thousands, as no fewer digits would do
+        number = _scaled(int(digits), power + _DIGITS)
+        written = _decimal(number, spelled=spelled)
+    return f"-{written}" if sign == "-" and number else written
+
+
+def _scaled(number: int, power: int) -> int:
+    """The number times this power of ten, rounded up."""
+    factor: int = 10 ** abs(power)
+    return number * factor if power >= 0 else -(-number // factor)
+
+
+def _binary(number: int) -> str:
+    """With the largest power of 1024 that leaves a whole number; a fraction of a byte makes it decimal, as in Go."""
+    if number % _ONE:
+        return _decimal(number)
+    number //= _ONE
+    power = 0
+    while power + 1 < len(_BINARY) and number % _KIBI == 0:
+        number //= _KIBI
+        power += 1
+    return f"{number}{_BINARY[power]}"
+
+
+def _decimal(number: int, *, spelled: bool = False) -> str:
+    """With the largest power of 1000 that leaves a whole number, as a letter or spelled out (`e3`)."""
+    power = -_DIGITS
+    while power < max(_DECIMAL) and number and number % _KILO == 0:
+        number //= _KILO
+        power += 3
+    if not number:
+        return "0"
+    if spelled:
+        return f"{number}e{power}" if power else f"{number}"
+    return f"{number}{_DECIMAL[power]}"

@@ -1,0 +1,208 @@
+"""Values for templates as Helm handles them: one tree laid over another, and single settings (`--set a.b[0]=c`).
+
+The grammar of settings is Helm's, of its package strvals: `a=1,b=2` are two, `a.b` is a key in a map, `a[0]` an item
+of a list, `{x,y}` a list, and a backslash takes the next character as it is. `null` removes a key, `true`, `false` and
+whole numbers without a leading zero are what they look like, everything else is text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from netinit.base.errors import OptionError
+from netinit.base.shown import quote
+from netinit.golang.tree import Tree, clone, mapping, shown, string
+
+__all__ = ["merge_values", "misfit_texts", "set_values"]
+
+_DEEPEST = 30  # keys inside keys
+_LARGEST_INDEX = 65536
+_NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_END = ""
+_TEXTS = {
+    ("global",): """caAddress caName hub imagePullPolicy istioNamespace meshID network pilotCertProvider platform
+        priorityClassName remotePilotAddress revision trustBundleName variant""",
+    ("global", "proxy"): """autoInject clusterDomain componentLogLevel excludeIPRanges excludeInboundPorts
+        excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""",
+    ("global", "proxy_init"): "image",
+}
+"""Values of Istio's that are texts, by the maps that they stand in."""
+
+
+def merge_values(base: Tree, over: Tree) -> Tree:
+    """The values of `base` with those of `over` laid over them; neither is changed.
+
+    Maps are merged, everything else replaces what was there, and null removes the key.
+    """
+    result: Tree = {}
+    for key in [*base, *(key for key in over if key not in base)]:
+        if key not in over:
+            result[key] = clone(base[key])
+        elif isinstance(over[key], dict):
+            below = base.get(key)
+            result[key] = merge_values(below if isinstance(below, dict) else {}, over[key])
+        elif over[key] is not None:
+            result[key] = clone(over[key])
+    return result
+
+
+def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
+    """The values with the settings of `--set` made one after the other; `base` is not changed.
+
+    Raises OptionError with a line for every setting that is wrong.
+    """
+    result: Tree = clone(base)
+    problems = []
+    for setting in settings:
+        made: Tree = clone(result)
+        try:
+            _Setting(setting, made).make()
+        except ValueError as error:
+            problems.append(f"--set: {quote(setting)}: {error}")
+            continue
+        result = made
+    if problems:
+        raise OptionError(*problems)
+    for holder, name, _ in _misfits(result):
+        holder[name] = string(holder[name])  # `--set global.proxy.includeInboundPorts=80` means the text
+    return merge_values({}, result)
+
+
+def misfit_texts(values: Tree) -> tuple[str, ...]:
+    """A sentence for every value of Istio's that must be a text and is a number or a boolean."""
+    return tuple(f"{path}: {shown(holder[name])} must be a text: put it in quotes" for holder, name, path in _misfits(values))
+
+
+def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
+    """The map, the key in it and the whole path of every value that should be a text and is another scalar."""
+    found = []
+    for path, names in _TEXTS.items():
+        holder: Any = values
+        for key in path:
+            holder = mapping(mapping(holder).get(key))
+        wrong = [name for name in names.split() if isinstance(holder.get(name), (bool, int, float))]
+        found += [(holder, name, ".".join((*path, name))) for name in wrong]
+    return found
+
+
+class _Setting:
+    """One text of settings, read from left to right into a tree."""
+
+    def __init__(self, text: str, tree: Tree) -> None:
+        self.text = text
+        self.tree = tree
+        self.at = 0
+
+    def make(self) -> None:
+        if not self.text:
+            raise ValueError("is empty; write KEY=VALUE, such as global.tag=1.26.2")
+        while self.at < len(self.text):
+            self.key(self.tree, "", 0)
+
+    def until(self, stops: str) -> tuple[str, str]:
+        """The text up to one of these characters, which is given too and passed; `_END` where none comes."""
+        found: list[str] = []
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            self.at += 1
+            if letter in stops:
+                return "".join(found), letter
+            if letter == "\\":
+                if self.at == len(self.text):
+                    raise ValueError("ends with a backslash, which takes the next character as it is")
+                letter = self.text[self.at]
+                self.at += 1
+            found.append(letter)
+        return "".join(found), _END
+
+    def key(self, tree: Tree, path: str, depth: int) -> None:
+        """One key and what follows it, set in the map that `path` names."""
+        name, stop = self.until("=[,.")
+        where = f"{path}.{name}" if path else name
+        if stop in {_END, ","}:
+            raise ValueError(f"the key {quote(where)} has no value; write {_example(where)}=VALUE")
+        if not name:
+            raise ValueError(f"a key is empty{f' below {quote(path)}' if path else ''}; write KEY=VALUE, such as a.b=c")
+        if depth >= _DEEPEST:
+            raise ValueError(f"has more than {_DEEPEST} keys inside each other")
+        if stop == "=":
+            tree[name] = self.value()
+        elif stop == ".":
+            tree[name] = self.inner(tree.get(name), where, depth)
+        else:
+            tree[name] = self.item(tree.get(name), where, depth)
+
+    def inner(self, before: Any, where: str, depth: int) -> Tree:
+        """The map of `where` after the key that follows is set in it."""
+        if before is not None and not isinstance(before, dict):
+            raise ValueError(f"{quote(where)} is {_kind(before)}, not a map: there is no key below it")
+        below: Tree = before if before is not None else {}
+        self.key(below, where, depth + 1)
+        return below
+
+    def item(self, before: Any, where: str, depth: int) -> list[Any]:
+        """The list of `where` after the item whose index follows is set in it."""
+        if before is not None and not isinstance(before, list):
+            raise ValueError(f"{quote(where)} is {_kind(before)}, not a list: there is no item below it")
+        if depth >= _DEEPEST:
+            raise ValueError(f"has more than {_DEEPEST} keys inside each other")
+        digits, stop = self.until("]")
+        if stop == _END:
+            raise ValueError(f"the index of {quote(where)} does not end with ]")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_LARGEST_INDEX)):
+            raise ValueError(f"{quote(digits)} is no index of a list: write a whole number, such as {_example(where)}[0]=VALUE")
+        number = int(digits)
+        if number > _LARGEST_INDEX:
+            raise ValueError(f"the index {number} of {quote(where)} is greater than {_LARGEST_INDEX}")
+        items: list[Any] = before if before is not None else []
+        items += [None] * (number + 1 - len(items))
+        here = f"{where}[{number}]"
+        rest, stop = self.until("=[.")
+        if rest:
+            raise ValueError(f"{quote(rest)} stands behind the index of {quote(here)}; write = or . or [ there")
+        if stop == _END:
+            raise ValueError(f"the key {quote(here)} has no value; write {_example(here)}=VALUE")
+        if stop == "=":
+            items[number] = self.value()
+        elif stop == ".":
+            items[number] = self.inner(items[number], here, depth)
+        else:
+            items[number] = self.item(items[number], here, depth + 1)
+        return items
+
+    def value(self) -> Any:
+        """The value that follows, and the comma behind it passed."""
+        if not self.text.startswith("{", self.at):
+            return _typed(self.until(",")[0])
+        self.at += 1
+        found = []
+        while True:
+            text, stop = self.until(",}")
+            if stop == _END:
+                raise ValueError("a list does not end with }")
+            found.append(_typed(text))
+            if stop == "}":
+                break
+        if self.text.startswith(",", self.at):
+            self.at += 1
+        return found
+
+
+def _example(where: str) -> str:
+    """The key as an example that can be copied, cut where it is long."""
+    return where if len(where) <= 40 else "KEY"  # noqa: PLR2004 - one line of a message
+
+
+def _typed(text: str) -> Any:
+    """What a value looks like: a word of YAML's, a whole number, or text."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if re.match(_NUMBER, text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    return text
+
+
+def _kind(value: Any) -> str:
+    return "a map" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"

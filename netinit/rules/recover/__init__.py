@@ -1,0 +1,158 @@
+"""Rules -> the options that made them: for live rules of which nobody knows the options any more.
+
+The inverse of `netinit.rules.layouts`. What the rules do not tell is named. What makes no rule (`--dual-stack`, exceptions
+from something that is not captured) cannot be told and keeps its default: the plan is the same without it.
+
+Nothing here says that the rules are whole: who reads options back compares their plan with the rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netinit.base.errors import OptionError
+from netinit.base.net import FAMILIES, Network, merge_networks
+from netinit.options import Interception
+from netinit.rules.forms import layout_forms
+from netinit.rules.iptables.ownership import gather, owned_rules
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.sets import resolve
+from netinit.rules.iptables.write import ListedTable, write_plan
+from netinit.rules.layouts import plan
+from netinit.rules.matches.packet import InInterface
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING
+from netinit.rules.recover.layouts import read_fields
+from netinit.rules.targets import Return
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from netinit.base.net import Family
+    from netinit.options.kinds import Flag
+    from netinit.rules.iptables.sets import Contents
+    from netinit.rules.iptables.write import Listing
+    from netinit.rules.model import Rule
+    from netinit.rules.nft.reading import Tables
+    from netinit.rules.recover.reading import Chains, Routing
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The options; none where no rule is ours, or where the rules make no valid ones. `unread` says what is not known."""
+
+    options: Interception | None
+    unread: tuple[str, ...] = ()
+
+
+def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> Recovered:
+    """The options of the rules of ours that iptables-save lists, without counters; `contents` are those of address sets.
+
+    `routing` is the routing table of each mark that a policy rule has. ParseError for a rule that is none.
+    """
+    evidence = gather(listings.values(), layout_forms)
+    rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
+    excluded: list[str] = []
+    for family, listing in listings.items():
+        owned = owned_rules(listing, {}, evidence, layout_forms)
+        rules[family] = {}
+        for name, table in listing.items():
+            for chain, texts in table.rules.items():
+                ours = owned.get((name, chain), []) if chain in BUILTIN_CHAINS else range(len(texts))
+                if chain not in OWNED_CHAINS and not ours:
+                    continue
+                rules[family][name, chain] = [
+                    resolve(parse_rule(texts[index], family), contents or {}) for index in ours
+                ]
+        excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
+    found = _recover(rules, routing)
+    if not excluded or not found.options:
+        return found
+    names = ", ".join(dict.fromkeys(excluded))
+    doubt = f"--kube-virt-interfaces: nothing tells whether the rules that exclude {names} are netinit's"
+    return Recovered(found.options, (*found.unread, doubt))
+
+
+def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
+    """The interfaces that rules before ours exclude on the way in: of a VM, or somebody else's."""
+    texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
+    before = [
+        text for index, text in enumerate(texts) if index not in owned and not any(place < index for place in owned)
+    ]
+    found = [parse_rule(text, family) for text in before]
+    names = [rule.matches[0].names for rule in found if isinstance(rule.target, Return) and _is_interface(rule)]  # type: ignore[attr-defined]
+    return [name for group in names for name in group]
+
+
+def _is_interface(rule: Rule) -> bool:
+    return len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface) and not rule.matches[0].negated
+
+
+def from_tables(tables: Tables, routing: Routing, families: tuple[Family, ...]) -> Recovered:
+    """The options of our own nft tables."""
+    rules: dict[Family, Chains] = {
+        family: {
+            (table, name): [read.rule for read in chain.rules if family in read.rule.families]
+            for table, chains in tables.items()
+            for name, chain in chains.items()
+            if any(family in read.rule.families for read in chain.rules)
+        }
+        for family in families
+    }
+    return _recover(rules, routing)
+
+
+def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
+    found = {family: chains for family, chains in rules.items() if any(chain in OWNED_CHAINS for _, chain in chains)}
+    if not found:
+        return Recovered(None)
+    refusing = {
+        family: chains for family, chains in rules.items() if chains
+    }  # the classic layout refuses without chains
+    fields, unread = read_fields({**found, **refusing}, routing)
+    try:
+        return Recovered(Interception(**fields), tuple(dict.fromkeys(unread)))
+    except OptionError as error:  # of a rule that somebody else wrote into our chains
+        return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
+
+
+def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
+    """The options in which those that were read back differ from others: each with the value wanted and the live one.
+
+    What makes no rule and the order of lists do not count.
+    """
+    seen = _through_rules(wanted)
+    return tuple(
+        [
+            (flag, getattr(seen, flag.field), getattr(live, flag.field))
+            for flag in Interception.flags
+            if _comparable(getattr(seen, flag.field)) != _comparable(getattr(live, flag.field))
+        ]
+    )
+
+
+def _through_rules(options: Interception) -> Interception:
+    """The options as their own rules tell them."""
+    made = plan(options)
+    listings = {
+        family: {
+            name: ListedTable(
+                policies=dict.fromkeys(chains, "-"), rules={chain: written.texts for chain, written in chains.items()}
+            )
+            for name, chains in write_plan(made, family).items()
+        }
+        for family in FAMILIES
+    }
+    found = from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules})
+    return found.options or options
+
+
+def _comparable(value: Any) -> Any:
+    """The value without what has no meaning: the order of a list, and networks that lie side by side."""
+    if not isinstance(value, tuple) or isinstance(value, Network):
+        return value
+    networks = [item for item in value if isinstance(item, Network)]
+    if networks:
+        return [merge_networks([one for one in networks if one.family is family], family) for family in FAMILIES]
+    return frozenset(value)

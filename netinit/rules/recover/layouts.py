@@ -1,0 +1,38 @@
+"""Which layout made the rules, and what it made them of.
+
+A field is read where the layout writes it, so each method of the two classes stands beside a function of
+`netinit.rules.layouts`.
+"""
+
+from __future__ import annotations
+
+from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT
+from netinit.rules.recover.classic import Classic
+from netinit.rules.recover.current import Current
+from netinit.rules.targets import Jump, Return
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from netinit.base.net import Family
+    from netinit.rules.recover.reading import Chains, Routing
+
+
+def read_fields(rules: Mapping[Family, Chains], routing: Routing) -> tuple[dict[str, Any], list[str]]:
+    """The fields of the options that the rules tell, and what they do not tell."""
+    reading = Classic(rules, routing) if _is_classic(rules) else Current(rules, routing)
+    return reading.fields(), reading.unread
+
+
+def _is_classic(rules: Mapping[Family, Chains]) -> bool:
+    """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether the tunnel's rule is missing too."""
+    for chains in rules.values():
+        for rule in chains.get((NAT, OUTPUT), ()):
+            if rule.target == Jump(chain=ISTIO_OUTPUT):
+                return bool(rule.matches)
+    firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
+    return not any(isinstance(rule.target, Return) for rule in firsts)
+
+

@@ -1,0 +1,199 @@
+"""What both layouts have in common when options are read back: finding rules by target and matches."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.options import OFF, TPROXY
+from netinit.options.kinds import ALL
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
+from netinit.rules.model import (
+    ISTIO_DIVERT,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_REDIRECT,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+    Rule,
+)
+from netinit.rules.more_targets import SaveMark, SetMark
+from netinit.rules.targets import Jump, Redirect, Return, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, TypeVar
+
+    Kind = TypeVar("Kind", bound=Match)
+    Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> the rules of ours in it, one family's
+    Routing = Mapping[int, int]  # mark -> the routing table that its packets are routed by
+
+MOST_SERVERS = 64  # addresses that one rule may name as servers: a network of millions is none of ours
+WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
+STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule tells, since IPv6 is off
+LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
+
+
+class Layout:
+    """What both layouts have in common."""
+
+    layout: str
+
+    def __init__(self, rules: Mapping[Family, Chains], routing: Routing) -> None:
+        self.rules = rules
+        self.routing = routing
+        self.unread: list[str] = []
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the options that the rules tell."""
+        found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
+        found |= {"outbound_port": self.port_of(ISTIO_REDIRECT), "inbound_port": self.port_of(ISTIO_IN_REDIRECT)}
+        for field, flag in (("outbound_port", "--envoy-port"), ("inbound_port", "--inbound-capture-port")):
+            if found[field] is None:
+                del found[field]
+                self.unread.append(f"{flag}: the rule that redirects to it is missing")
+        return (
+            found | self.inbound() | self.outbound() | self.proxy() | {"virtual_interfaces": self.virtual_interfaces()}
+        )
+
+    def ipv6(self) -> str:
+        """Whether IPv6 is captured."""
+        raise NotImplementedError
+
+    def proxy(self) -> dict[str, Any]:
+        """The proxy's users and groups."""
+        raise NotImplementedError
+
+    def inbound(self) -> dict[str, Any]:
+        """What is captured on its way in."""
+        raise NotImplementedError
+
+    def outbound(self) -> dict[str, Any]:
+        """What is captured on its way out."""
+        raise NotImplementedError
+
+    # ---- looking -------------------------------------------------------------------------------------------------------
+
+    def find(
+        self, table: str, chain: str, target: type[Target] | Target, *kinds: type[Match], family: Family | None = None
+    ) -> list[Rule]:
+        """The rules of a chain with this target (or kind of it) and one match of each kind, no other.
+
+        Of one family; where none is named, of the first that has any: the families differ in addresses alone.
+        """
+        for one in (family,) if family else FAMILIES:
+            found = [
+                rule
+                for rule in self.rules.get(one, {}).get((table, chain), ())
+                if (rule.target == target if isinstance(target, Target) else isinstance(rule.target, target))
+                and holds_exactly(rule, kinds)
+            ]
+            if found or family:
+                return found
+        return []
+
+    def port_of(self, chain: str) -> int | None:
+        """The port that a chain redirects to."""
+        targets = [rule.target for rule in self.find(NAT, chain, Redirect, Protocol)]
+        return next((target.port for target in targets if isinstance(target, Redirect)), None)
+
+    def names(self, chain: str, kind: type[InInterface | OutInterface]) -> list[str]:
+        """The interfaces whose traffic the built-in chain of nat excludes, in order."""
+        found = [find_match(rule, kind) for rule in self.find(NAT, chain, Return, kind)]
+        return [name for match in found if not match.negated for name in match.names]
+
+    def excluded_interfaces(self) -> tuple[str, ...]:
+        """What is excluded in both directions."""
+        return tuple(self.names(OUTPUT, OutInterface))
+
+    def virtual_interfaces(self) -> tuple[str, ...]:
+        """What is excluded on its way in alone: those stand first, the last one given above."""
+        inbound, both = self.names(PREROUTING, InInterface), self.excluded_interfaces()
+        return tuple(reversed(inbound[: len(inbound) - len(both)] if len(both) <= len(inbound) else []))
+
+    def inbound_ports(self, table: str, to: str) -> tuple[int, ...] | str:
+        """The ports that ISTIO_INBOUND sends to a chain."""
+        if self.find(table, ISTIO_INBOUND, Jump(chain=to), Protocol):
+            return ALL
+        return single_ports(self.find(table, ISTIO_INBOUND, Jump(chain=to), Port))
+
+    def mark(self) -> int | None:
+        """The mark of TPROXY."""
+        for rule in self.find(MANGLE, ISTIO_DIVERT, SetMark):
+            return rule.target.value if isinstance(rule.target, SetMark) else None
+        saved = [find_match(rule, Mark) for rule in self.find(MANGLE, PREROUTING, SaveMark, Protocol, Mark)]
+        return saved[0].value if saved else None
+
+    def transparent(self, port: int) -> dict[str, Any]:
+        """The fields of TPROXY, which hands connections to this port."""
+        found: dict[str, Any] = {"inbound_mode": TPROXY}
+        mark = self.mark()
+        if mark is None:
+            self.unread.append("--istio-inbound-tproxy-mark: no rule has it")
+        else:
+            found["tproxy_mark"] = mark
+            table = self.routing.get(mark)
+            if table is not None:
+                found["tproxy_table"] = table
+            elif port:
+                self.unread.append(f"--istio-inbound-tproxy-route-table: no policy rule routes the mark {mark}")
+        return found
+
+    def networks(self, target: type[Target] | Target, *, skip: int = 0) -> dict[Family, list[Network]]:
+        """The destinations that ISTIO_OUTPUT treats so by address alone, in order; the first `skip` rules do not count."""
+        found: dict[Family, list[Network]] = {}
+        for family in FAMILIES:
+            rules = [
+                rule
+                for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ())
+                if (rule.target == target if isinstance(target, Target) else isinstance(rule.target, target))
+                and (not rule.matches or holds_exactly(rule, (Destination,)) or asks_set(rule))
+            ]
+            found[family] = []
+            for rule in rules[skip:]:
+                if not rule.matches:
+                    found[family].append(WHOLE[family])
+                elif asks_set(rule):
+                    flag = "--istio-service-cidr" if isinstance(rule.target, Jump) else "--istio-service-exclude-cidr"
+                    self.unread.append(f"{flag}: the address set of {family.name} cannot be read")
+                elif not (match := find_match(rule, Destination)).negated:
+                    found[family] += match.networks
+        return found
+
+    def on(self) -> tuple[Family, ...]:
+        """The families that are captured."""
+        return (IPV4,) if self.ipv6() == OFF else FAMILIES
+
+
+def holds_exactly(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:
+    """Whether a rule has one match of each kind and no other."""
+    return len(rule.matches) == len(kinds) and all(
+        any(isinstance(match, kind) for match in rule.matches) for kind in kinds
+    )
+
+
+def find_match(rule: Rule, kind: type[Kind]) -> Kind:
+    """The rule's match of this kind, which it has."""
+    return next(match for match in rule.matches if isinstance(match, kind))
+
+
+def asks_set(rule: Rule) -> bool:
+    """Whether the only match asks an address set whose content is not known."""
+    return (
+        len(rule.matches) == 1 and isinstance(rule.matches[0], UnknownMatch) and "--match-set" in rule.matches[0].text
+    )
+
+
+def single_ports(rules: list[Rule], *, protocol: str = "", unique: bool = True) -> tuple[int, ...]:
+    """The single ports that rules name, in order."""
+    found: list[int] = []
+    for rule in rules:
+        match = find_match(rule, Port)
+        if not match.source and not match.negated and protocol in ("", match.protocol):
+            for port in match.ports:
+                found += [port] if isinstance(port, int) else range(port[0], port[1] + 1)
+    return tuple(dict.fromkeys(found) if unique else found)

@@ -1,0 +1,97 @@
+"""Options that contradict each other, have no effect, or cost a pod its traffic: found by looking and by simulating."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.base.net import IPV4, IPV6, Family, number_of
+from netinit.options import DNS_LISTENER, DNS_PORT, Options
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.model import Plan
+from netinit.rules.packet import Surroundings
+from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.engine import Host
+from netinit.simulate.lint.finding import ERROR, NO_EFFECT, WARNING, Finding, shadowed
+from netinit.simulate.lint.options import look_at
+from netinit.simulate.lint.rules import find_unreachable
+from netinit.simulate.ruleset import Ruleset, load_plan
+
+__all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
+
+_POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
+_ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
+
+
+def lint(options: Options, plan: Plan | None = None, *, given: Options | None = None) -> tuple[Finding, ...]:
+    """Everything that is wrong with options and their plan (made of them where none is given), errors first.
+
+    `given` are the options before they were settled for a pod. What an option's own finding tells is not told again of
+    the rules that it makes.
+    """
+    made = plan or plan_for(options)
+    rulesets = {family: load_plan(made, family) for family in made.families}
+    found = [
+        *look_at(options, made, given),
+        *_dns(options, rulesets),
+        *_loops(options, rulesets),
+        *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
+    ]
+    told = {finding.option for finding in found}
+    found += [finding for finding in find_unreachable(rulesets) if finding.option not in told]
+    unique = list(dict.fromkeys(found))
+    return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
+
+
+def _split_warning(warning: str) -> tuple[str, str]:
+    option, colon, message = warning.partition(": ")
+    return (option, message) if colon else ("", warning)
+
+
+def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
+    """Captured DNS that goes round in circles: the proxy's own queries must go out."""
+    if not options.redirect_dns:
+        return
+    if DNS_PORT in options.exclude_outbound_ports:
+        yield shadowed(
+            "--redirect-dns", "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
+        )
+    for server in options.dns_servers:
+        if server.startswith("127.") or server == "::1":
+            yield Finding(
+                WARNING, "dns-loopback", "--dns-servers",
+                f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns",
+            )  # fmt: skip
+    for family, ruleset in rulesets.items():
+        servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [
+            _ELSEWHERE[family]
+        ]
+        for server in servers:
+            for protocol in ("udp", "tcp"):
+                for uid in options.proxy_uids:
+                    port = _redirected(
+                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0]
+                    )
+                    if port == DNS_LISTENER:
+                        yield Finding(
+                            ERROR, "dns-loop", "--redirect-dns",
+                            f"the proxy's own queries ({protocol} to {server}, uid {uid}) come back to it and go round for ever",
+                        )  # fmt: skip
+
+
+def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
+    """Connections of the proxy that come back to its outbound port, found by simulating them."""
+    for family, ruleset in rulesets.items():
+        for uid in options.proxy_uids:
+            for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
+                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0])
+                if port == options.outbound_port and options.outbound_port != options.inbound_port:
+                    yield Finding(
+                        ERROR, "loop", "--proxy-uid",
+                        f"what the proxy (uid {uid}) sends to {host} comes back to its own port {port} and goes round for ever",
+                    )  # fmt: skip
+
+
+def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int) -> int:
+    around = Surroundings(family=family, addresses=(("eth0", number_of(_POD[family])),))
+    packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid)
+    return Host(ruleset, around).process(packet).redirect_port

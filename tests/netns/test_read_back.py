@@ -1,0 +1,169 @@
+"""Live commands without any options: which options made the rules is read from the rules, on every backend."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.lab import APP_ID, start_servers
+from programming import SIDECAR, run_tool
+
+OUTSIDE = "203.0.113.7"
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
+WITHOUT_NET_ADMIN = ("setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
+MODES = {
+    "sidecar": (*SIDECAR, "--ipv6", "on"),
+    "TPROXY and DNS": (*SIDECAR, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid", "--ipv6", "on"),
+    "lists": ("-b", "80,443", "-i", "203.0.113.0/24,2001:db8::/32", "-x", "203.0.113.9/32", "-c", "eth9", "-o", "22", "--ipv6", "on"),
+    "classic": ("--layout", "classic", "-b", "*", "-i", "*", "-d", "9000", "--ipv6", "off"),
+}
+
+
+def read(pod, *words):
+    done = run_tool(pod, *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_rules_are_verified_against_the_options_that_they_show(pod, backend, mode):
+    read(pod, "apply", *MODES[mode], "--backend", backend)
+    done = read(pod, "verify", "--json")
+    found = json.loads(done.stdout)
+    assert (found["ok"], found["backend"], found["differences"]) == (True, backend, []), done.stdout
+    again = read(pod, "verify", *MODES[mode], "--json")
+    if backend != "nftables":  # whose sets do not tell the order of ports, which the hash is made of
+        assert json.loads(again.stdout)["hash"] == found["hash"]
+    assert json.loads(again.stdout)["ok"]
+    assert "no options were given" in done.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rule_of_ours_has_its_purpose_without_any_option(pod, backend):
+    start_servers(pod)
+    read(pod, "apply", *MODES["sidecar"], "--backend", backend)
+    for _ in range(2):
+        assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"
+    done = read(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), "--json")
+    told = json.loads(done.stdout)
+    assert told["sentence"].startswith("captured: goes to the proxy on 15001")
+    assert "not netinit's" not in told["sentence"]
+    assert [step["packets"] for step in told["path"] if step["rule"]] == [2, 2, 2], told["path"]
+    assert told["options"] == "netinit apply -b '*' -d 15090,15021,15020 -i '*' --ipv6 on" or "-d 15020,15021,15090" in told["options"]
+    assert {"change": "add 203.0.113.7/32 to --istio-service-exclude-cidr", "verdict": "direct"} in told["changes"]
+    assert not [text for text in told["warnings"] if "uncaptured" in text]
+
+
+def test_what_would_change_it_leaves_foreign_rules_where_they_are(pod):
+    read(pod, "apply", *MODES["sidecar"], "--backend", "iptables-nft")
+    pod.run(["iptables-nft", "-t", "nat", "-I", "OUTPUT", "1", "-p", "tcp", "--dport", "80", "-j", "ACCEPT"], check=True)
+    told = json.loads(read(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", "--json").stdout)
+    assert told["verdict"] == "direct"
+    assert "not netinit's" in told["sentence"]
+    assert told["changes"] == [], "no option of ours helps against a rule that stands before ours"
+
+
+def test_options_that_are_given_are_compared_with_those_that_the_rules_show(pod):
+    read(pod, "apply", *MODES["sidecar"], "--backend", "iptables-nft")
+    done = read(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", "-b", "80", "-i", "*", "--ipv6", "on")
+    assert "--istio-inbound-ports is '*' and not '80'" in done.stderr
+    same = read(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", *MODES["sidecar"])
+    assert "are not those" not in same.stderr
+
+
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  initContainers: [{name: istio-init, args: [istio-iptables, -b, "80", -i, "*", --ipv6, "on"]}]
+  containers: [{name: app}]
+"""
+
+
+def test_a_manifest_and_the_live_rules_are_compared(pod, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(MANIFEST)
+    read(pod, "apply", "-b", "80", "-i", "*", "--ipv6", "on", "--backend", "iptables-nft")
+    assert read(pod, "verify", "--pod", str(file)).stdout.startswith("as planned")
+    file.write_text(MANIFEST.replace('"80"', '"*"'))
+    differs = run_tool(pod, "verify", "--pod", str(file))
+    assert (differs.returncode, "--istio-inbound-ports" in differs.stdout) == (3, True), differs
+    words = ("explain", "--pid", str(pod.pid), "--pod", str(file), "--to", f"{OUTSIDE}:80")
+    told = read(pod.client, *words)
+    assert "--istio-inbound-ports is '80' and not '*'" in told.stderr
+
+
+@pytest.mark.parametrize("words", [("verify",), ("verify", *SIDECAR)])
+def test_a_namespace_without_rules_has_none_and_that_is_said_in_one_line(pod, words):
+    done = run_tool(pod, *words)
+    assert done.returncode == 3
+    assert done.stdout.startswith("no rules of netinit here")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("words", [("verify",), ("verify", *SIDECAR), ("explain", "--live", "--to", "1.2.3.4:80"), ("draw", "--live"), ("remove", "--dry-run")])
+def test_root_without_net_admin_cannot_read_and_says_so(pod, backend, words):
+    read(pod, "apply", *MODES["sidecar"], "--backend", backend)
+    done = run_tool(pod, *words, prefix=WITHOUT_NET_ADMIN)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert "NET_ADMIN is missing" in done.stderr
+    assert "\\n" not in done.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_dry_run_of_remove_lists_what_remove_takes_away_and_changes_nothing(pod, backend):
+    read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", backend)
+    before = pod.run(["nft", "--stateless", "list", "ruleset"]).stdout
+    done = read(pod, "remove", "--dry-run")
+    assert "redirect to :15001" in done.stdout or "--to-ports 15001" in done.stdout
+    assert "would be removed: " in done.stdout
+    assert "fwmark" in done.stdout
+    assert pod.run(["nft", "--stateless", "list", "ruleset"]).stdout == before
+    read(pod, "remove")
+    assert read(pod, "remove", "--dry-run").stdout == "there are no rules to remove\n"
+
+
+def rules_of(pod):
+    return pod.run(["nft", "list", "ruleset"]).stdout
+
+
+def test_the_classic_refusal_of_ipv6_leaves_its_table_which_no_chain_of_ours_tells(pod):
+    read(pod, "apply", *MODES["classic"], "--backend", "iptables-nft")
+    read(pod, "remove")
+    assert rules_of(pod).split()[:4] == ["table", "ip6", "filter", "{"]
+    assert rules_of(pod).count("table") == 1
+
+
+@pytest.mark.parametrize("mode", sorted({*MODES} - {"classic"}))
+def test_remove_takes_along_the_tables_that_it_made(pod, mode):
+    assert rules_of(pod) == ""
+    read(pod, "apply", *MODES[mode], "--backend", "iptables-nft")
+    read(pod, "remove")
+    assert rules_of(pod) == ""
+
+
+def test_tables_and_chains_that_were_there_before_stay(pod):
+    for words in ("-t mangle -A OUTPUT -j ACCEPT", "-t mangle -D OUTPUT -j ACCEPT", "-t nat -A POSTROUTING -j ACCEPT"):
+        pod.run(["iptables-nft", *words.split()], check=True)
+    before = rules_of(pod)
+    read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", "iptables-nft")
+    read(pod, "remove")
+    assert rules_of(pod) == before
+
+
+def test_a_policy_that_somebody_has_set_meanwhile_keeps_the_chain(pod):
+    read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", "iptables-nft")
+    pod.run(["iptables-nft", "-t", "mangle", "-P", "OUTPUT", "DROP"], check=True)
+    read(pod, "remove")
+    assert "policy drop" in rules_of(pod)
+    assert "PREROUTING" not in rules_of(pod)
+
+
+def test_a_table_without_chains_does_not_keep_us_from_working(pod):
+    pod.run(["nft", "add", "table", "ip", "nat"], check=True)
+    read(pod, "apply", *MODES["sidecar"], "--backend", "iptables-nft")
+    assert read(pod, "verify", *MODES["sidecar"]).stdout.startswith("as planned")
