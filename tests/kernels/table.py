@@ -60,7 +60,7 @@ def shorten(text: str) -> str:
     """A message that fits into a cell: one line, without what would end the cell or become markup."""
     line = " ".join(str(text).removeprefix("Skipped: ").split())
     line = line if len(line) <= MOST else f"{line[:MOST]}…"
-    return line.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
+    return line.replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
 
 
 def last_words(said: str) -> str:
