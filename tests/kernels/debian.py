@@ -104,6 +104,8 @@ class Kernel:
             shutil.copy(path, target)
         for path in whole.glob("modules.*"):
             shutil.copy(path, kept)
+        if (whole / "vmlinuz").exists():  # newer packages keep the kernel beside its modules
+            shutil.copy(whole / "vmlinuz", self.folder / f"vmlinuz-{whole.name}")
         run(["depmod", "--basedir", self.folder / "used", whole.name])
         shutil.rmtree(whole)
 

@@ -94,7 +94,8 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
         for name in names or PLACES:
             (answers / f"{name}.json").write_text(json.dumps(ask(name, Path(work))))
-    places = [json.loads(path.read_text()) for name in PLACES if (path := answers / f"{name}.json").exists()]
+    kept = {name: answers / f"{name}.json" for name in PLACES}
+    places = [json.loads(path.read_text()) if path.exists() else {"name": name, "failure": "not asked yet"} for name, path in kept.items()]
     PAGE.write_text(render(places))
     failed = failed_tests(places)
     for place, test, reason in failed:

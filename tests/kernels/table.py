@@ -51,9 +51,14 @@ def examined(answer: Mapping[str, Any], backend: str) -> str:
     found = [(name, cause) for features in checked["features"].values() for name, cause in features.items()]
     if not found:
         return f"no: {shorten(checked['failure'] or 'nothing could be tried')}"
-    lacking = list(dict.fromkeys(name for name, cause in found if cause not in {None, True, "works"}))
-    count = f"{sum(cause in {None, True, 'works'} for _, cause in found)} of {len(found)}"
+    lacking = list(dict.fromkeys(name for name, cause in found if not works(cause)))
+    count = f"{sum(works(cause) for _, cause in found)} of {len(found)}"
     return f"{count}; not {', '.join(lacking)}" if lacking else count
+
+
+def works(checked: object) -> bool:
+    """What the doctor says of one feature: {"works", "cause"}; null is what it said of a working one before."""
+    return bool(checked["works"]) if isinstance(checked, dict) else checked is None
 
 
 def shorten(text: str) -> str:

@@ -38,7 +38,7 @@ def test_a_cell_counts_what_passed_of_what_ran(outcomes, cell):
 
 
 def test_the_doctors_cell_names_what_the_kernel_lacks():
-    features = {"IPv4": {"nat": None, "owner": "no xt_owner"}, "IPv6": {"nat": None, "owner": "no xt_owner"}}
+    features = {"IPv4": {"nat": {"works": True}, "owner": {"works": False}}, "IPv6": {"nat": {"works": True}, "owner": {"works": False}}}
     assert table.examined(answer(features=features), "iptables-nft") == "2 of 4; not owner"
     assert table.examined(answer(features={"IPv4": {"nat": None}}), "iptables-nft") == "1 of 1"
     assert table.examined(answer(failure="no nf_tables"), "iptables-nft") == "no: no nf_tables"
