@@ -253,12 +253,13 @@ def _list(option: str, tables: tuple[str, ...]) -> list[str]:
 
 
 def _rules_of(text: str, table: str) -> list[str]:
-    """The lines between the braces of a table in nft's listing."""
+    """The rules of a table in nft's listing."""
     lines = text.split("\n")
     head = f"table inet {table} {{"
     start = lines.index(head) + 1 if head in lines else len(lines)
     end = lines.index("}", start) if "}" in lines[start:] else len(lines)
-    return [line.strip() for line in lines[start:end] if line.strip() not in ("", "}")]
+    inside = [line.strip() for line in lines[start:end]]
+    return [line for line in inside if line not in ("", "}") and not line.startswith(("chain ", "type "))]
 
 
 def _spell_priority(text: str) -> str:
