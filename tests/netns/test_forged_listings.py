@@ -94,7 +94,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     verified = run_tool(inside, "verify", *chosen)
     assert verified.returncode == 3, verified.stdout + verified.stderr
     assert "as planned" not in verified.stdout
-    assert "missing: IPv4 nat ISTIO_REDIRECT" in verified.stdout
+    assert "no rules of netinit here" in verified.stdout
 
     explained = run_tool(inside, "explain", "--live", "outbound", "--to", "192.0.2.4:80")
     assert explained.returncode == 0, explained.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from hostile import stranger, tool
 from netinit.base.errors import NetinitError
+from netinit.base.net import FAMILIES
 from netinit.kernel import netlink, pods
 from netinit.kernel.detect import owned_sets
 from netinit.lab import NetworkNamespace
@@ -73,7 +74,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
 
 def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
     with oddly_connected.entered():
-        around = {family.version: live.read_surroundings(family) for family in live.FAMILIES}
+        around = {family.version: live.read_surroundings(family) for family in FAMILIES}
     names = {os.fsdecode(name) for name in ODD_NAMES}
     assert {name for _, name in around[4].routes} == names
     assert {name for _, name in around[6].routes} >= names

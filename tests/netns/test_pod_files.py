@@ -62,7 +62,7 @@ def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(ro
     assert refused.returncode == 1, refused.stdout + refused.stderr
     said = refused.stdout + refused.stderr
     assert f"/etc/resolv.conf of process {pod.pid} cannot be read: it is {kind}, not a regular file; name the servers with --dns-servers" in said
-    assert "missing: IPv4 nat OUTPUT" in rules, "something was programmed"
+    assert rules.startswith("no rules of netinit here"), "something was programmed"
     assert not Path(LOCKS, f"{named.st_dev}-{named.st_ino}.lock").exists(), "a lock is left"
 
 
