@@ -58,7 +58,16 @@ def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
                 backend.commit(change)
                 scripts.append(change.scripts)
             assert scripts[0] == scripts[1]
-            assert list_rules(fake.read(FAMILIES)) == list_rules(real.read(FAMILIES))
+            assert tables_in_use(fake.read(FAMILIES)) == tables_in_use(real.read(FAMILIES))
+
+
+def tables_in_use(texts):
+    """The listings without the tables that hold nothing: the real one takes along those that its own rules had made."""
+    used = {}
+    for family, lines in list_rules(texts).items():
+        tables = "\n".join(lines).split("\nCOMMIT")
+        used[family] = [table.strip() for table in tables if "\n-A " in table or " - [" in table]
+    return used
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
