@@ -34,7 +34,7 @@ WORDS = [
 @pytest.fixture(scope="module")
 def webhook(engine: Engine) -> Image:
     """The image of the target `webhook`."""
-    return engine.build("localhost/netinit-webhook", ["--target=webhook"])
+    return engine.build("localhost/netinit-webhook", more=["--target=webhook"])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, i
         name
         for name in names
         if re.search(
-            r"netinit/(webhook|kube|cli/webhook|data/chart)/|httpx2|uvicorn|cryptography|prometheus|libssl|_ssl", name
+            r"netinit/(webhook|kube|cli/webhook|data/chart)/|httpx2|uvicorn|cryptography|prometheus_client|libssl|_ssl", name
         )
     ] == []
 
