@@ -8,7 +8,7 @@ from netinit.base.output import show
 from netinit.base.shown import MOST_OF_A_RULE, Lines, lines, shorten
 from netinit.cli.face import color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.start import do
+from netinit.cli.job import do
 from netinit.options import Options
 from netinit.pods.removal import Removal, find_removal
 

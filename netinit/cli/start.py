@@ -12,7 +12,7 @@ import posix
 import sys
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.logs import Log, flush
+from netinit.base.logs import flush
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
-    from netinit.options import Options
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -28,7 +27,6 @@ APPLY = "apply"
 INJECT_NAMES = ("inject", "kube-inject")
 COMPLETION_VARIABLES = ("_NETINIT_COMPLETE", "_ISTIO_IPTABLES_COMPLETE")  # click's; a shell asks for completions
 OF_THE_GROUP = ("-h", "--help", "--version")  # before any command
-STDERR = 2
 FAILED, INTERRUPTED = 1, 130  # 128 + SIGINT, as shells have it
 
 
@@ -118,42 +116,15 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             texts = parse_flags(call.words, Options.flags)
         except OptionError as error:
             return _ask_click(call, environ, error)
-        return do(Options.from_texts(texts, environ))
+        from netinit.cli import job
+
+        return job.do(Options.from_texts(texts, environ))
     if not call.words:
         _ask_click(call.replace(words=("--help",)), environ, None)
         return OptionError.exit_code  # a container that was started so must not pass for one that programmed
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
-
-
-def choose_log(options: Options) -> Log:
-    """Events for machines; on a terminal lines for the person there."""
-    if not options.log_as_json and posix.isatty(STDERR):
-        try:
-            from netinit.cli.face import PersonLog
-        except ImportError:  # without click, which people's commands are made of
-            pass
-        else:
-            return PersonLog(options.log_level)
-    return Log(options.log_level, as_json=options.log_as_json)
-
-
-def do(options: Options) -> int:
-    """The init container's job, whoever read its command line: program the rules, or show what would be programmed.
-
-    Returns the exit code; NetinitError where it failed.
-    """
-    log = choose_log(options)
-    if options.dry_run:
-        from netinit.base.output import show_artefact
-        from netinit.cli.preview import preview
-
-        show_artefact(preview(options, log))
-        return 0
-    from netinit.pods.apply import main as apply_main
-
-    return apply_main(options, log)
 
 
 def _inject(call: Call, environ: Mapping[str, str]) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,16 @@ def lint_imports(folder):
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     command = [sys.executable, "-c", program, "--no-cache"]  # -c: the package of the working folder is looked at
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Imports within functions count: a circle that does not show at start-up is one nevertheless."""
+    graph = grimp.build_graph("netinit", cache_dir=None)
+    left = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    while leaves := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported for module, imported in left.items() if module not in leaves}
+    users = {module for module in left if any(module in imported for imported in left.values())}
+    assert not left, f"in circles, or above one: {', '.join(sorted(users))}"
 
 
 def test_imports_point_down_as_the_contracts_in_pyproject_say():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import Builder, inbound, outbound, tproxy
+from netinit.rules.layouts import inbound, outbound, tproxy
+from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import NONE, OFF, TPROXY, Interception
-from netinit.rules.layouts import Builder, inbound, outbound
+from netinit.rules.layouts import inbound, outbound
+from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
 from netinit.rules.targets import Drop, Jump
 
@@ -20,6 +21,8 @@ def plan(options: Interception) -> Plan:
 
         capture_dns = dns.wanted(options, warnings)
     transparent = options.inbound_mode == TPROXY
+    if transparent:
+        from netinit.rules.layouts import tproxy  # most pods' start does not pay for it
     routed = families if transparent and options.inbound_ports else ()
     outbound.exclude_interfaces(builder, options, transparent)
     outbound.exclude_virtual_interfaces(builder, options)
@@ -27,7 +30,7 @@ def plan(options: Interception) -> Plan:
     inbound.exclude_tunnel(builder, options)
     inbound.define_redirects(builder, options)
     if options.inbound_mode != NONE and options.inbound_ports:
-        inbound.capture(builder, options)
+        (tproxy if transparent else inbound).capture(builder, options)
     outbound.enter(builder)
     outbound.exclude_ports(builder, options)
     outbound.exclude_proxy(builder, options, capture_dns)
@@ -37,8 +40,6 @@ def plan(options: Interception) -> Plan:
     outbound.exclude_networks(builder, options)
     outbound.capture(builder, options)
     if transparent:
-        from netinit.rules.layouts import tproxy
-
         tproxy.mark_connections(builder, options)
     return Plan(
         layout=options.layout,

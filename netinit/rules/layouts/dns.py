@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, Interception
-from netinit.rules.layouts import Builder
+from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW

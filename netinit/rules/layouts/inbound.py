@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
-from netinit.options import TPROXY, Interception
+from netinit.options import Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import Builder
+from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import (
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_REDIRECT,
-    ISTIO_TPROXY,
-    MANGLE,
     NAT,
     PREROUTING,
 )
@@ -54,13 +52,16 @@ def define_redirects(builder: Builder, options: Interception) -> None:
 
 
 def capture(builder: Builder, options: Interception) -> None:
-    """Sends the chosen inbound ports to the proxy."""
-    transparent = options.inbound_mode == TPROXY
-    table = MANGLE if transparent else NAT
-    if transparent:
-        from netinit.rules.layouts import tproxy  # most pods' start does not pay for it
+    """Redirects the chosen inbound ports to the proxy."""
+    chosen, why = enter(builder, options, NAT)
+    builder.append(
+        NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
+        why=why, origin="inbound_ports",
+    )  # fmt: skip
 
-        tproxy.define_chains(builder, options, options.inbound_port, "inbound_port")
+
+def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, str]:
+    """The way into the inbound chain and the ports that it leaves; the match for what is to be captured, and why it is."""
     builder.append(
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin="inbound_ports",
@@ -68,22 +69,9 @@ def capture(builder: Builder, options: Interception) -> None:
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
             exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
-        chosen: Match = TCP
-        why = "every other inbound connection goes to the proxy"
-    else:
-        chosen = Port(protocol="tcp", ports=tuple(int(port) for port in options.inbound_ports))
-        why = "inbound connections to these ports go to the proxy"
-    if transparent:
-        tproxy.divert_established(builder, chosen, paired=options.inbound_ports != ALL)
-        builder.append(
-            MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
-            why=why, origin="inbound_ports",
-        )  # fmt: skip
-    else:
-        builder.append(
-            NAT, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_IN_REDIRECT),
-            why=why, origin="inbound_ports",
-        )  # fmt: skip
+        return TCP, "every other inbound connection goes to the proxy"
+    chosen = Port(protocol="tcp", ports=tuple(int(port) for port in options.inbound_ports))
+    return chosen, "inbound connections to these ports go to the proxy"
 
 
 def exclude_ports(

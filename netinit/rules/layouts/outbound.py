@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import Builder
+from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Source

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family, Network
 from netinit.options import LOOP_MARK, Interception
-from netinit.rules.layouts import Builder
-from netinit.rules.layouts.inbound import TCP, not_to_loopback
+from netinit.options.kinds import ALL
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.inbound import TCP, enter, not_to_loopback
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
@@ -48,9 +49,16 @@ def define_chains(
         )  # fmt: skip
 
 
-def divert_established(builder: Builder, chosen: Match, *, paired: bool) -> None:
-    """The same, as the current layout knows them: by their state."""
-    divert(builder, chosen, ConnectionState(states=("RELATED", "ESTABLISHED")), paired=paired)
+def capture(builder: Builder, options: Interception) -> None:
+    """Hands the chosen inbound ports to the proxy, both addresses kept."""
+    define_chains(builder, options, options.inbound_port, "inbound_port")
+    chosen, why = enter(builder, options, MANGLE)
+    established = ConnectionState(states=("RELATED", "ESTABLISHED"))
+    divert(builder, chosen, established, paired=options.inbound_ports != ALL)
+    builder.append(
+        MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
+        why=why, origin="inbound_ports",
+    )  # fmt: skip
 
 
 def mark_connections(builder: Builder, options: Interception) -> None:

@@ -26,11 +26,11 @@ OWN = frozenset(
     """
     netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.shown netinit.pods.inspect netinit.options.kinds
     netinit.backends netinit.backends.base netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
-    netinit.cli netinit.cli.start
+    netinit.cli netinit.cli.job netinit.cli.start
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.iptables.compare netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
     netinit.rules.iptables.transition netinit.rules.iptables.write
-    netinit.rules.layouts netinit.rules.layouts.current
+    netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound
     netinit.rules.matches netinit.rules.matches.packet
     """.split(),  # noqa: SIM905 - a list to read and to edit

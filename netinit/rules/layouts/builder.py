@@ -1,0 +1,105 @@
+"""Collects rules chain by chain, in the order in which a layout emits them."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, Family
+from netinit.options import Interception
+from netinit.rules.matches import Match
+from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
+from netinit.rules.targets import Jump, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Builder:
+    """A ruleset in the making.
+
+    `origin` is the field of the option that a rule follows from; without it all plans have the rule.
+    """
+
+    def __init__(self, families: tuple[Family, ...]) -> None:
+        self._families = families
+        self._appended: dict[tuple[str, str], list[Rule]] = {}
+        self._inserted: dict[tuple[str, str], list[Rule]] = {}
+        self._origins = {"": ALWAYS}
+
+    def append(
+        self,
+        table: str,
+        chain: str,
+        *matches: Match,
+        to: Target,
+        why: str,
+        origin: str = "",
+        families: tuple[Family, ...] = FAMILIES,
+        paired: bool = False,
+    ) -> None:
+        """Adds a rule at the end of a chain; one for a family that is off is left out."""
+        self._add(self._appended, table, chain, matches, to, why, origin, families, paired)
+
+    def insert(
+        self,
+        table: str,
+        chain: str,
+        *matches: Match,
+        to: Target,
+        why: str,
+        origin: str = "",
+        families: tuple[Family, ...] = FAMILIES,
+    ) -> None:
+        """Adds a rule before all appended ones of its chain, behind those inserted earlier."""
+        self._add(self._inserted, table, chain, matches, to, why, origin, families, paired=False)
+
+    def _add(  # noqa: PLR0917 - what the two above pass on
+        self,
+        place: dict[tuple[str, str], list[Rule]],
+        table: str,
+        chain: str,
+        matches: tuple[Match, ...],
+        to: Target,
+        why: str,
+        origin: str,
+        families: tuple[Family, ...],
+        paired: bool,
+    ) -> None:
+        wanted = tuple([family for family in families if family in self._families])
+        if wanted:
+            made = self._origins.get(origin) or self._origin(origin)
+            rule = Rule(matches=matches, target=to, comment=why, origin=made, families=wanted, paired=paired)
+            place.setdefault((table, chain), []).append(rule)
+
+    def _origin(self, option: str) -> Origin:
+        made = self._origins[option] = Origin(option=option, label=Interception.flag(option).label)
+        return made
+
+    def tables(self) -> tuple[Table, ...]:
+        """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""
+        places = list(self._appended) + [place for place in self._inserted if place not in self._appended]
+        for rules in (self._appended, self._inserted):
+            places += [
+                (place[0], rule.target.chain)
+                for place in rules
+                for rule in rules[place]
+                if isinstance(rule.target, Jump)
+            ]
+        known = list(dict.fromkeys(places))
+        return tuple(
+            [
+                Table(name=name, chains=tuple(self._chains(name, [chain for table, chain in known if table == name])))
+                for name in TABLES
+                if any(table == name for table, _ in known)
+            ]
+        )
+
+    def _chains(self, table: str, names: Iterable[str]) -> list[Chain]:
+        chains = []
+        for name in names:
+            appended = tuple(self._appended.get((table, name), ()))
+            inserted = tuple(self._inserted.get((table, name), ()))
+            if name in BUILTIN_CHAINS:
+                chains.append(Chain(name=name, rules=appended, inserted=inserted))
+            else:  # nobody else writes here: the kernel's order is all that counts
+                chains.append(Chain(name=name, rules=inserted + appended))
+        return chains
