@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from programming import FOLDERS, REDIRECT, SIDECAR, needs, run_tool
@@ -26,15 +24,14 @@ def test_neither_the_log_nor_the_termination_message_holds_a_secret(pod, tmp_pat
     log = tmp_path / "termination-log"
     log.touch()
     odd = {"XTABLES_LOCKFILE": str(tmp_path)} if "lock" in failure or "backend" in failure else {}
-    script = f'touch /dev/termination-log; mount --bind {log} /dev/termination-log; exec "$@"'
+    devices = tmp_path / "dev"  # a /dev of its own: the machine's is one for all mount namespaces
+    devices.mkdir()
+    script = (
+        f"mount -t tmpfs none {devices} && touch {devices}/null {devices}/termination-log && mount --bind /dev/null {devices}/null"
+        f' && mount --bind {log} {devices}/termination-log && mount --rbind {devices} /dev && exec "$@"'
+    )
     prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
-    place = Path("/dev/termination-log")
-    existed = place.exists()
-    try:
-        failed = run_tool(pod, "apply", *SIDECAR, *FAILURES[failure], *more, env={**ENVIRONMENT, **odd, "PATH": FOLDERS}, prefix=prefix)
-    finally:
-        if not existed:
-            place.unlink(missing_ok=True)
+    failed = run_tool(pod, "apply", *SIDECAR, *FAILURES[failure], *more, env={**ENVIRONMENT, **odd, "PATH": FOLDERS}, prefix=prefix)
     assert failed.returncode in (1, 2, 126), failed.stderr
     assert log.read_text(), "no termination message was written"
     for text in (failed.stdout, failed.stderr, log.read_text()):
