@@ -264,7 +264,7 @@ def test_libiptc_removes_what_it_made_where_there_are_no_programs(pod):
 def test_without_privileges_one_line_says_so(pod, readable):
     for prefix in ([*readable, *NOBODY], [*readable, *NOBODY, "--bounding-set=-all", "--inh-caps=-all"]):
         for more in (["--ipv6", "on"], ["--ipv6", "off"], ["--cleanup-only"]):
-            failed = run_tool(pod, *SIDECAR, *more, prefix=prefix)
+            failed = run_tool(pod, *SIDECAR, *more, prefix=prefix, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
             assert failed.returncode == 1
             assert "NET_ADMIN is missing (uid 65534): run the init container with securityContext" in failed.stderr, failed.stderr
             assert len(failed.stderr.splitlines()) == 1, failed.stderr
