@@ -22,13 +22,26 @@ def expand(rule: Rule) -> list[Rule]:
         field = next((name for name in ("networks", "names", "ports") if hasattr(match, name)), "")
         values = getattr(match, field, ())
         if len(values) > 1 and not (field == "ports" and match.negated):
-            singles = [match.replace(**{field: (value,)}) for value in values]
+            groups = lists_of_multiport(values) if field == "ports" else [(value,) for value in values]
+            singles = [match.replace(**{field: group}) for group in groups]
             rules = [
                 one.replace(matches=tuple(single if m == match else m for m in one.matches))
                 for one in rules
                 for single in singles
             ]
     return rules
+
+
+def lists_of_multiport(ports: tuple[int | tuple[int, int], ...]) -> list[tuple[int | tuple[int, int], ...]]:
+    """Ports one at a time, or where one of them is a range, as many as a multiport takes: 15, of which a range is two."""
+    if all(isinstance(port, int) for port in ports):
+        return [(port,) for port in ports]
+    lists: list[list[int | tuple[int, int]]] = [[]]
+    for port in ports:
+        taken = sum(1 if isinstance(one, int) else 2 for one in [*lists[-1], port])
+        lists += [[]] if taken > 15 else []
+        lists[-1].append(port)
+    return [tuple(one) for one in lists]
 
 
 def is_everything(match: Match) -> bool:
