@@ -19,13 +19,14 @@ from netinit.options import (
     VARIANTS,
     Options,
 )
+from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR
 
 __all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_LEGACY", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
-NATIVE_TABLES = "istio-proxy-"
+NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # what their names begin with
 MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 
 

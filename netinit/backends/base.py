@@ -56,6 +56,10 @@ class Comparison(ABC):
     def change(self, *, force: bool = False) -> Change:
         """What turns the live rules of ours into the plan's; what is right already is left out unless `force` is set."""
 
+    def committed(self) -> dict[str, str]:
+        """The rules once the change is committed, spelled like a state's `describe`; empty where only the kernel knows."""
+        return {}
+
     @abstractmethod
     def removal(self) -> Change:
         """What removes every rule of ours; the plan helps to recognise those that could be anybody's.
@@ -72,6 +76,11 @@ class Change(Record):
     plan: Plan
 
 
+def filled(scripts: dict[str, str]) -> dict[str, str]:
+    """The scripts that have something in them."""
+    return {name: script for name, script in scripts.items() if script}
+
+
 class Lock:
     """What is held while rules are changed, by `with`: nothing, where the kernel's own transactions separate runs."""
 
@@ -85,7 +94,6 @@ class Backend(ABC):
 
     name: str
     in_kernel: bool = True  # False: routes and addresses are not to be touched either
-    reads_back: bool = True  # False: `list_rules` returns what was committed
 
     @abstractmethod
     def observe(self) -> State:
@@ -113,5 +121,5 @@ class Backend(ABC):
         return Lock()
 
     @abstractmethod
-    def list_rules(self, comparison: Comparison) -> dict[str, str]:
-        """The rules after the comparison's change was committed, spelled like a state's `describe`; quicker than to look."""
+    def list_rules(self) -> dict[str, str]:
+        """The live rules, spelled like a state's `describe`; quicker than to look."""

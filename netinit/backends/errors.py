@@ -5,12 +5,13 @@ The programs run in the C locale, so their words are those of their sources and 
 
 from __future__ import annotations
 
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, LockedError, NetinitError
 from netinit.base.records import Record
 from netinit.kernel.situation import advise
 
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
+BUSY = "busy"  # for now
 IPTABLES, NFT, IPSET, LIBIPTC = "iptables", "nft", "ipset", "libiptc"
 WITHOUT_FEATURE = "the kernel lacks a feature"  # in every error that modules of the node would help against
 ON_THE_NODE = "on the node"
@@ -30,6 +31,7 @@ def _sayings(cause: str, *words: str, by: tuple[str, ...]) -> tuple[Saying, ...]
 
 SAYINGS = (  # the first that is found counts
     *_sayings(IN_USE, "in use", by=(IPSET,)),
+    *_sayings(BUSY, "Resource temporarily unavailable", "Device or resource busy", by=(IPTABLES, NFT, LIBIPTC)),
     *_sayings(PRIVILEGE, "Permission denied", "Operation not permitted", by=(IPTABLES, NFT, LIBIPTC)),
     *_sayings(PRIVILEGE, "you must be root", by=(IPTABLES,)),
     *_sayings(TOO_LARGE, "Message too long", by=(NFT,)),
@@ -54,20 +56,32 @@ SAYINGS = (  # the first that is found counts
     ),
     *_sayings(SUPPORT, "Invalid argument", "Unable to initialize Netlink socket", by=(NFT,)),
 )
-NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT}  # errno(3), where a table is opened
+# errno(3), where a table is opened
+NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
 
 NEEDS_MORE = "the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
 NEEDS_ROOM = (
     "the rules are too many for one transaction in a pod with a user namespace of its own:"
     " list fewer networks, use a newer nft (1.1.3 can do it), or raise net.core.wmem_default on the node"
 )
+TRY_AGAIN = "the kernel is busy: try again, or let --retries do it"
 OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables"
-MODULES = {  # of the node, by what asks the kernel
-    "nft": "nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like",
+NF_TABLES, NFT_COMPAT = "nf_tables", "nf_tables, nft_compat"
+MODULES = {  # of the node, by what asks the kernel, where nothing says which one it is
+    "nft": f"{NFT_COMPAT}, xt_REDIRECT, xt_owner and the like",
     "legacy IPv4": "ip_tables, iptable_nat, xt_REDIRECT, xt_owner and the like",
     "legacy IPv6": "ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like",
-    "native": "nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
+    "native": f"{NF_TABLES}, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
 }
+_EXTENSION, _MISSING = "Extension ", "missing kernel module?"  # around the name of one that libxtables did not find
+_SHARED = {"tcp": "xt_tcpudp", "udp": "xt_tcpudp", "MARK": "xt_mark", "CONNMARK": "xt_connmark"}  # of others it is xt_NAME
+_ALWAYS_THERE = "xt_tcpudp"  # where even this is missing, iptables-nft has nothing to ask it through
+_NO_NFT = ("Could not fetch rule set generation id", "cache initialization failed", "Unable to initialize Netlink socket")
+_LEGACY = {"legacy IPv4": ("ip_tables", "iptable"), "legacy IPv6": ("ip6_tables", "ip6table")}  # how modules of tables begin
+_NFT_MODULES = {  # by what stands in the rule, or in the head of the chain, that was refused
+    "redirect to": "nft_redir", "tproxy": "nft_tproxy", "socket transparent": "nft_socket", "type nat": "nft_chain_nat",
+    " ct ": "nft_ct",
+}  # fmt: skip
 
 
 def cause_of(program: str, said: str) -> str:
@@ -75,26 +89,57 @@ def cause_of(program: str, said: str) -> str:
     return next((one.cause for one in SAYINGS if program in one.programs and one.words in said), REFUSED)
 
 
+def lacking(said: str) -> tuple[str, ...]:
+    """The modules of the extensions that libxtables did not find in the kernel, by its warnings."""
+    names = [part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part]
+    return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in names]))
+
+
+def condense(said: str) -> str:
+    """The words without these warnings, and with the first failed line in the place of all; as they are if nothing is left."""
+    first, *warnings = said.split(f"Warning: {_EXTENSION}")
+    words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
+    head, *failed = " ".join(words).split(" line ")
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return " line ".join([head, *failed[:1]]) + more if words else said
+
+
+def _modules_of_iptables(said: str, modules: str) -> str:
+    """What to load, as exactly as the words tell."""
+    missing = lacking(said)
+    if modules == "nft" and (any(words in said for words in _NO_NFT) or _ALWAYS_THERE in missing):
+        return NFT_COMPAT
+    table = said.partition("unable to initialize table '")[2].partition("'")[0]
+    if table and modules in _LEGACY:
+        core, prefix = _LEGACY[modules]
+        return f"{core}, {prefix}_{table}"
+    return ", ".join(missing) or MODULES[modules]
+
+
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """The error of iptables-restore or -save; `message` begins it. `modules` is a key of MODULES.
+    """The error of iptables-restore or -save, by all that it said; `message` begins it. `modules` is a key of MODULES.
 
     `locked`: it has ended with its status for a lock that was not had; `privileged`: this process has NET_ADMIN.
     """
     cause = cause_of(IPTABLES, said)
     if locked:
         return LockedError(f"{message}; {OTHER_LOCK}")
+    if cause == BUSY:
+        return BusyError(f"{message}; {TRY_AGAIN}")
     if cause in (PRIVILEGE, EITHER) and not privileged:
         return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
-    if cause in (SUPPORT, EITHER):
-        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {MODULES[modules]} {ON_THE_NODE}")
+    if cause in (SUPPORT, EITHER) or lacking(said):
+        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(said, modules)} {ON_THE_NODE}")
     return ApplyError(message)
 
 
 def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
-    """The error of nft; `message` begins it. `old_kernel` says that the kernel is too old, empty where it is not."""
+    """The error of nft, by all that it said; `message` begins it. `old_kernel` says that the kernel is too old, else it is empty."""
     cause = cause_of(NFT, said)
+    if cause == BUSY:
+        return BusyError(f"{message}; {TRY_AGAIN}")
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == TOO_LARGE:
@@ -102,16 +147,25 @@ def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
     if cause == SUPPORT and old_kernel:
         return BackendUnavailableError(f"{message}; {old_kernel}: use an iptables backend")
     if cause == SUPPORT:
-        remedy = f"load {MODULES['native']} {ON_THE_NODE}, or use an iptables backend"
-        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: {remedy}")
+        told = f" {' '.join(said.split())} "
+        parts = dict.fromkeys([module for words, module in _NFT_MODULES.items() if words in told])
+        named = NF_TABLES if any(words in said for words in _NO_NFT) else ", ".join(parts) or MODULES["native"]
+        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {named} {ON_THE_NODE}, or use an iptables backend")
     return ApplyError(message)
 
 
-def explain_number(number: int, message: str, *, opening: bool, modules: str) -> NetinitError:
-    """The error of libiptc by errno; `message` begins it. `opening`: of a table, which `modules` of the node would make."""
+def explain_number(number: int, message: str, *, opening: bool, modules: str, said: str = "") -> NetinitError:
+    """The error of libiptc by errno; `message` begins it. `opening`: of a table, which `modules` of the node would make.
+
+    `said` is what libxtables has printed meanwhile.
+    """
     cause = NUMBERS.get(number, REFUSED)
+    if cause == BUSY:
+        return BusyError(f"{message}; {TRY_AGAIN}")
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
     if cause == SUPPORT and opening:
         return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
+    if cause == SUPPORT and (missing := lacking(said)):
+        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(missing)} {ON_THE_NODE}")
     return ApplyError(message)

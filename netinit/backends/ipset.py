@@ -10,7 +10,8 @@ import time
 
 from netinit.backends import owner_of_sets
 from netinit.backends.base import Change
-from netinit.backends.iptables import XtablesComparison, XtablesState
+from netinit.backends.comparing import XtablesComparison
+from netinit.backends.iptables import XtablesState
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.shown import escape
@@ -55,6 +56,9 @@ class SetsState(XtablesState):
     threshold: int
 
     def compare(self, plan: Plan) -> SetsComparison:
+        return self.compare_rules(plan)
+
+    def compare_rules(self, plan: Plan) -> SetsComparison:
         return SetsComparison(plan, self)
 
 
@@ -72,10 +76,10 @@ class SetsComparison(XtablesComparison):
 
     def __init__(self, plan: Plan, state: SetsState) -> None:
         rewritten, self.wanted = use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
-        super().__init__(plan, state, rewritten)
+        super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
         found = self.differences + compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
-        if plainly and not XtablesComparison(plan, state).differences:
+        if plainly and not _compare_plainly(plan, state).differences:
             found = ()  # the same rules without sets, which capture the same
         self.differences = found
 
@@ -118,7 +122,6 @@ class SetsBackend(RestoreBackend):
             notices=state.notices,
             texts=state.texts,
             listings=state.listings,
-            families=state.families,
             comments=state.comments,
             sets=sets,
             owner=owner_of_sets(self.variant),
@@ -190,7 +193,11 @@ def plain_change(change: Change) -> Change:
     """The change of the same plan without sets."""
     if not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")
-    return XtablesComparison(change.plan, change.before).change()
+    return _compare_plainly(change.plan, change.before).change()
+
+
+def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
+    return XtablesComparison(plan, state, state.listings, comments=state.comments)
 
 
 def _parts(change: Change) -> tuple[Contents, str, tuple[str, ...]]:

@@ -5,35 +5,27 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from netinit.backends import MANY_RULES
-from netinit.backends.base import Backend, Change, Comparison, Lock, State
+from netinit.backends.base import Backend, Change, Comparison, Lock, State, filled
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
-from netinit.base.records import Record
 from netinit.base.shown import escape
-from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
-from netinit.rules.iptables.ownership import (
-    Forms,
-    Owned,
-    gather,
-    holds_foreign_rules,
-    holds_ours,
-    keep_foreign_rules,
-    owned_rules,
+from netinit.rules.iptables.write import (
+    UNSAFE,
+    Listing,
+    logical_lines,
+    miss_all,
+    parse_listing,
+    render_listing,
+    render_restore,
+    write_plan,
 )
-from netinit.rules.iptables.transition import (
-    is_interrupted,
-    target_from_listing,
-    target_from_plan,
-    unchanged_tables,
-    write_transition,
-)
-from netinit.rules.iptables.write import UNSAFE, Listing, Written, logical_lines, parse_listing, write_plan
-from netinit.rules.model import EMPTY_PLAN, Difference, Plan
+from netinit.rules.model import Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from netinit.backends.comparing import XtablesComparison
     from netinit.rules.census import Census
 
 ATTEMPTS = 5  # to find listing and kernel the same while others change rules
@@ -43,80 +35,54 @@ REMEDY = (
 )
 
 
-class FamilyState(Record):
-    """One family of a plan beside what is live."""
-
-    family: Family
-    written: Written
-    listing: Listing
-    owned: Owned
-
-
 class XtablesState(State):
     """The listings by family: as text, and parsed."""
 
     texts: dict[Family, str]
     listings: dict[Family, Listing]
-    families: tuple[Family, ...]  # those the kernel has
     comments: bool  # those of rules are written
 
-    def compare(self, plan: Plan) -> XtablesComparison:
-        return XtablesComparison(plan, self)
+    def compare(self, plan: Plan) -> Comparison:
+        return self.compare_rules(plan) if any(self.listings.values()) else FirstComparison(plan, self)
+
+    def compare_rules(self, plan: Plan) -> XtablesComparison:
+        """The same where rules may be there."""
+        from netinit.backends.comparing import XtablesComparison
+
+        return XtablesComparison(plan, self, self.listings, comments=self.comments)
 
     def describe(self) -> dict[str, str]:
         return {family.name: _show(text) for family, text in self.texts.items() if text}
 
 
-class XtablesComparison(Comparison):
-    """The listings beside the plan as written, family by family. `written` is the plan where it is written differently."""
+class FirstComparison(Comparison):
+    """The plan beside a namespace in which nothing is listed: all of it is missing."""
 
-    def __init__(self, plan: Plan, state: XtablesState, written: Plan | None = None) -> None:
+    def __init__(self, plan: Plan, state: XtablesState) -> None:
         self.plan = plan
         self.state = state
-        self.by_family = _pair(written or plan, state.listings, state.families, comments=state.comments)
-        found: tuple[Difference, ...] = ()
-        for one in self.by_family:
-            found += compare_listing(one.written, one.listing, one.owned, one.family)
-        self.differences = found
+        self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.listings}
+        self.differences = tuple([one for family, written in self.written.items() for one in miss_all(written, family)])
 
     def ours(self) -> dict[str, tuple[str, ...]]:
-        return {
-            f"{one.family.name} {name} {chain}": tuple(texts)
-            for one in self.by_family
-            for name, table in one.listing.items()
-            for chain, texts in live_chains(name, table, one.owned).items()
-        }
+        return {}
 
     def shadows(self) -> tuple[Difference, ...]:
-        found: list[Difference] = []
-        for one in self.by_family:
-            found += find_shadows(one.listing, one.owned, one.family)
-        return tuple(found)
+        return ()
 
     def resumable(self) -> bool:
-        return all(is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
+        return True
 
-    def change(self, *, force: bool = False) -> Change:
-        scripts = {}
-        for one in self.by_family:
-            skip = () if force else unchanged_tables(one.written, one.listing, one.owned, one.family)
-            scripts[one.family.name] = write_transition(
-                target_from_plan(one.written), one.listing, one.owned, skip=skip
-            )
-        return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
+    def change(self, *, force: bool = False) -> Change:  # noqa: ARG002 - nothing is right already
+        scripts = {family.name: render_restore(written) for family, written in self.written.items()}
+        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+    def committed(self) -> dict[str, str]:
+        """All of it: each table is one transaction, and to list both families takes as long as to program them."""
+        return filled({family.name: render_listing(written) for family, written in self.written.items()})
 
     def removal(self) -> Change:
-        scripts = {}
-        for one in self.by_family:
-            for table, chain, rule in find_foreign_jumps(one.listing):
-                from netinit.rules.iptables.parse.quotation import quote_rule
-
-                place = f"{one.family.name} {table} {escape(chain)}"
-                raise ApplyError(
-                    f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first"
-                )
-            scripts[one.family.name] = write_transition({}, one.listing, one.owned)
-        return Change(scripts=_filled(scripts), before=self.state, plan=self.plan)
+        return Change(scripts={}, before=self.state, plan=self.plan)
 
 
 class XtablesBackend(Backend):
@@ -170,7 +136,7 @@ class XtablesBackend(Backend):
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
-    def list_rules(self, comparison: Comparison) -> dict[str, str]:  # noqa: ARG002 - the kernel is read
+    def list_rules(self) -> dict[str, str]:
         return {family.name: _show(text) for family, text in self.read(self._families).items() if text}
 
     def look(
@@ -197,14 +163,17 @@ class XtablesBackend(Backend):
         return self.read(families, counted=counted), censuses
 
     def _state(self, texts: dict[Family, str], listings: dict[Family, Listing]) -> XtablesState:
-        by_family = _pair(EMPTY_PLAN, listings, self._families, comments=False)
+        ours = foreign = False
+        if any(listings.values()):
+            from netinit.backends.comparing import find_holders
+
+            ours, foreign = find_holders(listings)
         return XtablesState(
             texts=texts,
             listings=listings,
-            families=self._families,
             comments=self._comments,
-            ours=any(one.owned or any(holds_ours(table) for table in one.listing.values()) for one in by_family),
-            foreign=any(holds_foreign_rules(one.listing, one.owned) for one in by_family),
+            ours=ours,
+            foreign=foreign,
             notices=tuple([notice for family, listing in listings.items() for notice in notice_size(listing, family)]),
         )
 
@@ -217,29 +186,16 @@ class XtablesBackend(Backend):
 
         Returns the places of rules that could not be put back.
         """
-        now = self._state(*self.look(families))
-        before = {one.family: one for one in _comparison(change.before, change.plan).by_family}
-        scripts = {}
-        lost: list[str] = []
-        for one in _comparison(self._as_observed(now), change.plan).by_family:
-            if one.family in families:
-                old = before[one.family]
-                owned = keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
-                target, missed = target_from_listing(old.listing, old.owned)
-                lost += [f"{one.family.name} {place}" for place in missed]
-                script = write_transition(target, one.listing, owned)
-                if script:
-                    scripts[one.family] = script
-        for error in self.feed(scripts).values():
+        from netinit.backends.comparing import write_return
+
+        now = self._as_observed(self._state(*self.look(families)))
+        before = change.before
+        if not isinstance(before, XtablesState):
+            raise TypeError(f"the state of another dialect: {type(before).__name__}")
+        scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)
+        for error in self.feed({family: script for family, script in scripts.items() if script}).values():
             raise error
         return lost
-
-
-def _comparison(state: State, plan: Plan) -> XtablesComparison:
-    comparison = state.compare(plan)
-    if not isinstance(comparison, XtablesComparison):
-        raise TypeError(f"the state of another dialect: {type(state).__name__}")
-    return comparison
 
 
 def _contradiction(listings: dict[Family, Listing], censuses: dict[Family, Census]) -> str:
@@ -266,25 +222,3 @@ def _show(text: str) -> str:
     if '"' not in text:
         return text
     return "".join([escape(line) + "\n" for line in logical_lines(text)])
-
-
-def _pair(plan: Plan, listings: dict[Family, Listing], families: tuple[Family, ...], *, comments: bool) -> list[FamilyState]:
-    evidence = gather(listings.values(), _forms)
-    by_family = []
-    for family in families:
-        listing = listings.get(family, {})
-        written = write_plan(plan, family, comments=comments)
-        by_family.append(
-            FamilyState(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence, _forms))
-        )
-    return by_family
-
-
-def _forms() -> Forms:
-    from netinit.rules.forms import layout_forms  # only where other rules stand beside those that jump to our chains
-
-    return layout_forms()
-
-
-def _filled(scripts: dict[str, str]) -> dict[str, str]:
-    return {name: script for name, script in scripts.items() if script}

@@ -23,6 +23,7 @@ from netinit.rules.iptables.parse import Word, normalise, split_words
 VIA_IN, VIA_OUT, FROM, TO, FRAGMENT, PROTOCOL = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40  # ip_tables.h: what is negated
 VERDICTS = ("", "ACCEPT", "DROP", "QUEUE", "RETURN")
 INTERFACE_BYTES = 16
+MOST_WARNINGS = 1 << 16  # bytes
 UNSUPPORTED = " [unsupported revision]"
 
 
@@ -70,6 +71,8 @@ class Tables:
         self._printed = 0  # bytes that extensions have printed so far
         self._output = os.memfd_create("stdout")
         os.dup2(self._output, 1)
+        self._warnings = os.memfd_create("stderr")  # libxtables warns of what the kernel has not
+        os.dup2(self._warnings, 2)
         self._names, self._numbers = _read_protocols()
 
     def list_tables(self, names: tuple[str, ...]) -> str:
@@ -117,7 +120,8 @@ class Tables:
         code = ip4tc._get_errno_loc()[0]  # noqa: SLF001 - libiptc explains errno by what was called last
         said = f"{what}: {self._api.iptc_strerror(code).decode()}"
         modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
-        return explain_number(code, said, opening=opening, modules=modules)
+        warned = os.pread(self._warnings, MOST_WARNINGS, 0).decode("utf-8", "replace")
+        return explain_number(code, said, opening=opening, modules=modules, said=warned)
 
     def _check(self, done: int, what: str) -> None:
         if not done:

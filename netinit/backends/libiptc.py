@@ -19,7 +19,8 @@ from typing import NoReturn
 from netinit.backends.base import Lock
 from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
-from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.more_errors import ChildLostError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
 from netinit.rules.census import Census
@@ -60,7 +61,12 @@ class LibiptcBackend(XtablesBackend):
         return texts
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commits each family's input; LockedError where another process holds iptables-legacy's lock, which libiptc does not know."""
+        """Commits each family's input; LockedError where another process holds iptables-legacy's lock, which libiptc does not know.
+
+        BackendUnavailableError for NFLOG: python-iptables ends by a signal when it makes such a rule.
+        """
+        if any("-j NFLOG " in script for script in scripts.values()):
+            raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
         with self.lock():
             answers = _ask({family: _feeding(script) for family, script in scripts.items()})
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}

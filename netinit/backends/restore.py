@@ -100,11 +100,11 @@ class RestoreBackend(XtablesBackend):
     def _explain(self, result: Finished, family: Family) -> NetinitError:
         """The error of a program in terms of its cause and remedy."""
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        from netinit.backends.errors import explain_iptables  # seldom
+        from netinit.backends.errors import condense, explain_iptables  # seldom
 
         return explain_iptables(
             said,
-            f"{result.program}: {said}",
+            f"{result.program}: {condense(said)}",
             self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}",
             locked=result.status == LOCKED_STATUS and ("lock" in said or not result.errors),
             privileged=detect.has_capability(detect.CAP_NET_ADMIN),

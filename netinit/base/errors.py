@@ -1,4 +1,4 @@
-"""Every exception of netinit and its exit code, in one place.
+"""The exceptions that a run of `apply` may meet, with their exit codes; those of other commands are in `more_errors`.
 
 A message names the option or object, the value as given, what is wrong with it and the remedy. Exit codes are
 those of Istio's istio-iptables where it has one: 1 for a failure and 126 for a validation that failed.
@@ -9,19 +9,12 @@ from __future__ import annotations
 __all__ = [
     "ApplyError",
     "BackendUnavailableError",
-    "ChildLostError",
-    "ClusterError",
-    "ConfigError",
-    "DriftError",
-    "InjectionError",
-    "LabError",
+    "BusyError",
     "LockedError",
     "NamespaceError",
     "NetinitError",
     "OptionError",
     "ParseError",
-    "TemplateError",
-    "ValidationFailedError",
 ]
 
 
@@ -61,55 +54,8 @@ class ApplyError(NetinitError):
     """The kernel could not be brought to the wanted state; what was changed was put back."""
 
 
-class DriftError(NetinitError):
-    """The live rules differ from the plan."""
-
-    exit_code = 3
-
-
-class ValidationFailedError(NetinitError):
-    """Real connections through the rules did not end where they must (Istio's exit code)."""
-
-    exit_code = 126
-
-
-class ValidationImpossibleError(NetinitError):
-    """No connection could be tried that would prove anything: a privilege, an address or a free port is missing."""
-
-
-class LabError(NetinitError):
-    """A laboratory pod cannot be made or used: a privilege, kernel support or a program is missing, or a child failed."""
-
-
-class ChildLostError(NetinitError):
-    """A child process was late, was killed, or ended without an answer: `late`, or `how` it ended, and by which signal."""
-
-    def __init__(self, message: str, *, late: bool = False, how: str = "", signal: int = 0) -> None:
-        super().__init__(message)
-        self.late = late
-        self.how = how
-        self.signal = signal
-
-
-class ConfigError(NetinitError):
-    """The injector's configuration (policy, templates, values, mesh) cannot be used; the one before stays in force."""
-
-
-class ClusterError(NetinitError):
-    """The cluster's API cannot be reached or refuses; `status` is HTTP's (0: no answer), `reason` Kubernetes' own word."""
-
-    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-
-class InjectionError(NetinitError):
-    """A pod cannot be injected: its annotations, its names or the rendered template are at fault."""
-
-
-class TemplateError(NetinitError):
-    """A template cannot be parsed or rendered; worded as Go words it, with the template's name, line and column."""
+class BusyError(ApplyError):
+    """The kernel had no time for it (EAGAIN, EBUSY): the same may succeed a moment later."""
 
 
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signal(7): those that ask to end

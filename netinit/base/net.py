@@ -152,6 +152,70 @@ class Network(tuple[int, int, int]):
         return f"Network({self.text})"
 
 
+class PortRange(tuple[int, int]):
+    """Several ports in a row: the first and the last of them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self[0]}-{self[1]}"
+
+    def __repr__(self) -> str:
+        return f"PortRange({self})"
+
+
+Ports = tuple[int | PortRange, ...]
+
+
+def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
+    """The first and the last port that a port or a range means."""
+    return port if isinstance(port, tuple) else (port, port)
+
+
+def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges, those that touch or overlap made one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def lists_port(ports: Iterable[int | tuple[int, int]], port: int) -> bool:
+    """Whether a list of ports and ranges holds a port."""
+    return any(low <= port <= high for low, high in map(bounds_of, ports))
+
+
+def merge_ports(ports: Ports) -> Ports:
+    """Ranges that overlap or touch become one, ports within a range are part of it; each stands where its first part stood."""
+    ranges = [port for port in ports if isinstance(port, PortRange)]
+    if not ranges:
+        return tuple(dict.fromkeys(ports))
+    from bisect import bisect_right
+
+    merged = [PortRange(one) for one in join_ranges(sorted(ranges))]
+    kept: dict[int | PortRange, None] = {}
+    for port in ports:
+        first = port[0] if isinstance(port, PortRange) else port
+        place = bisect_right(merged, (first, MAX_PORT)) - 1
+        inside = place >= 0 and first <= merged[place][1]
+        kept[merged[place] if inside else port] = None
+    return tuple(kept)
+
+
+def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
+    """What two lists of ports have in common, in the order of the first."""
+    found: dict[int | PortRange, None] = {}
+    for low, high in map(bounds_of, one):
+        for first, last in map(bounds_of, other):
+            lowest, highest = max(low, first), min(high, last)
+            if lowest <= highest:
+                found[lowest if lowest == highest else PortRange((lowest, highest))] = None
+    return list(found)
+
+
 def covers(wide: Network, narrow: Network) -> bool:
     """Whether every address of `narrow` is in `wide`."""
     return wide[0] == narrow[0] and wide.first <= narrow.first and narrow.last <= wide.last

@@ -33,7 +33,7 @@ def may_gain() -> bool:
     return "NoNewPrivs:\t1" not in read_text("/proc/self/status")
 
 
-def confine(keep: tuple[int, ...] = ()) -> None:
+def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> None:
     """From now on this process and its programs have NET_ADMIN, NET_RAW and what is to be kept, as far as they had it.
 
     For good: also a program that root starts or that is set-user-ID gets no more. Root without CAP_SETPCAP cannot take
@@ -42,16 +42,21 @@ def confine(keep: tuple[int, ...] = ()) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    wanted = sum(1 << number for number in (*WANTED, *keep))
+    kept = sum(1 << number for number in (*wanted, *keep))
     number = 0
     while (held := libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
-        if held and not wanted >> number & 1:
+        if held and not kept >> number & 1:
             libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # EPERM without CAP_SETPCAP: see above
         number += 1
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    permitted = read_sets().get("CapPrm", 0) & wanted
+    permitted = read_sets().get("CapPrm", 0) & kept
     _check(ctypes, _set(ctypes, libc, [permitted, permitted, 0]))
     _check(ctypes, libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def give_up() -> None:
+    """From now on this process and its programs have no capability at all, for good."""
+    confine(wanted=())
 
 
 def hide() -> None:

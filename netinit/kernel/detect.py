@@ -12,7 +12,7 @@ from _socket import AF_INET6
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.base.records import Record
 from netinit.kernel import netlink, read_text, run
-from netinit.options import AUTO, OFF, ON, Options
+from netinit.options import AMBIENT, AUTO, OFF, ON, Options
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
@@ -74,7 +74,7 @@ def settle(options: Options) -> Settled:
 
 def wants_servers(options: Options) -> bool:
     """Whether DNS is captured server by server, and the options do not name them."""
-    return options.redirect_dns and not options.capture_all_dns and not options.dns_servers
+    return options.redirect_dns and not options.capture_all_dns and not options.dns_servers and options.layout != AMBIENT
 
 
 def name_servers(text: str) -> list[str]:

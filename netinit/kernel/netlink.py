@@ -40,6 +40,7 @@ _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMAS
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
+NFTA_HOOK_HOOKNUM = 1
 NF_ACCEPT = 1  # linux/netfilter.h
 NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
 NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
@@ -96,6 +97,7 @@ class NftChain(Record):
     table: str
     name: str
     hooked: bool  # a base chain
+    hook: int = -1  # its number in linux/netfilter.h, of another family's in linux/netfilter_netdev.h and so on
     uses: int = 0
     handle: int = 0  # rises with everything that is made in its table
     accepts: bool = True  # the policy of a base chain is ACCEPT
@@ -255,10 +257,14 @@ def list_nft_chains() -> tuple[NftChain, ...]:
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
         uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
         hooked = NFTA_CHAIN_HOOK in attributes
+        hook = read_attributes(attributes[NFTA_CHAIN_HOOK], 0).get(NFTA_HOOK_HOOKNUM, b"") if hooked else b""
+        number = int.from_bytes(hook, "big") if hook else -1
         handle = int.from_bytes(attributes.get(NFTA_CHAIN_HANDLE, b""), "big")
         accepts = int.from_bytes(attributes.get(NFTA_CHAIN_POLICY, b"\1"), "big") == NF_ACCEPT
         found.append(
-            NftChain(family=body[0], table=table, name=name, hooked=hooked, uses=uses, handle=handle, accepts=accepts)
+            NftChain(
+                family=body[0], table=table, name=name, hooked=hooked, hook=number, uses=uses, handle=handle, accepts=accepts
+            )
         )
     return tuple(found)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
-from netinit.options import Interception
-from netinit.rules.model import EXTRA, IPV6_ADDRESS, MISSING, Difference, Plan
+from netinit.options import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, Interception
+from netinit.rules.model import EXTRA, IPV6_ADDRESS, MISSING, Difference, IpRule, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes
 ISTIO_MARK, ISTIO_TABLE = 1337, 133
-NOT_PERMITTED, NO_ACCESS, EXISTS, NO_SUCH_ADDRESS = 1, 13, 17, 99
+ISTIO_RULES = ((ISTIO_MARK, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))
+NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 16, 17, 99
 
 
 class RouteChange(Record):
@@ -74,10 +75,10 @@ def steps_towards(
     `hints` is the plan whose marks show what Istio made, where it is not `plan` itself. The address comes last, since what
     others gave it beside its value cannot be put back.
     """
-    wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule.family, rule.mark, rule.table) for rule in plan.ip_rules]
+    wanted: list[PolicyRule | LocalRoute | str] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
-    marks = {ISTIO_MARK} | {rule.mark for rule in (hints or plan).ip_rules}
+    marks = {*ISTIO_RULES, *[(rule.mark, rule.mask) for rule in (hints or plan).ip_rules]}
     live = _live(families, marks, link)
     missing = [RouteChange(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
     extra = [RouteChange(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
@@ -104,7 +105,7 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
             why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
             return Made(changed=False, warning=f"{step.thing} cannot be added to lo, {why}")
         hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
-        kind = BackendUnavailableError if error.errno == NOT_PERMITTED else ApplyError
+        kind = {NOT_PERMITTED: BackendUnavailableError, TRY_AGAIN: BusyError, BUSY: BusyError}.get(error.errno or 0, ApplyError)
         raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
     return Made(changed=True)
 
@@ -132,21 +133,27 @@ def differences(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
                 purpose="marked packets are delivered to this pod"
                 if not isinstance(step.thing, str)
                 else "the proxy passes inbound connections on from it",
-                origin=Interception.flag("ipv6" if isinstance(step.thing, str) else "inbound_mode").label,
+                origin=Interception.flag(_option_of(step.thing)).label,
             )
             for step in steps
         ],
     )
 
 
-def _live(families: tuple[Family, ...], marks: set[int], link: RouteNetlink) -> list[PolicyRule | LocalRoute | str]:
+def _option_of(thing: PolicyRule | LocalRoute | str) -> str:
+    if isinstance(thing, str):
+        return "ipv6"
+    return "layout" if thing.table == AMBIENT_TABLE else "inbound_mode"
+
+
+def _live(families: tuple[Family, ...], marks: set[tuple[int, int]], link: RouteNetlink) -> list[PolicyRule | LocalRoute | str]:
     """Ours, in the order in which they are to be removed: rules, routes, address."""
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
     for family in families:
         tables = {ISTIO_TABLE}
         for rule in link.list_mark_rules(family.number):
-            istio = rule.protocol in (0, BOOT) and rule.mark in marks and rule.plain and rule.mask == FULL_MASK
+            istio = rule.protocol in (0, BOOT) and (rule.mark, rule.mask) in marks and rule.plain
             if rule.protocol == PROTOCOL or istio:
                 rules.append(rule)
                 tables.add(rule.table)
@@ -162,10 +169,11 @@ def _live(families: tuple[Family, ...], marks: set[int], link: RouteNetlink) -> 
     return rules + routes + addresses
 
 
-def _rule(family: Family, mark: int, table: int) -> PolicyRule:
+def _rule(rule: IpRule) -> PolicyRule:
     return PolicyRule(
-        family=family.number, priority=0, mark=mark, mask=FULL_MASK, table=table, protocol=PROTOCOL, plain=True
-    )
+        family=rule.family.number, priority=rule.priority, mark=rule.mark, mask=rule.mask, table=rule.table, protocol=PROTOCOL,
+        plain=True,
+    )  # fmt: skip
 
 
 def _same(one: PolicyRule | LocalRoute | str, other: PolicyRule | LocalRoute | str) -> bool:
@@ -197,5 +205,6 @@ def _describe(thing: PolicyRule | LocalRoute | str) -> str:
         return f"address {thing} dev lo"
     option = "-4" if thing.family == IPV4.number else "-6"
     if isinstance(thing, PolicyRule):
-        return f"{option} rule fwmark {thing.mark:#x} lookup {thing.table}"
+        mask = "" if thing.mask == FULL_MASK else f"/{thing.mask:#x}"
+        return f"{option} rule fwmark {thing.mark:#x}{mask} lookup {thing.table}"
     return f"{option} route local default dev lo table {thing.table}"

@@ -13,6 +13,7 @@ from netinit.backends.errors import (
     SAYINGS,
     WITHOUT_FEATURE,
     cause_of,
+    condense,
     explain_iptables,
     explain_nft,
     explain_number,
@@ -29,8 +30,14 @@ def anywhere(monkeypatch):
 ADVICE = "that would help"
 ADMIN = f"said; NET_ADMIN is missing: {ADVICE}"
 SPITE = "said; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
-LEGACY_6 = f"said; {WITHOUT_FEATURE}: load ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like on the node"
-NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like on the node"
+LEGACY_6 = f"said; {WITHOUT_FEATURE}: load ip6_tables, ip6table_nat on the node"
+NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat on the node"
+NOT_NAMED = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like on the node"
+OWNER = f"said; {WITHOUT_FEATURE}: load xt_owner on the node"
+# What iptables 1.8.9 says on Debian's kernel 6.1 without xt_owner, and without nf_tables.
+NO_OWNER = "Warning: Extension owner revision 0 not supported, missing kernel module?\n" + "Warning: Extension owner is not supported, missing kernel module?\n" * 2
+NO_TABLES = "Warning: Extension conntrack revision 0 not supported, missing kernel module?\nWarning: Extension CONNMARK revision 0 not supported, missing kernel module?\nWarning: Extension tcp revision 0 not supported, missing kernel module?\niptables-nft-restore v1.8.9 (nf_tables): unknown option '--nfmask'\nError occurred at line: 8\n"
+FAILED = "iptables-nft-restore v1.8.9 (nf_tables): \nline 16: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT\nline 17: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT\n"
 
 
 @pytest.mark.parametrize(
@@ -42,8 +49,12 @@ NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT,
         ("unable to initialize table 'nat'", "legacy IPv6", False, BackendUnavailableError, ADMIN),
         ("unable to initialize table 'nat'", "legacy IPv6", True, BackendUnavailableError, LEGACY_6),
         ("Could not fetch rule set generation id: Invalid argument", "nft", True, BackendUnavailableError, NFT_COMPAT),
-        ("RULE_APPEND failed (No such file or directory): rule in chain OUTPUT", "nft", True, BackendUnavailableError, NFT_COMPAT),
-        ("Warning: Extension owner is not supported, missing kernel module? No chain/target/match by that name.", "nft", True, BackendUnavailableError, NFT_COMPAT),
+        ("RULE_APPEND failed (No such file or directory): rule in chain OUTPUT", "nft", True, BackendUnavailableError, NOT_NAMED),
+        ("Warning: Extension owner is not supported, missing kernel module? No chain/target/match by that name.", "nft", True, BackendUnavailableError, OWNER),
+        (NO_OWNER + FAILED, "nft", True, BackendUnavailableError, OWNER),
+        (NO_OWNER + "iptables-restore: line 24 failed", "legacy IPv4", True, BackendUnavailableError, OWNER),
+        (NO_TABLES, "nft", True, BackendUnavailableError, NFT_COMPAT),
+        (NO_OWNER.replace("owner", "MARK") + FAILED, "nft", True, BackendUnavailableError, OWNER.replace("xt_owner", "xt_mark")),
         ("RULE_APPEND failed (Invalid argument): rule in chain OUTPUT", "nft", True, ApplyError, "said"),
         ("line 3 failed", "nft", False, ApplyError, "said"),
     ],
@@ -51,6 +62,15 @@ NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT,
 def test_what_iptables_says(said, modules, privileged, kind, text):
     error = explain_iptables(said, "said", modules, locked=False, privileged=privileged)
     assert (type(error), str(error)) == (kind, text)
+
+
+def test_words_are_told_once_and_what_is_missing_is_named_at_the_end():
+    assert condense(" ".join((NO_OWNER + FAILED).split())) == (
+        "iptables-nft-restore v1.8.9 (nf_tables): line 16: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT (and 1 more)"
+    )
+    assert condense(NO_OWNER + "iptables-restore: line 24 failed") == "iptables-restore: line 24 failed"
+    assert condense("iptables: line 3 failed") == "iptables: line 3 failed"
+    assert condense(NO_OWNER) == NO_OWNER
 
 
 def test_a_lock_of_iptables_comes_before_what_it_says():
@@ -66,6 +86,9 @@ def test_a_lock_of_iptables_comes_before_what_it_says():
         ("Error: Could not process rule: Message too long", "", BackendUnavailableError, "; the rules are too many for one transaction"),
         ("Error: Could not process rule: No such file or directory", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables, nft_chain_nat"),
         ("Error: Could not process rule: Invalid argument", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
+        ("netlink: Error: cache initialization failed: Invalid argument", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables on the node"),
+        ("Error: Could not process rule: No such file or directory\nmeta l4proto tcp counter redirect to :15001\n^^^", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nft_redir on the node"),
+        ("Error: Could not process rule: No such file or directory\ntype nat hook output priority -100;\n^^^", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nft_chain_nat on the node"),
         ("Unable to initialize Netlink socket: Protocol not supported", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
         ("Error: Could not process rule: Not supported", "old", ApplyError, ""),
         ("Error: Could not process rule: Operation not supported", "kernel 4.1 is older than 5.2", BackendUnavailableError, "; kernel 4.1 is older than 5.2: use an iptables backend"),
@@ -95,6 +118,11 @@ def test_what_nft_says(said, old_kernel, kind, remedy):
 def test_what_libiptc_says_by_number(number, opening, kind, remedy):
     error = explain_number(number, "said", opening=opening, modules="ip_tables")
     assert (type(error), str(error)) == (kind, f"said{remedy}")
+
+
+def test_libiptc_names_what_libxtables_has_warned_of():
+    error = explain_number(2, "said", opening=False, modules="ip_tables", said=NO_OWNER)
+    assert (type(error), str(error)) == (BackendUnavailableError, OWNER)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
+from netinit.base.errors import AS_BEFORE, ApplyError, NetinitError, OptionError, ended_by
+from netinit.base.more_errors import ChildLostError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, run
 from netinit.options import Options

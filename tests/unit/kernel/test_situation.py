@@ -48,6 +48,14 @@ def test_everybody_is_advised_of_what_helps_there(here, where, advice):
     assert advise("NET_ADMIN") == advice
 
 
+def test_who_looks_at_a_pod_is_told_of_a_debug_container(here):
+    here(uid=0, **POD)
+    wanted = "give the container securityContext.capabilities.add: [NET_ADMIN], as kubectl debug --profile=netadmin does"
+    assert advise("NET_ADMIN", reading=True) == wanted
+    here(uid=1000)
+    assert advise("NET_ADMIN", reading=True) == advise("NET_ADMIN") == "run it as root (sudo)"
+
+
 def test_several_capabilities_are_named_together(here):
     here(uid=0, **POD)
     assert advise("NET_ADMIN", "NET_RAW").endswith("add: [NET_ADMIN, NET_RAW]")

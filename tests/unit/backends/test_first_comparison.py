@@ -1,0 +1,46 @@
+"""A namespace in which nothing is listed: the short comparison says what the long one says, and its change is the same."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from netinit.backends.comparing import XtablesComparison
+from netinit.backends.iptables import FirstComparison
+from netinit.backends.memory import MemoryBackend, MemoryKernel
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from strategies import made_options
+
+TPROXY = Options.from_argv(["-p", "15001", "-i", "*", "-b", "*", "-m", "TPROXY", "--redirect-dns", "--ipv6", "on"])
+
+
+def check_same_as_the_long_way(options):
+    asked = plan(options)
+    state = MemoryBackend(kernel=MemoryKernel(), comments=options.rule_comments).observe()
+    short, long = state.compare(asked), state.compare_rules(asked)
+    assert (type(short), type(long)) == (FirstComparison, XtablesComparison)
+    assert short.differences == long.differences
+    assert (short.ours(), short.shadows(), short.resumable()) == (long.ours(), long.shadows(), long.resumable())
+    for force in (False, True):
+        assert short.change(force=force) == long.change(force=force)
+    assert short.removal() == long.removal()
+    return short
+
+
+def test_a_pod_in_tproxy_mode_misses_each_rule_of_its_plan():
+    short = check_same_as_the_long_way(TPROXY)
+    assert {difference.kind for difference in short.differences} == {"missing"}
+    assert [line for line in short.change().scripts["IPv4"].splitlines() if line.startswith("*")] == ["*mangle", "*nat"]
+
+
+@given(made_options())
+def test_any_options_are_compared_the_same(options):
+    check_same_as_the_long_way(options)
+
+
+def test_a_table_without_rules_of_ours_is_compared_the_long_way():
+    kernel = MemoryKernel()
+    backend = MemoryBackend(kernel=kernel)
+    changed = backend.observe().compare(plan(TPROXY)).change()
+    backend.commit(changed)
+    assert type(backend.observe().compare(plan(TPROXY))) is XtablesComparison
