@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from netinit.options import CLASSIC, CURRENT, Options
+from netinit.options import AMBIENT, CLASSIC, CURRENT, Options
 
 PORTS = (22, 53, 80, 443, 8080, 9000, 15001, 15006, 15008, 15053, 15090)
 USERS = (0, 1000, 1337, 1338)
@@ -14,14 +14,48 @@ NETWORKS = (
 )  # fmt: skip
 SERVERS = ("10.77.0.1", "198.51.100.7", "203.0.113.7", "2001:db8::7", "fd77::1")
 
-_ports = st.lists(st.sampled_from(PORTS), max_size=3, unique=True).map(tuple)
+RANGES = ("8000-9000", "15000-15010", "1-1023", "442-443")
+_single_ports = st.lists(st.sampled_from(PORTS), max_size=3, unique=True).map(lambda ports: ",".join(map(str, ports)))
+_ranges = st.lists(st.sampled_from((*map(str, PORTS), *RANGES)), min_size=1, max_size=4, unique=True).map(",".join)
+_ports = st.one_of(_single_ports, _single_ports, _ranges)
 _networks = st.lists(st.sampled_from(NETWORKS), max_size=3, unique=True).map(",".join)
 _groups = st.lists(st.sampled_from(USERS), min_size=1, max_size=2, unique=True).map(tuple)
 
 
+_of_users = st.one_of(
+    st.just(""), st.just(""), st.lists(st.sampled_from(("tcp:80,443:1000", "53:0-999", "*:*:1338", "udp:53:1000-1337", "tcp:8000-9000:0"))).map(";".join)
+)
+
+
+_peers = st.fixed_dictionaries({
+    "exclude_outbound_for_uids": _of_users,
+    "exclude_outbound_for_gids": _of_users,
+    "exclude_inbound_cidrs": st.one_of(st.just(""), _networks),
+    "exclude_cloud_metadata": st.booleans(),
+    "log_rules": st.booleans(),
+    "log_group": st.sampled_from((0, 5)),
+    "reject_quic": st.sampled_from((True, True, False)),
+})
+
+
+@st.composite
+def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2")) -> Options:
+    """Valid options of the ambient layout, which knows the proxy by its mark."""
+    probes = draw(st.sampled_from((("10.77.0.1", "fd77::1"), ("10.77.0.1",), ("fd77::1",), ("169.254.7.127", "fd16::7"))))
+    return Options(
+        layout=AMBIENT,
+        ipv6=draw(st.sampled_from(("on", "on", "off"))),
+        redirect_dns=draw(st.booleans()),
+        ingress=draw(st.booleans()),
+        virtual_interfaces=draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple)),
+        host_probe_addresses=probes,
+        tunnel_port=draw(st.sampled_from((15008, 443))),
+    )
+
+
 @st.composite
 def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2")) -> Options:
-    """Valid options of both layouts that decide about packets."""
+    """Valid options of both layouts of a sidecar that decide about packets."""
     common = {
         "proxy_uids": draw(st.sampled_from(((1337,), (1337,), (1337, 1338), (0, 1337)))),
         "proxy_gids": draw(st.sampled_from(((1337,), (1337,), (1000,), (1337, 1338)))),
@@ -49,5 +83,6 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         loopback_cidr=draw(st.sampled_from(("127.0.0.1/32", "127.0.0.1/32", "127.0.0.0/8"))),
         owner_groups=draw(st.one_of(st.just("*"), st.just("*"), _groups)),
         exclude_owner_groups=draw(st.one_of(st.just(()), _groups)),
+        **(draw(_peers) if draw(st.booleans()) else {}),
         **common,
     )

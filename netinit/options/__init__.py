@@ -1,6 +1,6 @@
 """Options: what is asked, where, and how it is done. Every flag has one declaration, here or in `interception`.
 
-Precedence: flag, environment variable, default. An empty variable counts as unset.
+Precedence: flag, environment variable, file (--config), default. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import istio, ours
 from netinit.options.interception import (
+    AMBIENT,
+    AMBIENT_MARK,
+    AMBIENT_MASK,
+    AMBIENT_PRIORITY,
+    AMBIENT_TABLE,
     AUTO,
     CLASSIC,
     CURRENT,
@@ -17,6 +22,7 @@ from netinit.options.interception import (
     DNS_LISTENER,
     DNS_PORT,
     LOOP_MARK,
+    NODE_PROXY_MARK,
     NONE,
     OFF,
     ON,
@@ -31,6 +37,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "AMBIENT",
+    "AMBIENT_MARK",
+    "AMBIENT_MASK",
+    "AMBIENT_PRIORITY",
+    "AMBIENT_TABLE",
     "AUTO",
     "BACKENDS",
     "CLASSIC",
@@ -39,6 +50,7 @@ __all__ = [
     "DNS_PORT",
     "FLAGS",
     "LOOP_MARK",
+    "NODE_PROXY_MARK",
     "NONE",
     "OFF",
     "ON",
@@ -145,6 +157,15 @@ class Options(Interception):
     lock_timeout: int = ours(
         "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.",
     )
+    retries: int = ours(
+        "--retries", kinds.COUNT, default=0,
+        help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
+        " --lock-timeout in all.")
+    # nanoseconds
+    retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, help_text="How long --retries waits in between.")
+    config: str = ours(
+        "--config", kinds.PATH, default="",
+        help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables go before it.")
     debug: bool = ours("--debug", kinds.SWITCH, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
@@ -198,6 +219,8 @@ class Options(Interception):
         problems = super()._check()
         if self.netns and self.pid:
             problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
+        if self.run_validation and self.layout == AMBIENT:
+            problems.append("--run-validation: --layout ambient captures no connection that a pod can make to itself; leave it out")
         if self.cni_mode and not (self.netns or self.pid or self.dry_run):
             problems.append(
                 "--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace"

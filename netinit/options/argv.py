@@ -87,8 +87,8 @@ def before_dashes(words: Sequence[str]) -> Sequence[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
-    """A problem for each word that belongs to nothing; the word after an unknown flag is taken for its value."""
+def describe_strays(rest: Sequence[str], hint: str = "quote values that hold blanks or *") -> tuple[str, ...]:
+    """A problem for each word that belongs to nothing, with the hint; the word after an unknown flag is taken for its value."""
     problems = []
     previous = ""
     for word in rest:
@@ -100,7 +100,7 @@ def describe_strays(rest: Sequence[str]) -> tuple[str, ...]:
         elif word.isalpha() and word in TRUE_WORDS + FALSE_WORDS:
             problems.append(f"{quote_value(word)} is not an option; a switch and its value are one word, --switch={word}")
         elif not is_flag(previous) or "=" in previous:
-            problems.append(f"{quote_value(word)} is not an option; quote values that hold blanks or *")
+            problems.append(f"{quote_value(word)} is not an option; {hint}")
         previous = word
     return tuple(problems)
 

@@ -27,22 +27,32 @@ else:
 DERIVED: Any = None  # the default of a field that follows from others
 OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
+ANNOTATIONS = "netinit.io/"  # the domain of our annotations
 
 
 def istio(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), current_only: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = ()
 ) -> Any:
-    """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables."""
+    """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
+
+    `layouts`: those that have a rule for it, where not all do.
+    """
     variables = (_variable_of(names), *also)
     return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, current_only=current_only
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts
     )
 
 
-def ours(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
-    """A flag that istio-iptables does not have; its variable begins with NETINIT_."""
+def ours(
+    names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False
+) -> Any:
+    """A flag that istio-iptables does not have; its variable begins with NETINIT_. `annotated`: a pod's annotation sets it too."""
     variables = (f"NETINIT_{_variable_of(names)}",)
-    return Flag(names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS)
+    annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
+    return Flag(
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
+        annotation=annotation,
+    )  # fmt: skip
 
 
 def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) -> Any:
@@ -50,10 +60,10 @@ def without_variable(names: str, kind: Kind, *, default: Any, help_text: str) ->
     return Flag(names=names, variables=(), kind=kind, default=default, help=help_text, group=OF_ISTIO)
 
 
-def variable(name: str, kind: Kind, *, default: Any, help_text: str, current_only: bool = True) -> Any:
+def variable(name: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...]) -> Any:
     """An option that is an environment variable alone."""
     return Flag(
-        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, current_only=current_only
+        names="", variables=(name,), kind=kind, default=default, help=help_text, group=WITHOUT_FLAG, layouts=layouts
     )
 
 
@@ -110,9 +120,13 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 
     @classmethod
     def from_texts(
-        cls, texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str], known_problems: Sequence[str] = ()
+        cls,
+        texts: Mapping[str, tuple[Text, str]],
+        environ: Mapping[str, str],
+        known_problems: Sequence[str] = (),
+        file: Mapping[str, tuple[str, str]] | None = None,
     ) -> Self:
-        """Options from the texts given as flags (field -> (text, spelling used)), the environment and the defaults.
+        """Options from the texts given as flags (field -> (text, spelling used)), the environment, a file and the defaults.
 
         OptionError lists every value that is wrong, with the flag or variable it came from, after `known_problems`.
         """
@@ -120,6 +134,8 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         problems = list(known_problems)
         for flag in cls.flags:
             text, label = texts.get(flag.field) or _from_environment(flag, environ)
+            if not label and file:
+                text, label = file.get(flag.field, ("", ""))
             if not label:
                 continue
             values = []

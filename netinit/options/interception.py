@@ -6,7 +6,7 @@ NETINIT_ variable.
 
 from __future__ import annotations
 
-from netinit.base.net import Network
+from netinit.base.net import Network, Ports
 from netinit.options import kinds
 from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
 from netinit.options.kinds import ALL, Kind
@@ -15,13 +15,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CURRENT, CLASSIC = "current", "classic"
+    from netinit.options.users import PortsOfUsers
+
+CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
+SIDECAR = (CURRENT, CLASSIC)  # layouts that know the proxy by its user
 REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
 AUTO, ON, OFF = "auto", "on", "off"
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
+HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # what the kubelet's probes come from in ambient mode
 DNS_PORT, DNS_LISTENER = 53, 15053  # of queries, and where the proxy answers captured ones
+AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # of connections from the node's proxy, whose answers go back to it; no option in Istio
+NODE_PROXY_MARK = 0x539  # of that proxy's packets, under the same mask
+AMBIENT_TABLE, AMBIENT_PRIORITY = 100, 32764  # where the mark is routed by, and the place of the policy rule
 LOOP_MARK = 1338  # the mark of the proxy's connections to itself in TPROXY mode; not an option in Istio either
+LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIENT: AMBIENT}
 # Values that no other option's gets in the way of, but as `may_contradict` says. A new option is not among them.
 HARMLESS = frozenset((
     "outbound_port", "inbound_port", "tunnel_port", "proxy_uids", "proxy_gids", "inbound_mode", "exclude_inbound_ports",
@@ -44,7 +52,7 @@ class Interception(DeclaredOptions):
         "-z --inbound-capture-port", kinds.PORT, default=DERIVED,
         help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
-        "-e --inbound-tunnel-port", kinds.PORT, default=15008, current_only=True,
+        "-e --inbound-tunnel-port", kinds.PORT, default=15008, layouts=(CURRENT, AMBIENT),
         help_text="The inbound tunnel (HBONE) port, never redirected.")
     proxy_uids: tuple[int, ...] = istio(
         "-u --proxy-uid", kinds.UIDS, default=DERIVED,
@@ -53,68 +61,100 @@ class Interception(DeclaredOptions):
         "-g --proxy-gid", kinds.GIDS, default=DERIVED,
         help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).")
     inbound_mode: str = istio(
-        "-m --istio-inbound-interception-mode", kinds.choice(REDIRECT, TPROXY, NONE, ""), default=REDIRECT,
+        "-m --istio-inbound-interception-mode", kinds.choice(REDIRECT, TPROXY, NONE, ""), default=REDIRECT, layouts=SIDECAR,
         help_text="How inbound traffic is captured; NONE programs nothing inbound.")
-    inbound_ports: tuple[int, ...] | str = istio(
-        "-b --istio-inbound-ports", kinds.PORTS_OR_ALL, default=(), help_text="Inbound ports to capture; * is all, empty is none.",
+    inbound_ports: Ports | str = istio(
+        "-b --istio-inbound-ports", kinds.PORTS_OR_ALL, default=(), layouts=SIDECAR,
+        help_text="Inbound ports and ranges (8000-8100) to capture; * is all, empty is none.",
     )
-    exclude_inbound_ports: tuple[int, ...] = istio(
-        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), help_text="Inbound ports to exclude; only with -b '*'.",
+    exclude_inbound_ports: Ports = istio(
+        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), layouts=SIDECAR,
+        help_text="Inbound ports to exclude; only with -b '*'.",
     )
     exclude_interfaces: tuple[str, ...] = istio(
-        "-c --istio-exclude-interfaces", kinds.INTERFACES, default=(), current_only=True,
+        "-c --istio-exclude-interfaces", kinds.INTERFACES, default=(), layouts=(CURRENT,),
         help_text="Interfaces to exclude, inbound and outbound.")
     outbound_cidrs: tuple[Network, ...] | str = istio(
-        "-i --istio-service-cidr", kinds.NETWORKS_OR_ALL, default=(),
+        "-i --istio-service-cidr", kinds.NETWORKS_OR_ALL, default=(), layouts=SIDECAR,
         help_text="Outbound networks to capture; * is all, empty is none.")
     exclude_outbound_cidrs: tuple[Network, ...] = istio(
-        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), help_text="Outbound networks to exclude.",
+        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), layouts=SIDECAR, help_text="Outbound networks to exclude.",
     )
-    outbound_ports: tuple[int, ...] = istio(
-        "-q --istio-outbound-ports", kinds.PORTS, default=(), current_only=True,
+    outbound_ports: Ports = istio(
+        "-q --istio-outbound-ports", kinds.PORTS, default=(), layouts=(CURRENT,),
         help_text="Outbound ports to capture, to any address.")
-    exclude_outbound_ports: tuple[int, ...] = istio(
-        "-o --istio-local-outbound-ports-exclude", kinds.PORTS, default=(), current_only=True,
+    exclude_outbound_ports: Ports = istio(
+        "-o --istio-local-outbound-ports-exclude", kinds.PORTS, default=(), layouts=(CURRENT,),
         help_text="Outbound ports to exclude (TCP and UDP).")
     virtual_interfaces: tuple[str, ...] = istio(
         "-k --kube-virt-interfaces", kinds.INTERFACES, default=(),
         help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.")
-    tproxy_mark: int = istio("-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, help_text="The firewall mark for TPROXY.")
+    tproxy_mark: int = istio(
+        "-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, layouts=SIDECAR, help_text="The firewall mark for TPROXY.",
+    )
     tproxy_table: int = istio(
-        "-r --istio-inbound-tproxy-route-table", kinds.TABLE, default=133, help_text="The routing table for TPROXY.",
+        "-r --istio-inbound-tproxy-route-table", kinds.TABLE, default=133, layouts=SIDECAR,
+        help_text="The routing table for TPROXY.",
     )
     redirect_dns: bool = istio(
-        "--redirect-dns", kinds.SWITCH, default=False, also=("ISTIO_META_DNS_CAPTURE",), current_only=True,
+        "--redirect-dns", kinds.SWITCH, default=False, also=("ISTIO_META_DNS_CAPTURE",), layouts=(CURRENT, AMBIENT),
         help_text="Capture DNS to port 15053.")
     capture_all_dns: bool = istio(
-        "--capture-all-dns", kinds.SWITCH, default=False, current_only=True,
+        "--capture-all-dns", kinds.SWITCH, default=False, layouts=(CURRENT,),
         help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.")
     drop_invalid: bool = istio(
-        "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), current_only=True,
+        "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
         "--dual-stack", kinds.SWITCH, default=False, also=("ISTIO_DUAL_STACK",),
         help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
-        "--layout", kinds.choice(CURRENT, CLASSIC), default=CURRENT,
-        help_text="The set of rules: Istio's current one, or that of 1.0 and 1.1.")
+        "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT,
+        help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
         "--ipv6", kinds.choice(AUTO, ON, OFF), default=AUTO,
         help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.")
     dns_servers: tuple[str, ...] = ours(
-        "--dns-servers", kinds.ADDRESSES, default=(),
+        "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR,
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")
+    ingress: bool = ours(
+        "--ingress", kinds.SWITCH, default=False, layouts=(AMBIENT,),
+        help_text="Ambient layout: capture nothing inbound, as a gateway needs it.")
+    host_probe_addresses: tuple[str, ...] = ours(
+        "--host-probe-address", kinds.ADDRESSES, default=HOST_PROBES, layouts=(AMBIENT,),
+        help_text="Ambient layout: what comes from these addresses is not captured: the node gives them to the kubelet's probes.")
+    exclude_outbound_for_uids: tuple[PortsOfUsers, ...] = ours(
+        "--exclude-outbound-for-uids", kinds.PORTS_OF_UIDS, default=(), layouts=(CURRENT,), annotated=True,
+        help_text="Outbound traffic of users to ports to exclude: tcp:22,80:1000-2000;udp:53:3000; * is any protocol or port.")
+    exclude_outbound_for_gids: tuple[PortsOfUsers, ...] = ours(
+        "--exclude-outbound-for-gids", kinds.PORTS_OF_GIDS, default=(), layouts=(CURRENT,), annotated=True,
+        help_text="The same for groups.")
+    exclude_inbound_cidrs: tuple[Network, ...] = ours(
+        "--exclude-inbound-cidrs", kinds.NETWORKS, default=(), layouts=(CURRENT,), annotated=True,
+        help_text="Inbound connections from these networks to exclude: probes, node agents, load balancers.")
+    exclude_cloud_metadata: bool = ours(
+        "--exclude-cloud-metadata", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
+        help_text="Exclude the metadata services of AWS, Google Cloud and Azure, whatever -i says.")
+    reject_quic: bool = ours(
+        "--reject-quic", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
+        help_text="Refuse outbound UDP to port 443 where TCP is captured, so that clients of HTTP/3 fall back to TCP.")
+    log_rules: bool = ours(
+        "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
+        help_text="Report what becomes of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
+    log_group: int = ours(
+        "--log-group", kinds.LOG_GROUP, default=0, layouts=(CURRENT,), annotated=True,
+        help_text="With --log-rules: the NFLOG group that gets them instead of the kernel's log, which hears no pods by default.")
     loopback_cidr: Network = variable(
-        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"),
+        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"), layouts=(CURRENT,),
         help_text="Traffic to this IPv4 network stays in the pod.")
     owner_groups: tuple[int, ...] | str = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL,
+        "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL, layouts=(CURRENT,),
         help_text="Groups whose outbound traffic is captured; * is all.")
     exclude_owner_groups: tuple[int, ...] = variable(
-        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", kinds.GROUPS, default=(),
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", kinds.GROUPS, default=(), layouts=(CURRENT,),
         help_text="Groups whose outbound traffic is excluded; only if ISTIO_OUTBOUND_OWNER_GROUPS is *.")
     keep_local_loopback: bool = variable(
-        "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, current_only=False,
+        "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, layouts=SIDECAR,
         help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.")
 
     def may_contradict(self) -> bool:
@@ -127,11 +167,12 @@ class Interception(DeclaredOptions):
                 return True
         return (
             self.inbound_mode == NONE
+            or not (self.inbound_ports or self.outbound_cidrs)  # it captures nothing, and does not look like it
             or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
             or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
             or 0 in (*self.proxy_uids, *self.proxy_gids, *[network.length for network in self.exclude_outbound_cidrs])
             or self.outbound_port in (self.inbound_port, self.tunnel_port)
-            or self.inbound_port == self.tunnel_port
+            or self.tunnel_port in (self.inbound_port, *self.exclude_inbound_ports)
         )
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -150,13 +191,12 @@ class Interception(DeclaredOptions):
         return every
 
     def _check(self) -> list[str]:
-        problems = []
-        if self.layout == CLASSIC:
-            problems += [
-                f"{flag.label}: --layout classic (Istio 1.0 and 1.1) has no such rules; leave it out or use --layout current"
-                for flag in type(self).flags
-                if flag.current_only and getattr(self, flag.field) != flag.default
-            ]
+        problems = [
+            f"{flag.label}: --layout {LAYOUT_NAMES[self.layout]} has no such rules; leave it out or use --layout {flag.layouts[0]}"
+            for flag in type(self).flags
+            if flag.layouts and self.layout not in flag.layouts
+            if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
+        ]
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"

@@ -8,7 +8,7 @@ iptables would take octal and hexadecimal ones.
 from __future__ import annotations
 
 from netinit.base.logs import LEVELS
-from netinit.base.net import IPV4, MAX_PORT, Network, parse_address
+from netinit.base.net import IPV4, MAX_PORT, Network, PortRange, Ports, merge_ports, parse_address
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -25,6 +25,7 @@ MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
 MAX_GROUPS = 64
 MAX_LISTED = 60  # characters of a value that an error message repeats
 MOST_LISTED = 10  # items of a list that it names
+ALL_PORTS = PortRange((1, MAX_PORT))
 TABLES_OF_THE_SYSTEM = {253: "default", 254: "main", 255: "local"}
 NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / and :, shells and rules read the rest
 MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
@@ -53,8 +54,9 @@ class Flag(Record):
     default: Any  # None: derived from other options
     help: str
     group: str  # the heading that help and documentation list it under
-    current_only: bool = False  # the classic layout has no rule for it
+    layouts: tuple[str, ...] = ()  # those that have a rule for it; empty: all
     repeated: bool = False  # each time it is given adds to a tuple
+    annotation: str = ""  # the one of a pod that the injection hands on
     field: str = ""  # set by the class that declares it
 
     @property
@@ -102,14 +104,28 @@ def read_port(text: str) -> int:
     return read_number(text, 1, MAX_PORT, "a port")
 
 
-def read_ports(text: str) -> tuple[int, ...]:
-    """A comma list of ports; duplicates count once."""
-    return _read_items(text, read_port)
+def read_ports(text: str) -> Ports:
+    """A comma list of ports and ranges of ports (`80,8000-8100`); what is listed twice counts once, at its first place."""
+    return merge_ports(_read_items(text, _read_port_or_range))
 
 
-def read_ports_or_all(text: str) -> tuple[int, ...] | str:
-    """A comma list of ports, or `*`."""
-    return ALL if text.strip(" \t") == ALL else read_ports(text)
+def read_ports_or_all(text: str) -> Ports | str:
+    """A comma list of ports and ranges, or `*`, which all ports are too."""
+    ports = ALL if text.strip(" \t") == ALL else read_ports(text)
+    return ALL if ports == (ALL_PORTS,) else ports
+
+
+def _read_port_or_range(text: str) -> int | PortRange:
+    low, dash, high = text.partition("-")
+    if not dash:
+        return read_port(text)
+    if not low or not high:
+        raise ValueError("is not a range of ports: write its first and its last, such as 8000-8100")
+    first = max(1, read_number(low, 0, MAX_PORT, "a range of ports"))
+    last = read_number(high, 0, MAX_PORT, "a range of ports")
+    if first > last:
+        raise ValueError(f"is an empty range of ports: its first is not the lower{f'; write {high}-{low}' if last else ''}")
+    return first if first == last else PortRange((first, last))
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
@@ -255,6 +271,11 @@ def read_count(text: str) -> int:
     return read_number(text, 0, 10**6, "a count")
 
 
+def read_log_group(text: str) -> int:
+    """A group of NFLOG; 0 is none."""
+    return read_number(text, 0, MAX_PORT, "a log group")
+
+
 def read_pid(text: str) -> int:
     """The id of a process."""
     return read_number(text, 1, 2**22, "a process id")
@@ -265,6 +286,25 @@ def read_path(text: str) -> str:
     if not text.isprintable() or len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
         raise ValueError("is not a path: control characters are not allowed")
     return text
+
+
+def read_ports_of_uids(text: str) -> tuple[Any, ...]:
+    """Ports of users, see netinit.options.users."""
+    from netinit.options import users  # seldom
+
+    return users.read(text, read_ports_or_all, read_uid)
+
+
+def read_ports_of_gids(text: str) -> tuple[Any, ...]:
+    """Ports of groups, see netinit.options.users."""
+    from netinit.options import users
+
+    return users.read(text, read_ports_or_all, read_gid)
+
+
+def write_joined(items: tuple[object, ...]) -> str:
+    """The items as one text, with semicolons between them."""
+    return ";".join([str(item) for item in items])
 
 
 def choice(*words: str, fold: bool = False) -> Kind:
@@ -341,8 +381,11 @@ UIDS = Kind(metavar="UIDS", read=read_uids, write=write_list)
 GIDS = Kind(metavar="GIDS", read=read_gids, write=write_list)
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=read_groups_or_all, write=write_list)
+PORTS_OF_UIDS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_ports_of_uids, write=write_joined)
+PORTS_OF_GIDS = Kind(metavar="PROTOCOL:PORTS:GIDS", read=read_ports_of_gids, write=write_joined)
 INTERFACES = Kind(metavar="NAMES", read=read_interfaces, write=write_list)
 MARK = Kind(metavar="MARK", read=read_mark)
+LOG_GROUP = Kind(metavar="GROUP", read=read_log_group)
 COUNT = Kind(metavar="NUMBER", read=read_count)
 TABLE = Kind(metavar="TABLE", read=read_table)
 SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))

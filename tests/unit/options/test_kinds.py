@@ -7,7 +7,7 @@ import pwd
 
 import pytest
 
-from netinit.base.net import IPV4, IPV6, Network
+from netinit.base.net import IPV4, IPV6, Network, PortRange
 from netinit.options import kinds as v
 
 
@@ -21,6 +21,15 @@ READ = [
     (v.PORTS, "", ()),
     (v.PORTS, "6000,7000,", (6000, 7000)),
     (v.PORTS, " 80 ,\t443, ,80", (80, 443)),
+    (v.PORTS, "80,8000-8100", (80, PortRange((8000, 8100)))),
+    (v.PORTS, "8050,443,8000-8100,8090-8200", (PortRange((8000, 8200)), 443)),
+    (v.PORTS, "8101-8200,8000-8100,80-80", (PortRange((8000, 8200)), 80)),
+    (v.PORTS, "81,82-90,91", (81, PortRange((82, 90)), 91)),
+    (v.PORTS, "0-9", (PortRange((1, 9)),)),
+    (v.PORTS, "0-65535", (PortRange((1, 65535)),)),
+    (v.PORTS_OR_ALL, "0-65535", "*"),
+    (v.PORTS_OR_ALL, "1-40000,80,40001-65535", "*"),
+    (v.PORTS_OR_ALL, "2-65535", (PortRange((2, 65535)),)),
     (v.PORTS_OR_ALL, "*", "*"),
     (v.PORTS_OR_ALL, " * ", "*"),
     (v.PORTS_OR_ALL, "80", (80,)),
@@ -87,7 +96,13 @@ REFUSED = [
     (v.PORT, "٨٠", "is not a port"),
     (v.PORT, "²", "is not a port"),
     (v.PORT, "", "is not a port"),
-    (v.PORTS, "1-65535", "is not a port"),
+    (v.PORTS, "90-80", "is an empty range of ports: its first is not the lower; write 80-90"),
+    (v.PORTS, "80,90-", "holds '90-', which is not a range of ports: write its first and its last, such as 8000-8100"),
+    (v.PORTS, "80,-90", "holds '-90', which is not a range of ports"),
+    (v.PORTS, "80--90", "is not a range of ports: use a decimal number from 0 to 65535"),
+    (v.PORTS, "0-0", "is an empty range of ports: its first is not the lower"),
+    (v.PORTS, "1-65536", "is not a range of ports: use a decimal number from 0 to 65535"),
+    (v.PORTS_OR_ALL, "a-b", "is not a range of ports"),
     (v.PORTS, "80:90", "is not a port"),
     (v.PORTS, "80,0,443", "holds '0', which is not a port"),
     (v.PORTS, "*", "is not a port"),

@@ -27,8 +27,10 @@ def problems(arguments, environ=None):
 # What each flag may be given as: another value than its default, and a bad one.
 SAMPLES = {
     "PORT": ("4711", "0"),
-    "PORTS": ("80,443", "80,http"),
-    "PORTS|*": ("*", "80-90"),
+    "PORTS": ("80,8000-8100", "80,http"),
+    "PORTS|*": ("*", "90-80"),
+    "PROTOCOL:PORTS:UIDS": ("tcp:22,80:1000-2000;udp:53:3000", "tcp:22"),
+    "PROTOCOL:PORTS:GIDS": ("53:1000", "icmp:22:1"),
     "CIDRS": ("10.0.0.0/8,fd00::/8", "10.0.0.0"),
     "CIDRS|*": ("*", "everything"),
     "CIDR": ("127.0.0.0/8", "10.0.0.0/8"),
@@ -44,11 +46,12 @@ SAMPLES = {
     "BOOL": ("true", "yes"),
     "DURATION": ("7s", "7"),
     "SCOPE:LEVEL": ("default:debug", "default:loud"),
+    "GROUP": ("5", "65536"),
     "PID": ("4711", "0"),
     "PATH": ("blue", "a\nb"),
     "REDIRECT|TPROXY|NONE": ("TPROXY", "tproxy"),
     "legacy|nft": ("legacy", "iptables"),
-    "current|classic": ("classic", "modern"),
+    "current|classic|ambient": ("classic", "modern"),
     "auto|on|off": ("off", "yes"),
 }
 
@@ -64,7 +67,9 @@ FROM_ENVIRONMENT = [(flag, name) for flag in FLAGS for name in flag.variables]
 
 
 def with_companions(flag: Flag, environ: dict[str, str]) -> dict[str, str]:
-    """--cni-mode wants a namespace."""
+    """--cni-mode wants a namespace, and options of one layout want that layout."""
+    if "current" not in (flag.layouts or ("current",)):
+        environ = {**environ, "NETINIT_LAYOUT": flag.layouts[0]}
     return {**environ, "NETWORK_NAMESPACE": "blue"} if flag.field == "cni_mode" else environ
 
 

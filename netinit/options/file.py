@@ -1,0 +1,136 @@
+"""A file of options: long flag names as keys, lists as lists; its schema, and the file of the options in force. Pure.
+
+    istio-inbound-ports: "*"
+    istio-local-exclude-ports: [15020, 15021]
+
+What has no flag has its variable as the key. Values are checked by the readers of the flags themselves.
+"""
+
+from __future__ import annotations
+
+from netinit.base.errors import OptionError
+from netinit.options import FLAGS, Options, kinds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from netinit.options.kinds import Flag
+
+SCHEMA = "netinit/data/config.schema.json"  # in the package
+WITHOUT = frozenset(("config", "netns", "pid", "dry_run"))  # they say where and whether, and belong to a command line
+_OF_LISTS = (kinds.write_list, kinds.write_joined)
+
+
+def key_of(flag: Flag) -> str:
+    """The key of an option."""
+    return flag.long or flag.variables[0]
+
+
+def known_flags() -> dict[str, Flag]:
+    """The options that a file may hold, by key; the other names of a flag count as well."""
+    kept = [flag for flag in FLAGS if flag.field not in WITHOUT]
+    return {name: flag for flag in kept for name in (key_of(flag), *flag.aliases)}
+
+
+def read_tree(tree: Any, path: str) -> dict[str, tuple[str, str]]:
+    """The texts of the options in a file's tree: field -> (text, where it stands). OptionError lists all that is wrong."""
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise OptionError(f"--config: {path} holds no options: write one a line, as in `istio-inbound-ports: 80`")
+    known = known_flags()
+    found: dict[str, tuple[str, str]] = {}
+    problems = []
+    for key, value in tree.items():
+        label = f"{path}: {key}"
+        if key == "$schema":
+            continue
+        flag = known.get(key)
+        if flag is None:
+            problems.append(f"{label}: there is no such option{_suggest(str(key), tuple(known))}")
+        elif flag.field in found:
+            problems.append(f"{label}: the option stands twice, under two of its names")
+        else:
+            text = _text_of(flag, value)
+            if text is None:
+                problems.append(f"{label}: is a {type(value).__name__}: {_form(flag)}")
+            else:
+                found[flag.field] = (text, label)
+    if problems:
+        raise OptionError(*problems)
+    return found
+
+
+def _text_of(flag: Flag, value: Any) -> str | None:
+    """The value as the flag would spell it; None for one of another form."""
+    if isinstance(value, bool):
+        if "on" in flag.kind.words:  # which YAML takes for a boolean
+            return "on" if value else "off"
+        return kinds.write_bool(value) if flag.kind is kinds.SWITCH else None
+    if isinstance(value, list):
+        between = ";" if flag.kind.write is kinds.write_joined else ","
+        items = [str(item) for item in value if isinstance(item, (int, str)) and not isinstance(item, bool)]
+        return between.join(items) if flag.kind.write in _OF_LISTS and len(items) == len(value) else None
+    return str(value) if isinstance(value, (int, str)) else None
+
+
+def _form(flag: Flag) -> str:
+    if flag.kind is kinds.SWITCH:
+        return "write true or false"
+    return f"write {flag.kind.metavar}{', or a list' if flag.kind.write in _OF_LISTS else ''}"
+
+
+def _suggest(key: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, known, 1)
+    return f"; did you mean {close[0]}?" if close else "; the keys are the long names of flags"
+
+
+def render_file(options: Options) -> str:
+    """The file of the options in force: what differs from the defaults, in YAML that is JSON behind each key."""
+    import json
+
+    plain = Options(layout=options.layout, outbound_port=options.outbound_port, proxy_uids=options.proxy_uids)
+    basic = {flag.field: flag.default for flag in FLAGS if flag.field in ("layout", "outbound_port", "proxy_uids")}
+    lines = [f"# yaml-language-server: $schema={SCHEMA}"]
+    for flag in FLAGS:
+        value = getattr(options, flag.field)
+        if flag.field not in WITHOUT and value != basic.get(flag.field, getattr(plain, flag.field)):
+            lines.append(f"{key_of(flag)}: {json.dumps(_plain(flag, value))}")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(flag: Flag, value: Any) -> Any:
+    """The value as a file holds it."""
+    if isinstance(value, bool) and flag.kind is not kinds.SWITCH:
+        return flag.kind.write(value)
+    if isinstance(value, int) and flag.kind.read(str(value).lower()) == value:
+        return value
+    if flag.kind.write in _OF_LISTS and isinstance(value, tuple):
+        return [item if isinstance(item, int) else str(item) for item in value]
+    return flag.kind.write(value)
+
+
+def make_schema() -> dict[str, Any]:
+    """The JSON schema of such files, made of the declarations."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Options of netinit apply",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"$schema": {"type": "string"}, **{name: _describe(flag) for name, flag in known_flags().items()}},
+    }
+
+
+def _describe(flag: Flag) -> dict[str, Any]:
+    scalars: dict[str, Any] = {"type": ["string", "integer"]}
+    if flag.kind is kinds.SWITCH:
+        return {"type": "boolean", "description": flag.help}
+    if flag.kind.words:
+        words: list[Any] = [word for word in flag.kind.words if word]
+        return {"enum": words + ([True, False] if "on" in words else []), "description": flag.help}
+    if flag.kind.write in _OF_LISTS:
+        return {"anyOf": [scalars, {"type": "array", "items": scalars}], "description": flag.help}
+    return {**scalars, "description": flag.help}

@@ -1,0 +1,80 @@
+"""Ports of users: `tcp:22,80:1000-2000;udp:53:3000`, as Kuma spells exceptions (its --exclude-outbound-ports-for-uids).
+
+What was read is canonical: one item for each protocol and user or range of users, in the order in which they first stand.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Ports, bounds_of, merge_ports
+from netinit.base.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALL = "*"
+PROTOCOLS = ("tcp", "udp")
+FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; several stand with ; between them"
+MOST_PARTS = 3
+
+
+class PortsOfUsers(Record):
+    """What users `first` to `last` send over `protocol` to these ports; no ports are all."""
+
+    protocol: str
+    ports: Ports
+    first: int
+    last: int
+
+    @property
+    def users(self) -> str:
+        """The user, or the range of users."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    def __str__(self) -> str:
+        ports = ",".join([str(port) for port in self.ports]) or ALL
+        return f"{self.protocol}:{ports}:{self.users}"
+
+
+def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:
+    """What equal lists of items have in common, in whatever order their ports stand."""
+    return frozenset([(item.protocol, item.first, item.last, tuple(sorted(map(bounds_of, item.ports)))) for item in items])
+
+
+def read(text: str, read_ports: Callable[[str], Ports | str], read_user: Callable[[str], int]) -> tuple[PortsOfUsers, ...]:
+    """The items of a list. ValueError as a kind's reader raises it."""
+    found: dict[tuple[str, int, int], Ports] = {}
+    for item in [part.strip(" \t") for part in text.split(";")]:
+        if not item:
+            continue
+        parts = [part.strip(" \t") for part in item.split(":")]
+        if len(parts) > MOST_PARTS:
+            raise ValueError(f"has more than three parts: {FORM}")
+        protocol, listed, users = ["", ALL, *parts][-MOST_PARTS:]
+        if protocol not in ("", ALL, *PROTOCOLS):
+            raise ValueError(f"begins with neither tcp nor udp nor *: {FORM}")
+        ports = read_ports(listed)
+        if not ports:
+            raise ValueError(f"names no ports; all are written as *: {FORM}")
+        spans = [_read_span(one.strip(" \t"), read_user) for one in users.split(",") if one.strip(" \t")]
+        if not spans:
+            raise ValueError(f"names no user: {FORM}")
+        for name in (protocol,) if protocol in PROTOCOLS else PROTOCOLS:
+            for first, last in spans:
+                before = found.get((name, first, last))
+                every = isinstance(ports, str) or before == ()
+                found[name, first, last] = () if every else merge_ports((*(before or ()), *ports))
+    return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
+
+
+def _read_span(text: str, read_user: Callable[[str], int]) -> tuple[int, int]:
+    if text == ALL:
+        raise ValueError("means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude")
+    low, dash, high = text.partition("-")
+    if not dash or not (low + high).isdigit():
+        user = read_user(text)
+        return user, user
+    first, last = read_user(low), read_user(high)
+    if first > last:
+        raise ValueError(f"names an empty range of users: write {high}-{low}")
+    return first, last
