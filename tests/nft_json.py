@@ -35,7 +35,7 @@ def _hook(text: str) -> dict:
 
 GRAMMAR = [
     (
-        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (!= |<= )?(\{ .*? \}|\S+)(?= |$)",
+        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
         "match",
     ),
     (r"counter", "counter"),
@@ -43,9 +43,11 @@ GRAMMAR = [
     (r"(return|accept|drop)(?= |$)", "verdict"),
     (r"redirect to :(\d+)", "redirect"),
     (r"tproxy (\w+) to :(\d+)", "tproxy"),
+    (r"limit rate (\d+)/second burst (\d+) packets", "limit"),
+    (r"log prefix \"([^\"]*)\"(?: group (\d+))?", "log"),
     (r"reject with (\w+) type (\S+)", "reject"),
 ]
-ASSIGNMENT = re.compile(r"(meta|ct) (mark|zone) set (?:(meta|ct) mark|(\S+)) ?")
+ASSIGNMENT = re.compile(r"(meta|ct) (mark|zone) set (?:(meta|ct) mark(?: & (\S+) \| (\S+))?|(\S+)) ?")
 
 
 def _statements(text: str, packets: int) -> list[dict]:
@@ -53,7 +55,9 @@ def _statements(text: str, packets: int) -> list[dict]:
     while text:
         assigned = ASSIGNMENT.match(text)
         if assigned:
-            value = {assigned[3]: {"key": "mark"}} if assigned[3] else int(assigned[4], 0)
+            value: object = {assigned[3]: {"key": "mark"}} if assigned[3] else int(assigned[6], 0)
+            if assigned[4]:
+                value = {"|": [{"&": [value, int(assigned[4], 0)]}, int(assigned[5], 0)]}
             found.append({"mangle": {"key": {assigned[1]: {"key": assigned[2]}}, "value": value}})
             text = text[assigned.end() :]
             continue
@@ -74,14 +78,18 @@ def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
         return {"redirect": {"port": int(match[1])}}
     if kind == "tproxy":
         return {"tproxy": {"family": match[1], "port": int(match[2])}}
+    if kind == "limit":
+        return {"limit": {"rate": int(match[1]), "burst": int(match[2]), "per": "second"}}
+    if kind == "log":
+        return {"log": {"prefix": match[1], **({"group": int(match[2])} if match[2] else {})}}
     if kind == "reject":
         return {"reject": {"type": match[1], "expr": match[2]}}
-    operator = (match[2] or "==").strip()
-    left = _left(match[1])
+    operator = (match[3] or "==").strip()
+    left = {"&": [_left(match[1]), int(match[2], 0)]} if match[2] else _left(match[1])
     if match[1] == "ct state":
-        states = match[3].split(",")
+        states = match[4].split(",")
         return {"match": {"op": "in", "left": left, "right": states if len(states) > 1 else states[0]}}
-    values = [_value(word) for word in match[3].strip("{} ").split(", ")]
+    values = [_value(word) for word in match[4].strip("{} ").split(", ")]
     return {"match": {"op": operator, "left": left, "right": {"set": values} if len(values) > 1 else values[0]}}
 
 
@@ -98,4 +106,6 @@ def _value(word: str):
     if "/" in word:
         address, _, length = word.partition("/")
         return {"prefix": {"addr": address, "len": int(length)}}
+    if re.fullmatch(r"[0-9]+-[0-9]+", word):
+        return {"range": [int(end) for end in word.split("-")]}
     return {"range": word.split("-")} if re.fullmatch(r"[0-9a-f.:]+-[0-9a-f.:]+", word) else word.strip('"')

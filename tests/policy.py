@@ -7,7 +7,7 @@ is odd, the sentence says so: the oddity is part of what is promised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 DIRECT = "direct"  # it goes on to where it was going, unchanged
@@ -51,6 +51,8 @@ def expected_fate(options, connection: Connection) -> str:
         return _classic_inbound(options, connection) if connection.interface else _classic_outbound(options, connection)
     if connection.version == 6 and options.ipv6 == "off":
         return DIRECT
+    if options.layout == "ambient":
+        return _ambient(options, connection)
     return _inbound(options, connection) if connection.interface else _outbound(options, connection)
 
 
@@ -67,7 +69,9 @@ def _outbound(options, one: Connection) -> str:
 def _sent(options, one: Connection) -> str:
     """What becomes of it when it is sent."""
     tcp = one.protocol == "tcp"
-    if one.device in options.exclude_interfaces or one.port in options.exclude_outbound_ports:
+    if _refuses_quic(options, one):
+        return REFUSED
+    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port) or _is_spared(options, one):
         return DIRECT
     if one.device == "lo" and one.source == _passthrough(one):
         return DIRECT  # the proxy hands an inbound connection on to the application
@@ -90,11 +94,41 @@ def _sent(options, one: Connection) -> str:
         and (options.capture_all_dns or one.destination in options.dns_servers)
     ):
         return captured(RESOLVER_PORT)
-    if not tcp or _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs):
+    if not tcp or _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
         return DIRECT
-    if one.port in options.outbound_ports or _is_included(options, one):
+    if _lists(options.outbound_ports, one.port) or _is_included(options, one):
         return captured(options.outbound_port)
     return DIRECT
+
+
+def _is_spared(options, one: Connection) -> bool:
+    """Whether somebody's own list of ports has it."""
+    by = [(item, one.uid) for item in options.exclude_outbound_for_uids] + [(item, one.gid) for item in options.exclude_outbound_for_gids]
+    return any(
+        item.protocol == one.protocol and item.first <= owner <= item.last and (not item.ports or _lists(item.ports, one.port))
+        for item, owner in by
+    )
+
+
+def _is_metadata(options, one: Connection) -> bool:
+    known = ("169.254.169.254", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+    return options.exclude_cloud_metadata and one.destination in known
+
+
+def _refuses_quic(options, one: Connection) -> bool:
+    """UDP to port 443 is refused where the same sender's TCP would be captured for its address."""
+    if not options.reject_quic or (one.protocol, one.port) != ("udp", 443) or one.device == "lo":
+        return False
+    tcp = replace(one, protocol="tcp")
+    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, 443) or _is_spared(options, tcp):
+        return False
+    if one.uid in options.proxy_uids or one.gid in options.proxy_gids:
+        return False
+    if options.owner_groups == "*" and one.gid in options.exclude_owner_groups:
+        return False
+    if _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
+        return False
+    return _lists(options.outbound_ports, 443) or _is_included(options, one)
 
 
 def _owner_that_decides(options, one: Connection) -> str:
@@ -131,6 +165,7 @@ def _comes_in_by_tproxy(options, one: Connection) -> bool:
         and of_the_proxy
         and not _is_loopback(options, one)
         and one.source != _passthrough(one)
+        and not _in_any(one.source, options.exclude_inbound_cidrs)
         and _port_is_captured(options, one.port)
     )
 
@@ -139,13 +174,14 @@ def _inbound(options, one: Connection) -> str:
     if one.protocol != "tcp":
         return DIRECT
     excluded = one.interface in options.exclude_interfaces
-    if options.inbound_mode == "TPROXY" and not excluded and _port_is_captured(options, one.port):
+    spared = _in_any(one.source, options.exclude_inbound_cidrs)
+    if options.inbound_mode == "TPROXY" and not excluded and not spared and _port_is_captured(options, one.port):
         return captured(
             options.inbound_port
         )  # before anything is asked of virtual machines and tunnels, as Istio has it
     if one.interface in options.virtual_interfaces:  # what a VM behind the pod sends is outbound traffic
         return captured(options.outbound_port) if _is_included(options, one) else DIRECT
-    if options.inbound_mode != "REDIRECT" or excluded or one.port == options.tunnel_port:
+    if options.inbound_mode != "REDIRECT" or excluded or spared or one.port == options.tunnel_port:
         return DIRECT
     return captured(options.inbound_port) if _port_is_captured(options, one.port) else DIRECT
 
@@ -208,13 +244,39 @@ def _classic_port(options, port: int) -> bool:
     return _port_is_captured(options, port) and not (options.inbound_ports == "*" and port == SSH)
 
 
-# --- words that both share --------------------------------------------------------------------------------------------
+# --- the ambient layout, for connections of anybody but the node's proxy -------------------------------------------------
+
+
+def _ambient(options, one: Connection) -> str:
+    tcp, itself = one.protocol == "tcp", one.destination in ("127.0.0.1", "::1")
+    probe = (one.source if one.interface else one.destination) in options.host_probe_addresses
+    if one.interface in options.virtual_interfaces:
+        return captured(options.outbound_port) if tcp else DIRECT
+    if one.interface:
+        ours = tcp and not options.ingress and not probe and not itself and one.port != options.tunnel_port
+        return captured(options.inbound_port) if ours else DIRECT
+    if tcp and probe:
+        return DIRECT
+    if options.redirect_dns and one.port == DNS and (not itself if tcp else one.device != "lo"):
+        return captured(RESOLVER_PORT)
+    if one.device == "lo":
+        # What the pod sends to itself goes out as it is and comes in again, with the connection that NAT has decided on.
+        return DIRECT
+    return captured(options.outbound_port) if tcp and not itself else DIRECT
+
+
+# --- words that all share --------------------------------------------------------------------------------------------
 
 
 def _port_is_captured(options, port: int) -> bool:
     if options.inbound_ports == "*":
-        return port not in options.exclude_inbound_ports
-    return port in options.inbound_ports
+        return not _lists(options.exclude_inbound_ports, port)
+    return _lists(options.inbound_ports, port)
+
+
+def _lists(ports, port: int) -> bool:
+    """Whether a list of ports and pairs, each the first and the last of a range, holds the port."""
+    return any(one[0] <= port <= one[1] if isinstance(one, tuple) else one == port for one in ports)
 
 
 def _is_included(options, one: Connection) -> bool:

@@ -11,31 +11,36 @@ import re
 
 TABLES = ("mangle", "nat", "raw", "filter")
 BUILTIN = ("PREROUTING", "INPUT", "OUTPUT")
-OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP")
+OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP", "ISTIO_PRERT", "ISTIO_QUIC", "ISTIO_LOG")
 CHAIN = "|".join((*OWNED, *BUILTIN))
 NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 HEX = r"0x[1-9a-f][0-9a-f]{0,7}"
-PORT_LIST = rf"{NUMBER}(?:,{NUMBER})*"
+PORT = rf"{NUMBER}(?::{NUMBER})?"
+PORT_LIST = rf"{PORT}(?:,{PORT})*"
 NETWORK = r"(?P<%s>[0-9a-f.:]+/[0-9]{1,3})"
 MATCHES = rf"""
     (?:(?:!\ )?-s\ {NETWORK % "source"}\ )?
     (?:(?:!\ )?-d\ {NETWORK % "destination"}\ )?
     (?:-i\ (?P<incoming>\S+)\ )?
-    (?:-o\ (?P<outgoing>\S+)\ )?
-    (?:-p\ (?:tcp|udp)\ )?
+    (?:(?:!\ )?-o\ (?P<outgoing>\S+)\ )?
+    (?:-p\ (?:tcp\ (?:-m\ tcp\ (?=-j))?|udp\ ))?
     (?:
-        -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {NUMBER}\ |
+        -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
-        -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}\ |
-        -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}\ |
-        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|ESTABLISHED|RELATED,ESTABLISHED)\ |
+        -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
+        -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |
+        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|NEW|ESTABLISHED|RELATED,ESTABLISHED)\ |
+        -m\ limit\ --limit\ {NUMBER}/sec\ --limit-burst\ {NUMBER}\ |
         -m\ socket[ ]
     )*
     (?:-m\ comment\ --comment\ "(?:[a-z0-9A-Z ,:;>()*.*-]|\\')*"\ )?
 """
 TARGET = rf"""
     (?: ACCEPT | DROP | RETURN | {"|".join(OWNED)}
+      | LOG\ --log-prefix\ "netinit\ [a-z]+:\ "
+      | NFLOG\ --nflog-prefix\ "netinit\ [a-z]+:\ "\ --nflog-group\ {NUMBER}
       | REDIRECT\ --to-ports\ {NUMBER}
+      | CONNMARK\ --set-xmark\ 0x111/0xfff
       | MARK\ --set-xmark\ {HEX}/0xffffffff
       | CONNMARK\ --(?:save|restore)-mark\ --nfmask\ 0xffffffff\ --ctmask\ 0xffffffff
       | TPROXY\ --on-port\ {NUMBER}\ --on-ip\ (?:0\.0\.0\.0|::)\ --tproxy-mark\ {HEX}/0xffffffff
@@ -49,6 +54,7 @@ OTHER_LINES = (
     re.compile(r"# IPv[46], for ip6?tables-restore --noflush"),
     re.compile(r"# besides: ip -6 address add ::6/128 dev lo"),
     re.compile(rf"# besides: ip -[46] rule add fwmark {HEX} lookup {NUMBER}"),
+    re.compile(r"# besides: ip -[46] rule add fwmark 0x111/0xfff pref 32764 lookup 100"),
     re.compile(rf"# besides: ip -[46] route add local default dev lo table {NUMBER}"),
     re.compile(rf"\*(?:{'|'.join(TABLES)})"),
     re.compile(rf":(?:{'|'.join(OWNED)}) - \[0:0\]"),
@@ -74,7 +80,10 @@ def check(text: str, interfaces: frozenset[str] = frozenset()) -> int:
                 assert ipaddress.ip_network(network).prefixlen >= 0, line
         for name in (found["incoming"], found["outgoing"]):
             assert name is None or name == "lo" or (name in interfaces and NAME.fullmatch(name)), f"unknown interface: {line!r}"
-        for number in re.findall(r"(?:port|ports|dports|zone) ([0-9,]+)", line):
-            assert all(1 <= int(one) <= 65535 for one in number.split(",")), f"no port: {line!r}"
+        for number in re.findall(r"(?:port|ports|dports|zone) ([0-9,:]+)", line):
+            assert all(1 <= int(one) <= 65535 for one in re.split("[,:]", number)), f"no port: {line!r}"
+            ranges = [one.split(":") for one in number.split(",") if ":" in one]
+            assert all(int(low) < int(high) for low, high in ranges), f"no range: {line!r}"
+            assert len(re.split("[,:]", number)) <= 15, f"more than multiport takes: {line!r}"
         rules += 1
     return rules

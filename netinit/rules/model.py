@@ -8,7 +8,7 @@ lists in the plan: iptables gets one rule an element, nft a set.
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, FULL_MASK, Family
 from netinit.base.records import Record
 from netinit.base.shown import MOST_OF_A_RULE, escape, quote, shorten
 from netinit.rules.matches import Match
@@ -27,6 +27,8 @@ BUILTIN_CHAINS = (PREROUTING, INPUT, "FORWARD", OUTPUT, "POSTROUTING")
 
 IPV6_ADDRESS = "::6/128"  # the proxy's source address for what it passes on; IPv4 has all of 127/8 already
 
+NFT_SIDECAR, NFT_AMBIENT = "istio-proxy-", "istio-ambient-"  # what the names of our nft tables begin with
+
 ISTIO_INBOUND = "ISTIO_INBOUND"
 ISTIO_OUTPUT = "ISTIO_OUTPUT"
 ISTIO_REDIRECT = "ISTIO_REDIRECT"
@@ -35,6 +37,9 @@ ISTIO_OUTPUT_DNS = "ISTIO_OUTPUT_DNS"
 ISTIO_DIVERT = "ISTIO_DIVERT"
 ISTIO_TPROXY = "ISTIO_TPROXY"
 ISTIO_DROP = "ISTIO_DROP"
+ISTIO_PRERT = "ISTIO_PRERT"
+ISTIO_QUIC = "ISTIO_QUIC"
+ISTIO_LOG = "ISTIO_LOG"
 OWNED_CHAINS = frozenset(
     (
         ISTIO_INBOUND,
@@ -45,6 +50,9 @@ OWNED_CHAINS = frozenset(
         ISTIO_DIVERT,
         ISTIO_TPROXY,
         ISTIO_DROP,
+        ISTIO_PRERT,
+        ISTIO_QUIC,
+        ISTIO_LOG,
     ),
 )
 
@@ -103,11 +111,18 @@ class Table(Record):
 
 
 class IpRule(Record):
-    """A policy rule: packets with this mark are routed by that table."""
+    """A policy rule: packets with this mark, of its bits in `mask`, are routed by that table. Priority 0: the kernel's choice."""
 
     family: Family
     mark: int
     table: int
+    mask: int = FULL_MASK
+    priority: int = 0
+
+    def describe(self) -> str:
+        """The rule as ip(8) spells it."""
+        mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
+        return f"fwmark {self.mark:#x}{mask}{f' pref {self.priority}' if self.priority else ''} lookup {self.table}"
 
 
 class Route(Record):
@@ -134,6 +149,7 @@ class Plan(Record):
     routes: tuple[Route, ...] = ()
     addresses: tuple[Address, ...] = ()
     warnings: tuple[str, ...] = ()
+    nft_prefix: str = NFT_SIDECAR
 
 
 EMPTY_PLAN = Plan(layout="none", families=(), tables=())

@@ -72,8 +72,12 @@ class SetMark(Target):
 
     def nft(self, family: Family) -> tuple[str, ...]:
         whose = "ct" if self.connection else "meta"
-        old = "" if self.mask == FULL_MASK else f"{whose} mark & {FULL_MASK & ~self.mask:#010x} ^ "
-        return (f"{whose} mark set {old}{self.value:#010x}",)
+        if self.mask == FULL_MASK:
+            return (f"{whose} mark set {self.value:#010x}",)
+        kept = FULL_MASK & ~self.mask
+        if kept & self.value:
+            return (f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}",)
+        return (f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}",)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.set_mark(self.value, self.mask, connection=self.connection)
@@ -170,6 +174,32 @@ class Observe(_AsWritten):
 
     def label(self) -> str:
         return self.text.partition(" ")[0] or "count"
+
+
+class LogTarget(Target):
+    """The packet is reported with a prefix: in the kernel's log, or to the listeners of a group (sections LOG, NFLOG)."""
+
+    only_observes = True
+    prefix: str
+    group: int = 0  # 0: the kernel's log
+
+    def xt(self, family: Family) -> str:
+        if self.group:
+            return f'NFLOG --nflog-prefix "{self.prefix}" --nflog-group {self.group}'
+        return f'LOG --log-prefix "{self.prefix}"'
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        where = f"group {self.group}" if self.group else "the kernel's log"
+        return f"report it to {where} as {self.prefix.strip(': ')!r} and go on"
+
+    def label(self) -> str:
+        return "NFLOG" if self.group else "LOG"
 
 
 class SourceNat(_AsWritten):

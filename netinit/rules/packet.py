@@ -9,6 +9,7 @@ from netinit.base.net import Family, Network
 from netinit.base.records import Record
 
 LOOPBACK_DEVICE = "lo"
+LocalMarks = frozenset[tuple[int, int]]  # marks that a policy rule routes to this host, each with the mask of the bits that count
 
 
 class Packet(Record):
@@ -46,7 +47,7 @@ class Surroundings(Record):
     default_interface: str = "eth0"
     forwards: bool = False
     picks_up: bool = True  # packets in the middle of an unknown TCP connection are tracked (nf_conntrack_tcp_loose)
-    local_marks: frozenset[int] = frozenset()  # marks that a policy rule routes to this host
+    local_marks: LocalMarks = frozenset()
 
     def is_local(self, address: int | None) -> bool | None:
         """Whether the host itself has the address."""
@@ -64,9 +65,13 @@ class Surroundings(Record):
             return Network.parse(self.family.loopback).first
         return next((address for name, address in self.addresses if name == interface), None)
 
+    def routes_here(self, mark: int) -> bool:
+        """Whether a policy rule routes packets with this mark to the host itself."""
+        return any(mark & mask == value for value, mask in self.local_marks)
+
     def leaving_interface(self, address: int | None, mark: int) -> str:
         """The interface that a packet of this host to the address leaves through."""
-        if address is None or self.is_local(address) or mark in self.local_marks:
+        if address is None or self.is_local(address) or self.routes_here(mark):
             return LOOPBACK_DEVICE
         fitting = [(network.length, name) for network, name in self.routes if network.first <= address <= network.last]
         return max(fitting)[1] if fitting else self.default_interface

@@ -64,7 +64,7 @@ def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, com
 def ip_commands(plan: Plan, family: Family) -> list[str]:
     """What iptables cannot do, as commands of iproute2: the address, the policy rule and its route."""
     commands = [f"address add {a.cidr} dev lo" for a in plan.addresses if a.family is family]
-    commands += [f"rule add fwmark {r.mark:#x} lookup {r.table}" for r in plan.ip_rules if r.family is family]
+    commands += [f"rule add {r.describe()}" for r in plan.ip_rules if r.family is family]
     commands += [f"route add local default dev lo table {r.table}" for r in plan.routes if r.family is family]
     return [f"ip -{family.version} {command}" for command in commands]
 
@@ -92,6 +92,7 @@ def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[
         "rules": [rule for family in shown for rule in _describe_rules(plan, family)],
         "ip_rules": [
             {"family": rule.family.name, "fwmark": rule.mark, "table": rule.table}
+            | ({"mask": rule.mask, "priority": rule.priority} if rule.priority else {})
             for rule in plan.ip_rules
             if rule.family in shown
         ],

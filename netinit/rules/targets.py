@@ -20,6 +20,14 @@ ACCEPTED: Verdict = "accepted"  # with the next table
 ENDED: Verdict = "ended"  # nowhere
 
 
+_NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
+
+
+def spell_chain(name: str) -> str:
+    """The chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
+    return _NFT_NAMES.get(name) or name.lower().replace("_", "-")
+
+
 class Target(Record):
     """What happens to a packet that matched."""
 
@@ -126,7 +134,7 @@ class Jump(Target):
         return self.chain
 
     def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"{'goto' if self.goto else 'jump'} {self.chain.lower().replace('_', '-')}",)
+        return (f"{'goto' if self.goto else 'jump'} {spell_chain(self.chain)}",)
 
     def act(self, packet: Traversal) -> Verdict:
         verdict = packet.call(self.chain)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import VARIANTS, apply_in, listing, load, needs
+from rules_data import read_cases, read_options
 
 pytestmark = pytest.mark.netns
-
-GROUPS = {"java": "4001", "ftp": "4002"}  # machines do not have these groups: numbers stand for them on both sides
 
 CLASSIC_EXAMPLE = """\
 -P PREROUTING ACCEPT
@@ -35,19 +32,6 @@ CLASSIC_EXAMPLE = """\
 -A ISTIO_OUTPUT -j ISTIO_REDIRECT
 -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
 """
-
-
-def read_cases(folder):
-    for path in sorted((folder / "rules").glob("*.json")):
-        text = path.read_text()
-        for name, number in GROUPS.items():
-            text = text.replace(name, number)
-        yield json.loads(text)
-
-
-def read_options(case, **more):
-    options = Options.from_argv(case["argv"], case["env"])
-    return options.replace(ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"]), **more)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

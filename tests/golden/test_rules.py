@@ -12,28 +12,10 @@ writes them anew; what changed is then for a person to read.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from core import IPV4, IPV6, Options, plan, render_preparation, render_restore, render_script, use_sets
-
-FOLDER = Path(__file__).parent / "rules"
-BEHAVIOURS = sorted(path.name for path in FOLDER.iterdir())
-NOBODY = {"ENVOY_USER": "no-such-user"}  # the default users do not hang on this machine's
-
-
-def read_options(text):
-    """The options of an `options.txt`."""
-    environ, argv = dict(NOBODY), []
-    for line in text.splitlines():
-        if line.startswith("-"):
-            flag, *value = line.split(" ", 1)
-            argv += [flag, *(value or ([""] if flag in ("-x", "-d") else []))]
-        elif not line.startswith("#"):
-            name, _, value = line.partition("=")
-            environ[name] = value
-    return Options.from_argv(argv, environ)
+from goldens import BEHAVIOURS, FOLDER, options_of
 
 
 def write_files(options):
@@ -53,7 +35,7 @@ def write_files(options):
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_the_rules_are_those_on_file(behaviour, golden):
     folder = FOLDER / behaviour
-    files = write_files(read_options((folder / "options.txt").read_text()))
+    files = write_files(options_of(behaviour))
     golden({folder / name: text for name, text in files.items()})
     assert {path.name for path in folder.iterdir()} == {"options.txt", *files}, "a file here belongs to nothing"
 

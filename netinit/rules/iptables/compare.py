@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.rules.iptables.ownership import Owned, target_of
-from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
+from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain, miss_chain
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # of its resolver, which the rules for DNS come before
 HARMLESS_TARGETS = frozenset(
     ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")
 )
@@ -57,7 +58,7 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
-            if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS:
+            if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS and texts[index] != DOCKER_RULE:
                 rule, comment = _part_comment(texts[index])
                 yield Difference(
                     kind=SHADOWING, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
@@ -97,21 +98,11 @@ def _compare_table(
         texts = live.get(chain)
         numbers = owned.get((name, chain), range(len(texts or ())))
         if texts is None:
-            yield from _missing_chain(name, chain, planned[chain], family)
+            yield from miss_chain(name, chain, planned[chain], family)
         elif chain not in planned:
             yield from _extra_chain(name, chain, texts, numbers, family)
         else:
             yield from _compare_chain(name, chain, planned[chain], texts, numbers, family)
-
-
-def _missing_chain(table: str, chain: str, planned: WrittenChain, family: Family) -> Iterator[Difference]:
-    if chain not in BUILTIN_CHAINS:
-        yield Difference(kind=MISSING, where=family.name, table=table, chain=chain)
-    for number, written in enumerate(planned.rules, 1):
-        yield Difference(
-            kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
-            purpose=written.rule.comment, origin=written.rule.origin_label,
-        )  # fmt: skip
 
 
 def _extra_chain(

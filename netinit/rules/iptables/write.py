@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.rules.matches import PROTOCOL, XtMatch
-from netinit.rules.model import BUILTIN_CHAINS, TABLES, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
@@ -268,6 +268,35 @@ def render_restore(written: Written) -> str:
         lines.append(f"*{table}")
         lines += [f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]
         lines += [f"{command} {text}" for command, text in _commands(chains)]
+        lines.append("COMMIT")
+    return "".join([line + "\n" for line in lines])
+
+
+def miss_all(written: Written, family: Family) -> Iterator[Difference]:
+    """The differences of a namespace without any rule, in the order of tables, chains and rules."""
+    for table, chains in written.items():
+        for chain, planned in chains.items():
+            yield from miss_chain(table, chain, planned, family)
+
+
+def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) -> Iterator[Difference]:
+    """The differences of a planned chain that is not there."""
+    if chain not in BUILTIN_CHAINS:
+        yield Difference(kind=MISSING, where=family.name, table=table, chain=chain)
+    for number, written in enumerate(planned.rules, 1):
+        yield Difference(
+            kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
+            purpose=written.rule.comment, origin=written.rule.origin_label,
+        )  # fmt: skip
+
+
+def render_listing(written: Written) -> str:
+    """The rules as iptables-save lists them, without the built-in chains' policies."""
+    lines = []
+    for table, chains in written.items():
+        lines.append(f"*{table}")
+        lines += [f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]
+        lines += [f"-A {name} {text}" for name, chain in chains.items() for text in chain.texts]
         lines.append("COMMIT")
     return "".join([line + "\n" for line in lines])
 

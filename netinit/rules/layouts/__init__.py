@@ -1,8 +1,8 @@
-"""Layouts: Options -> Plan. `current` is today's Istio, `classic` that of 1.0 and 1.1."""
+"""Layouts: Options -> Plan. `current` is today's Istio for sidecars, `classic` that of 1.0 and 1.1, `ambient` has no sidecar."""
 
 from __future__ import annotations
 
-from netinit.options import CLASSIC, Interception
+from netinit.options import AMBIENT, CLASSIC, Interception
 from netinit.rules.model import Plan
 
 
@@ -16,6 +16,10 @@ def plan(options: Interception) -> Plan:
         from netinit.rules.layouts import classic
 
         return classic.plan(options)
+    if options.layout == AMBIENT:
+        from netinit.rules.layouts import ambient
+
+        return ambient.plan(options)
     from netinit.rules.layouts import current
 
     return current.plan(options)

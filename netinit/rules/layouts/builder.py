@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, Family, Network
 from netinit.options import Interception
 from netinit.rules.matches import Match
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
@@ -103,3 +103,13 @@ class Builder:
             else:  # nobody else writes here: the kernel's order is all that counts
                 chains.append(Chain(name=name, rules=inserted + appended))
         return chains
+
+
+def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
+    """The networks of each family that has any."""
+    sorted_out = [
+        (family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version]))
+        for family in FAMILIES
+    ]
+    return [(family, found) for family, found in sorted_out if found]
+

@@ -72,7 +72,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
         if options.exclude_inbound_ports:
             inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
     else:
-        chosen = Port(protocol="tcp", ports=tuple([int(port) for port in options.inbound_ports]))
+        chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     if transparent:
         tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder
@@ -33,6 +33,10 @@ def plan(options: Interception) -> Plan:
         (tproxy if transparent else inbound).capture(builder, options)
     outbound.enter(builder)
     outbound.exclude_ports(builder, options)
+    if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
+        from netinit.rules.layouts import peers  # most pods' start does not pay for it
+
+        peers.exclude_ports_of_users(builder, options)
     outbound.exclude_proxy(builder, options, capture_dns)
     outbound.exclude_groups(builder, options)
     if capture_dns:
@@ -41,6 +45,8 @@ def plan(options: Interception) -> Plan:
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
+    if options.reject_quic or options.log_rules:
+        _refuse_and_report(builder, options, families, capture_dns)
     return Plan(
         layout=options.layout,
         families=families,
@@ -50,6 +56,17 @@ def plan(options: Interception) -> Plan:
         addresses=(Address(family=IPV6, cidr=IPV6_ADDRESS),) if IPV6 in families else (),
         warnings=tuple(warnings),
     )
+
+
+def _refuse_and_report(
+    builder: Builder, options: Interception, families: tuple[Family, ...], capture_dns: bool
+) -> None:
+    from netinit.rules.layouts import logs, peers
+
+    if options.reject_quic:
+        peers.reject_quic(builder, options, families)
+    if options.log_rules:
+        logs.report(builder, options, capture_dns)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

@@ -6,18 +6,19 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.more_targets import TrackZone
-from netinit.rules.targets import Jump, Redirect
+from netinit.rules.targets import Jump, Redirect, Return
 
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2
 ORIGIN = "redirect_dns"
+DOCKER_RESOLVER = "127.0.0.11"  # in every container of a network that users made
 
 
 def wanted(options: Interception, warnings: list[str]) -> bool:
@@ -40,6 +41,8 @@ def capture(builder: Builder, options: Interception) -> None:
         NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS),
         why="DNS queries are looked at", origin=ORIGIN, families=served,
     )  # fmt: skip
+    if DOCKER_RESOLVER in options.dns_servers and not options.capture_all_dns:
+        _come_before_docker(builder, options)
     for families, to_server, _ in scopes:
         for protocol in ("tcp", "udp"):
             builder.append(
@@ -62,6 +65,34 @@ def capture(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
+def _come_before_docker(builder: Builder, options: Interception) -> None:
+    """Queries to Docker's resolver are looked at before Docker's own rule, which sends them to the resolver's real port.
+
+    The proxy's own queries come back from the chain, and meet Docker's rule next. They stay in the common zone, where the
+    resolver's answers are: those come from its real port, and only their connection tells from which one to expect them.
+    """
+    resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
+    for protocol in ("tcp", "udp"):
+        builder.insert(
+            NAT, OUTPUT, resolver, Port(protocol=protocol, ports=(DNS_PORT,)), to=Jump(chain=ISTIO_OUTPUT),
+            why="queries to Docker's resolver are looked at before Docker's own rule", origin=ORIGIN, families=(IPV4,),
+        )  # fmt: skip
+    for owner in _owners(options):
+        builder.append(
+            RAW, ISTIO_OUTPUT_DNS, resolver, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=Return(),
+            why="the proxy's queries to Docker's resolver", origin=ORIGIN, families=(IPV4,),
+        )  # fmt: skip
+
+
+def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...]]]:
+    """Which queries are captured, by family and protocol."""
+    return [
+        (families, (*to_server, Port(protocol=protocol, ports=(DNS_PORT,))))
+        for families, to_server, _ in _scopes(options)
+        for protocol in ("tcp", "udp")
+    ]
+
+
 def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...], tuple[Match, ...]]]:
     """Which queries, by family: to everybody, or to (and from) the family's servers."""
     if options.capture_all_dns:
@@ -74,9 +105,7 @@ def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 
 def _separate_proxy(builder: Builder, options: Interception) -> None:
     """The proxy's own queries and its answers to the application, by user and group."""
-    owners = [Owner(kind="uid", number=uid) for uid in options.proxy_uids]
-    owners += [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
-    for owner in owners:
+    for owner in _owners(options):
         builder.append(
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_PORT,)), owner, to=TrackZone(zone=PROXY_ZONE),
             why="the proxy's own queries", origin=ORIGIN,
@@ -85,6 +114,11 @@ def _separate_proxy(builder: Builder, options: Interception) -> None:
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_LISTENER,), source=True), owner,
             to=TrackZone(zone=APPLICATION_ZONE), why="the proxy's answers to the application", origin=ORIGIN,
         )  # fmt: skip
+
+
+def _owners(options: Interception) -> list[Owner]:
+    owners = [Owner(kind="uid", number=uid) for uid in options.proxy_uids]
+    return owners + [Owner(kind="gid", number=gid) for gid in options.proxy_gids]
 
 
 def _servers(options: Interception, family: Family) -> tuple[Network, ...]:

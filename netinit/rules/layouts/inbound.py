@@ -5,9 +5,9 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.builder import Builder, by_family
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, Port, Protocol
+from netinit.rules.matches.packet import Destination, Port, Protocol, Source
 from netinit.rules.model import (
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
@@ -66,16 +66,18 @@ def enter(builder: Builder, options: Interception, table: str) -> tuple[Match, s
         table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND),
         why="inbound connections are looked at", origin="inbound_ports",
     )  # fmt: skip
+    if options.exclude_inbound_cidrs:
+        _exclude_sources(builder, options, table)
     if options.inbound_ports == ALL:
         if options.exclude_inbound_ports:
             exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports")
         return TCP, "every other inbound connection goes to the proxy"
-    chosen = Port(protocol="tcp", ports=tuple(int(port) for port in options.inbound_ports))
+    chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     return chosen, "inbound connections to these ports go to the proxy"
 
 
 def exclude_ports(
-    builder: Builder, table: str, ports: tuple[int, ...], origin: str, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, table: str, ports: tuple[int | tuple[int, int], ...], origin: str, families: tuple[Family, ...] = FAMILIES
 ) -> None:
     """Inbound connections to these ports go to the application."""
     port = Port(protocol="tcp", ports=ports)
@@ -83,3 +85,12 @@ def exclude_ports(
         table, ISTIO_INBOUND, port, to=Return(),
         why="these inbound ports are not captured", origin=origin, families=families,
     )  # fmt: skip
+
+
+def _exclude_sources(builder: Builder, options: Interception, table: str) -> None:
+    """Inbound connections from these networks reach the application as they are."""
+    for family, networks in by_family(options.exclude_inbound_cidrs):
+        builder.append(
+            table, ISTIO_INBOUND, Source(networks=networks), to=Return(),
+            why="connections from these networks are not captured", origin="exclude_inbound_cidrs", families=(family,),
+        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.builder import Builder, by_family
 from netinit.rules.layouts.inbound import loopback, not_to_loopback
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Source
@@ -149,11 +149,22 @@ def exclude_networks(builder: Builder, options: Interception) -> None:
             NAT, ISTIO_OUTPUT, own, to=Return(),
             why="loopback traffic stays in the pod", families=(family,),
         )  # fmt: skip
-    for family, networks in by_family(options.exclude_outbound_cidrs):
-        builder.append(
-            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=Return(),
-            why="these networks are not captured", origin="exclude_outbound_cidrs", families=(family,),
-        )  # fmt: skip
+    for networks, origin, why in excluded_networks(options):
+        for family, of_family in by_family(networks):
+            builder.append(
+                NAT, ISTIO_OUTPUT, Destination(networks=of_family), to=Return(),
+                why=why, origin=origin, families=(family,),
+            )  # fmt: skip
+
+
+def excluded_networks(options: Interception) -> list[tuple[tuple[Network, ...], str, str]]:
+    """Networks to which nothing outbound is captured, the option that says so, and why."""
+    found = [(options.exclude_outbound_cidrs, "exclude_outbound_cidrs", "these networks are not captured")]
+    if options.exclude_cloud_metadata:
+        from netinit.rules.layouts.clouds import CLOUD_METADATA
+
+        found.append((CLOUD_METADATA, "exclude_cloud_metadata", "the cloud's metadata service knows a machine by its own address"))
+    return found
 
 
 def capture(builder: Builder, options: Interception) -> None:
@@ -175,13 +186,3 @@ def capture(builder: Builder, options: Interception) -> None:
             NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
             why="these networks are captured", origin="outbound_cidrs", families=(family,),
         )  # fmt: skip
-
-
-def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
-    """The networks of each family that has any."""
-    sorted_out = [
-        (family, tuple([n for n in networks if isinstance(n, Network) and n[0] == family.version]))
-        for family in FAMILIES
-    ]
-    return [(family, found) for family, found in sorted_out if found]
-

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from netinit.rules.packet import Packet, Surroundings
+    from netinit.rules.selection import Chosen, PacketSet
 
 # The places of iptables' built-in matches in a listing; extensions follow in the order of the rule.
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
@@ -48,6 +49,10 @@ class Match(Record):
     @abstractmethod
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         """Whether the match holds for the packet; None where that cannot be known."""
+
+    @abstractmethod
+    def choose(self, packets: PacketSet) -> Chosen:
+        """Those of many packets that the match holds for: what `test` says of each of them."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -8,6 +8,7 @@ from netinit.rules.matches import EXTENSION, Match, XtMatch, spell_list, spell_n
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
+    from netinit.rules.selection import Chosen, PacketSet
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
@@ -37,6 +38,12 @@ class Mark(Match):
             return False  # xt_connmark says no, negated or not
         mark = packet.connection_mark if self.connection else packet.mark
         return (mark & self.mask == self.value) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        marked = packets.with_mark(self.value, self.mask, connection=self.connection).turned(self.negated)
+        if not self.connection:
+            return marked
+        return packets.in_state(("", "INVALID", "UNTRACKED")).turned(negated=True) & marked
 
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"
@@ -76,6 +83,12 @@ class ConnectionState(Match):
             return not self.negated
         return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else self.negated
 
+    def choose(self, packets: PacketSet) -> Chosen:
+        found = packets.in_state(self.states)
+        if {"SNAT", "DNAT"} & set(self.states):
+            found |= packets.nobody_knows()
+        return found.turned(self.negated)
+
     def describe(self) -> str:
         if self.negated:
             return f"its connection is neither {' nor '.join(self.states)}"
@@ -108,6 +121,14 @@ class AddressType(Match):
             return truth_of(local, self.negated)
         return None
 
+    def choose(self, packets: PacketSet) -> Chosen:
+        if "LOCAL" not in self.types:
+            return packets.nobody_knows()
+        found = packets.local(source=self.side == "source")
+        if self.types != ("LOCAL",):
+            found |= packets.nobody_knows()
+        return found.turned(self.negated)
+
     def describe(self) -> str:
         return f"its {self.side} address is {spell_not(self.negated)}of the type {' or '.join(self.types)}"
 
@@ -129,6 +150,9 @@ class Socket(Match):
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return packet.socket
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.to_socket()
 
     def describe(self) -> str:
         return "a socket is open for it"
@@ -157,8 +181,33 @@ class TcpFlags(Match):
             return None
         return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
 
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.of_protocol("tcp") & packets.nobody_knows()
+
     def describe(self) -> str:
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+
+
+class Limit(Match):
+    """So many packets a second on average, and `burst` at once (section limit): what is more does not match."""
+
+    rate: int
+    burst: int
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(f"-m limit --limit {self.rate}/sec --limit-burst {self.burst}",))
+
+    def nft(self) -> str:
+        return f"limit rate {self.rate}/second burst {self.burst} packets"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        return None  # it hangs on all packets before
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.nobody_knows()
+
+    def describe(self) -> str:
+        return f"no more than {self.rate} a second came before it"
 
 
 class UnknownMatch(Match):
@@ -174,6 +223,9 @@ class UnknownMatch(Match):
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return None
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.nobody_knows()
 
     def describe(self) -> str:
         return f"`{self.text}` (not known to netinit) holds"

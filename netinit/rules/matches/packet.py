@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import Network, merge_networks, spell_intervals
+from netinit.base.net import Network, bounds_of, join_ranges, merge_networks, spell_intervals
 from netinit.rules.matches import (
     DESTINATION,
     EXTENSION,
@@ -22,6 +22,10 @@ from netinit.rules.matches import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
+    from netinit.rules.selection import Chosen, PacketSet
+
+
+MOST_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 
 
 class Source(Match):
@@ -38,6 +42,9 @@ class Source(Match):
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.source, self.networks), self.negated)
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.from_networks(self.networks).turned(self.negated)
 
     def describe(self) -> str:
         return f"it comes {spell_not(self.negated)}from {spell_list(self.networks)}"
@@ -58,6 +65,9 @@ class Destination(Match):
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return truth_of(_lies_in(packet.destination, self.networks), self.negated)
 
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.to_networks(self.networks).turned(self.negated)
+
     def describe(self) -> str:
         return f"it goes {spell_not(self.negated)}to {spell_list(self.networks)}"
 
@@ -75,7 +85,10 @@ class InInterface(Match):
         return _spell_interfaces("iifname", self.names, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return _is_named(packet.in_interface, self.names) is not self.negated
+        return is_named(packet.in_interface, self.names) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.coming_through(self.names).turned(self.negated)
 
     def describe(self) -> str:
         return f"it came in {spell_not(self.negated)}through {spell_list(self.names)}"
@@ -94,26 +107,36 @@ class OutInterface(Match):
         return _spell_interfaces("oifname", self.names, self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return _is_named(packet.out_interface, self.names) is not self.negated
+        return is_named(packet.out_interface, self.names) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.leaving_through(self.names).turned(self.negated)
 
     def describe(self) -> str:
         return f"it leaves {spell_not(self.negated)}through {spell_list(self.names)}"
 
 
 class Protocol(Match):
-    """The transport protocol (iptables(8), `-p`)."""
+    """The transport protocol (iptables(8), `-p`). With `module` the protocol's module is loaded beside it, to no effect."""
 
     name: str
     negated: bool = False
+    module: bool = False
 
     def xt(self) -> XtMatch:
-        return XtMatch(place=PROTOCOL, alternatives=spell_each("-p", (self.name,), self.negated))
+        alternatives = spell_each("-p", (self.name,), self.negated)
+        if self.module:
+            alternatives = tuple([f"{text} -m {self.name}" for text in alternatives])
+        return XtMatch(place=PROTOCOL, alternatives=alternatives)
 
     def nft(self) -> str:
         return spell_one_of("meta l4proto", (self.name,), self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return (packet.protocol == self.name) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        return packets.of_protocol(self.name).turned(self.negated)
 
     def describe(self) -> str:
         return f"it is {spell_not(self.negated)}{self.name.upper()}"
@@ -122,8 +145,8 @@ class Protocol(Match):
 class Port(Match):
     """The destination (or source) port is one of `ports`; implies the protocol (sections tcp, udp, multiport).
 
-    A port is a number, or a pair of the first and the last of a range. Several single ports are an alternative each;
-    a negated list and a list with ranges are one multiport match.
+    A port is a number, or a pair of the first and the last of a range. Several single ports are an alternative each, as
+    Istio has them; a negated list is one multiport match, a list with ranges as few as hold it.
     """
 
     protocol: str
@@ -134,15 +157,25 @@ class Port(Match):
     def xt(self) -> XtMatch:
         option = "--sport" if self.source else "--dport"
         texts = [f"{low}:{high}" if low < high else str(low) for low, high in map(bounds_of, self.ports)]
-        ranges = any(isinstance(port, tuple) for port in self.ports)
-        if len(texts) > 1 and (self.negated or ranges):
-            alternatives: tuple[str, ...] = (f"-m multiport {'! ' if self.negated else ''}{option}s {','.join(texts)}",)
-        else:
-            alternatives = tuple([f"-m {self.protocol} {text}" for text in spell_each(option, texts, self.negated)])
+        lists = [texts] if self.negated else _fill_multiports(texts) if self.has_ranges else [[text] for text in texts]
+        no = "! " if self.negated else ""
+        alternatives = tuple(
+            [
+                f"-m multiport {no}{option}s {','.join(one)}" if len(one) > 1 else f"-m {self.protocol} {no}{option} {one[0]}"
+                for one in lists
+            ]
+        )
         return XtMatch(place=EXTENSION, alternatives=alternatives, protocol=self.protocol)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether one of the ports is a range."""
+        return any(isinstance(port, tuple) for port in self.ports)
 
     def nft(self) -> str:
         ranges = sorted({bounds_of(port) for port in self.ports})
+        if self.has_ranges:
+            ranges = join_ranges(ranges)
         texts = [f"{low}-{high}" if low < high else str(low) for low, high in ranges]
         return spell_one_of(f"{self.protocol} {'sport' if self.source else 'dport'}", texts, self.negated)
 
@@ -153,6 +186,11 @@ class Port(Match):
         if port is None:
             return None
         return any(low <= port <= high for low, high in map(bounds_of, self.ports)) is not self.negated
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        ranges = tuple([bounds_of(port) for port in self.ports])
+        ports = packets.with_port(ranges, source=self.source)
+        return packets.of_protocol(self.protocol) & ports.turned(self.negated)
 
     def describe(self) -> str:
         side = "source" if self.source else "destination"
@@ -185,6 +223,10 @@ class Owner(Match):
         last = self.number if self.last is None else self.last
         return None if owner is None else (self.number <= owner <= last) is not self.negated
 
+    def choose(self, packets: PacketSet) -> Chosen:
+        last = self.number if self.last is None else self.last
+        return packets.owned_by(self.kind, self.number, last).turned(self.negated)
+
     def describe(self) -> str:
         words = self._spell(" to ")
         return f"its socket's {self.kind} is {spell_not(self.negated)}{words if self.last is None else f'from {words}'}"
@@ -193,9 +235,18 @@ class Owner(Match):
         return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
 
 
-def bounds_of(port: int | tuple[int, int]) -> tuple[int, int]:
-    """The first and the last port that a port or a range means."""
-    return port if isinstance(port, tuple) else (port, port)
+def _fill_multiports(texts: list[str]) -> list[list[str]]:
+    """The ports and ranges in lists that multiport takes: 15 ports, of which a range is two."""
+    lists: list[list[str]] = []
+    left = 0
+    for text in texts:
+        size = 2 if ":" in text else 1
+        if left < size:
+            lists.append([])
+            left = MOST_MULTIPORTS
+        lists[-1].append(text)
+        left -= size
+    return lists
 
 
 def _spell_addresses(option: str, networks: tuple[Network, ...], negated: bool) -> tuple[str, ...]:
@@ -236,6 +287,6 @@ def _lies_in(address: int | None, networks: tuple[Network, ...]) -> bool | None:
     return None if address is None else any(network.first <= address <= network.last for network in networks)
 
 
-def _is_named(interface: str, names: tuple[str, ...]) -> bool:
+def is_named(interface: str, names: tuple[str, ...]) -> bool:
     """Whether one of the names, which may end in `+` for any ending, is the interface's; no interface has no name."""
     return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)

@@ -7,26 +7,29 @@ as JSON, so that it shows up as a difference and is never taken for something pl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.net import number_of
+from netinit.base.net import IPV4, number_of
 from netinit.base.records import Record
-from netinit.rules.model import EXTRA, MISSING, MOVED, Difference
+from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Rule
+from netinit.rules.nft.marks import read_change, read_masked
 from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
 Json = dict[str, Any]
 LONG_LIST = 10  # elements of a set that are shown
+VERSIONS = ("meta nfproto ipv4", "meta nfproto ipv6")
 STATES = ("invalid", "established", "related", "new", "untracked")
 PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
 
 class ListedChain(Record):
-    """A chain: where it is hooked in (empty: nowhere) and its rules in order."""
+    """A chain: where it is hooked in (empty: nowhere), its rules in order, and the conditions of each."""
 
     hook: str
     rules: tuple[str, ...]
+    conditions: tuple[tuple[str, ...], ...]
 
 
 class ListedNftTable(Record):
@@ -44,16 +47,19 @@ def parse_listing(text: str) -> Listing:
     try:
         return {
             table: ListedNftTable(
-                chains={
-                    name: ListedChain(hook=spell_hook(chain), rules=tuple([spell_rule(rule) for rule in rules]))
-                    for name, (chain, rules) in chains.items()
-                },
+                chains={name: _read_chain(chain, rules) for name, (chain, rules) in chains.items()},
                 others=tuple(others),
             )
             for table, (chains, others) in _collect(text).items()
         }
     except _OTHERWISE as error:
         raise _misunderstood(text, error) from error
+
+
+def _read_chain(chain: Json, rules: list[Json]) -> ListedChain:
+    conditions = [tuple([_spell_statement(one) for one in rule["expr"] if "match" in one or "limit" in one]) for rule in rules]
+    texts = [spell_rule(rule) for rule in rules]
+    return ListedChain(hook=spell_hook(chain), rules=tuple(texts), conditions=tuple(conditions))
 
 
 def collect(text: str) -> dict[str, dict[str, tuple[Json, list[Json]]]]:
@@ -114,12 +120,13 @@ def _spell_statement(statement: dict[str, Any]) -> str:
 
 
 def _spell_match(match: dict[str, Any]) -> str | None:
-    left = _spell_left(match["left"])
-    operators = {"==": "", "in": "", "!=": "!= ", "<=": "<= "}
+    masked = read_masked(match["left"])
+    left = _spell_left(masked[0] if masked else match["left"])
+    operators = {"==": "== " if masked else "", "in": "", "!=": "!= ", "<=": "<= "}
     right = left and _spell_right(left, match["right"])
     if not right or match["op"] not in operators:
         return None
-    return f"{left} {operators[match['op']]}{right}"
+    return f"{left} {f'& {masked[1]:#010x} ' if masked else ''}{operators[match['op']]}{right}"
 
 
 def _spell_left(left: Any) -> str | None:
@@ -171,6 +178,9 @@ def _order_of(left: str) -> Callable[[str], Any]:
 
 
 def _spell_assignment(content: dict[str, Any]) -> str | None:
+    change = read_change(content["key"], content["value"])
+    if change:
+        return change.nft(IPV4)[0]
     key = _spell_left(content["key"])
     if key is None:
         return None
@@ -194,6 +204,22 @@ def _spell_port_statement(kind: str, keys: set[str]) -> Callable[[Any], str | No
     return spell
 
 
+def _spell_limit(content: dict[str, Any]) -> str | None:
+    if set(content) != {"rate", "burst", "per"}:
+        return None
+    return f"limit rate {content['rate']}/{content['per']} burst {content['burst']} packets"
+
+
+def _spell_log(content: Any) -> str | None:
+    """A report; whoever made it chose the prefix."""
+    if not isinstance(content, dict) or not set(content) <= {"prefix", "group"} or not isinstance(content.get("prefix"), str):
+        return None
+    if not content["prefix"].isprintable() or '"' in content["prefix"]:
+        return None
+    group = f" group {content['group']}" if "group" in content else ""
+    return f'log prefix "{content["prefix"]}"{group}'
+
+
 _SPELLERS: dict[str, Callable[[Any], str | None]] = {
     "match": _spell_match,
     "counter": lambda _: "counter",
@@ -204,6 +230,8 @@ _SPELLERS: dict[str, Callable[[Any], str | None]] = {
     "goto": lambda content: f"goto {content['target']}",
     "mangle": _spell_assignment,
     "reject": _spell_reject,
+    "limit": _spell_limit,
+    "log": _spell_log,
     "redirect": _spell_port_statement("redirect", {"port"}),
     "tproxy": _spell_port_statement("tproxy", {"family", "port"}),
 }
@@ -223,7 +251,7 @@ def compare_listing(written: Written, listing: Listing) -> tuple[Difference, ...
 
 
 def _compare_table(table: str, planned: dict[str, WrittenNftChain], listed: ListedNftTable) -> Iterator[Difference]:
-    nothing = ListedChain(hook="", rules=())
+    nothing = ListedChain(hook="", rules=(), conditions=())
     for name, wanted in planned.items():
         live = listed.chains.get(name)
         if live is None:
@@ -245,16 +273,18 @@ def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: Listed
     from difflib import SequenceMatcher
 
     texts = [written.text.partition(' comment "')[0] for written in wanted.rules]
+    keys = [_key(table, text, [*VERSIONS, *_conditions(one.rule)]) for text, one in zip(texts, wanted.rules, strict=True)]
+    listed = [_key(table, text, conditions) for text, conditions in zip(live.rules, live.conditions, strict=True)]
     missing: list[int] = []
     extra: list[int] = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, texts, live.rules, autojunk=False).get_opcodes():
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys, listed, autojunk=False).get_opcodes():
         if tag != "equal":
             missing += range(i1, i2)
             extra += range(j1, j2)
     lists = {_skeleton(live.rules[place]): live.rules[place] for place in extra}
     planned_lists = {_skeleton(texts[index]): texts[index] for index in missing}
     for index in missing:
-        moved_from = next((place for place in extra if live.rules[place] == texts[index]), None)
+        moved_from = next((place for place in extra if listed[place] == keys[index]), None)
         if moved_from is not None:
             extra.remove(moved_from)
         yield Difference(
@@ -270,6 +300,27 @@ def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: Listed
     for place in extra:
         rule = _abridge(live.rules[place], planned_lists)
         yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=rule)
+
+
+def _conditions(rule: Rule) -> list[str]:
+    """Those of all rules of nft that stand for it: a match with a chain of its own has some there."""
+    return [text for match in rule.matches for text in (match.nft(), *match.nft_unless())]
+
+
+def _key(table: str, text: str, conditions: Iterable[str]) -> tuple[object, ...]:
+    """What rules that do the same have in common: conditions in any order, and what follows, without a counter.
+
+    The tables of Istio's node agent leave out the family where it is one alone; that counts for none in these.
+    """
+    rest, found = f" {text}", set()
+    for condition in conditions:
+        before, holds, behind = rest.partition(f" {condition} ")
+        if holds:
+            rest = f"{before} {behind}"
+            found.add(condition)
+    if table.startswith(NFT_AMBIENT):
+        found.difference_update(VERSIONS)
+    return frozenset(found), rest.replace(" counter ", " ", 1)
 
 
 def _skeleton(text: str) -> str:

@@ -1,8 +1,8 @@
 """nft's JSON (libnftables-json(5)) read into typed matches and targets, with counters, for those who walk through the rules.
 
 Read is what the writer writes, and a little more; a statement that is not known keeps its JSON as `UnknownMatch` or
-`UnknownTarget`, and its meaning is never guessed. Tables and chains get the names of the model: `istio-proxy-nat` is nat,
-`istio-output` is ISTIO_OUTPUT.
+`UnknownTarget`, and its meaning is never guessed. Tables and chains get the names of the model: `istio-proxy-nat` and
+`istio-ambient-nat` are nat, `istio-output` is ISTIO_OUTPUT.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import json
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network, number_of
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Mark, Socket, UnknownMatch
+from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
-from netinit.rules.more_targets import Observe, Reject, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone, UnknownTarget
 from netinit.rules.nft.listing import collect, spell_rule
-from netinit.rules.nft.writer import HOOKS, PREFIX
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
+from netinit.rules.nft.marks import CONNECTION_MARK, read_masked
+from netinit.rules.nft.statements import model_name, model_table, read_target
+from netinit.rules.nft.writer import HOOKS
+from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
     _Chains = dict[str, list[tuple[Json, Rule]]]
 
-_WORDS = {"accept": Accept(), "drop": Drop(), "return": Return()}
 _BY_VERSION = {"ipv4": IPV4, "ipv6": IPV6}
 _SOCKET_SUFFIX = "-socket"  # of the chain that stands for a rule with a Socket match
 
@@ -59,9 +59,13 @@ def read_tables(texts: Iterable[str]) -> Tables:
     policies: dict[str, dict[str, str]] = {}
     for text in texts:
         for name, chains in collect(text).items():
-            table = name.removeprefix(PREFIX)
+            table = model_table(name)
+            if table in read:
+                raise ParseError(
+                    f"table {name}: rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
+                )
             try:
-                read[table] = _read_chains(table, chains)
+                read[table] = _read_chains(table, chains, name)
                 policies[table] = {
                     model_name(chain): str(item.get("policy", "")).upper() for chain, (item, _) in chains.items()
                 }
@@ -78,12 +82,12 @@ def read_tables(texts: Iterable[str]) -> Tables:
     }
 
 
-def _read_chains(table: str, chains: dict[str, tuple[Json, list[Json]]]) -> _Chains:
+def _read_chains(table: str, chains: dict[str, tuple[Json, list[Json]]], listed: str) -> _Chains:
     sockets = {name: rules for name, (_, rules) in chains.items() if _is_socket_chain(rules)}
     read: _Chains = {}
     for name, (chain, rules) in chains.items():
         if name not in sockets:
-            _check_hook(table, chain)
+            _check_hook(table, chain, listed)
             read[model_name(name)] = [(rule, _read_rule(rule, sockets)) for rule in rules]
     return read
 
@@ -100,13 +104,7 @@ def _number(rules: list[tuple[Json, Rule]], entering: tuple[Family, ...]) -> tup
     )  # fmt: skip
 
 
-def model_name(chain: str) -> str:
-    """The chain's name in the model."""
-    upper = chain.upper()
-    return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
-
-
-def _check_hook(table: str, chain: Json) -> None:
+def _check_hook(table: str, chain: Json, listed: str) -> None:
     """ParseError where the kernel comes to a chain otherwise than to a chain of ours: its packets would not be followed."""
     from netinit.rules.nft.listing import spell_hook
 
@@ -114,7 +112,7 @@ def _check_hook(table: str, chain: Json) -> None:
     found = spell_hook(chain)
     if found.partition("; policy")[0] != wanted.partition("; policy")[0]:
         raise ParseError(
-            f"table {PREFIX}{table}: the chain {chain['name'][:40]!r} is hooked in otherwise than netinit does it"
+            f"table {listed}: the chain {chain['name'][:40]!r} is hooked in otherwise than netinit does it"
             f" ({found[:80]!r}); netinit remove takes the tables away"
         )
 
@@ -172,12 +170,14 @@ def _read_rule(listed: Json, sockets: dict[str, list[Json]]) -> Rule:
             families &= {only} if only else families
             if not _is_version(content):
                 matches.append(_read_match(content) or UnknownMatch(text=json.dumps(statement)))
+        elif kind == "limit" and (limit := _read_limit(content)):
+            matches.append(limit)
         elif kind != "counter":
             statements.append(statement)
-    target = _read_target(statements)
+    target = read_target(statements)
     if isinstance(target, Jump) and (halves := sockets.get(statements[0]["jump"]["target"])):
         matches.append(Socket())
-        target = _read_target([halves[-1]["expr"][-1]])
+        target = read_target([halves[-1]["expr"][-1]])
     implied = {match.protocol for match in matches if isinstance(match, Port)}
     kept = [
         match for match in matches if not (isinstance(match, Protocol) and match.name in implied and not match.negated)
@@ -209,6 +209,9 @@ def _read_match(content: Json) -> Match | None:
     if content["op"] not in ("==", "!=", "in"):
         return None
     negated = content["op"] == "!="
+    masked = read_masked(content["left"])
+    if masked:
+        return _read_masked(masked, content["right"], negated)
     ((kind, left),) = content["left"].items()
     right = content["right"]
     values = (
@@ -227,6 +230,17 @@ def _read_match(content: Json) -> Match | None:
     except (ValueError, TypeError, KeyError, OSError):  # an element of another form
         return None
     return None
+
+
+def _read_limit(content: Json) -> Match | None:
+    if set(content) != {"rate", "burst", "per"} or content["per"] != "second":
+        return None
+    return Limit(rate=int(content["rate"]), burst=int(content["burst"]))
+
+
+def _read_masked(masked: tuple[Json, int], right: Any, negated: bool) -> Match | None:
+    whose, mask = masked
+    return Mark(value=right, mask=mask, connection=whose == CONNECTION_MARK, negated=negated) if isinstance(right, int) else None
 
 
 def _read_payload(protocol: str, field: str, values: list[Any], negated: bool) -> Match | None:
@@ -314,56 +328,3 @@ _KEYS: dict[tuple[str, str], Callable[[list[Any], bool], Match | None]] = {
     ("ct", "mark"): _read_mark(connection=True),
     ("ct", "state"): _read_states,
 }
-
-
-# ---- targets -----------------------------------------------------------------------------------------------------------
-
-
-def _read_target(statements: list[Json]) -> Target:
-    """What the statements behind the conditions do; more than one of them is known for TPROXY alone."""
-    if not statements:
-        return Observe(text="")
-    read = _read_tproxy(statements) if len(statements) > 1 else _read_statement(statements[0])
-    return read or UnknownTarget(text=" ".join([json.dumps(statement) for statement in statements]))
-
-
-def _read_statement(statement: Json) -> Target | None:
-    ((kind, content),) = statement.items()
-    if kind in _WORDS:
-        return _WORDS[kind]
-    if kind in ("jump", "goto"):
-        return Jump(chain=model_name(content["target"]), goto=kind == "goto")
-    if (
-        kind == "redirect"
-        and isinstance(content, dict)
-        and set(content) == {"port"}
-        and isinstance(content["port"], int)
-    ):
-        return Redirect(port=content["port"])
-    if kind == "reject":
-        return Reject() if isinstance(content, dict) and content.get("expr") == "port-unreachable" else None
-    return _read_assignment(content) if kind == "mangle" else None
-
-
-def _read_assignment(content: Json) -> Target | None:
-    key, value = content["key"], content["value"]
-    mark, of_connection = {"meta": {"key": "mark"}}, {"ct": {"key": "mark"}}
-    if key == mark and value == of_connection:
-        return RestoreMark()
-    if key == of_connection and value == mark:
-        return SaveMark()
-    if not isinstance(value, int) or not 0 <= value <= FULL_MASK:
-        return None
-    if key == {"ct": {"key": "zone"}}:
-        return TrackZone(zone=value)
-    return SetMark(value=value, connection=key == of_connection) if key in (mark, of_connection) else None
-
-
-def _read_tproxy(statements: list[Json]) -> Target | None:
-    """`tproxy … meta mark set … accept`; the rule behind it drops what has no transparent socket, as iptables' TPROXY does."""
-    if [next(iter(statement)) for statement in statements] != ["tproxy", "mangle", "accept"]:
-        return None
-    tproxy, mark = statements[0]["tproxy"], _read_assignment(statements[1]["mangle"])
-    if set(tproxy) - {"family"} != {"port"} or not isinstance(tproxy["port"], int) or not isinstance(mark, SetMark):
-        return None
-    return Tproxy(port=tproxy["port"], mark=mark.value) if not mark.connection else None

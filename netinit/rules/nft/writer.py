@@ -29,24 +29,28 @@ from netinit.rules.model import (
     FILTER,
     INPUT,
     MANGLE,
+    MISSING,
     NAT,
+    NFT_AMBIENT,
+    NFT_SIDECAR,
     OUTPUT,
     PREROUTING,
     RAW,
     TABLES,
+    Difference,
     Plan,
     Rule,
     Table,
 )
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Jump, spell_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DIALECT = "nft"
-PREFIX = "istio-proxy-"
-TABLE_NAMES = tuple([PREFIX + name for name in TABLES])
+PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
+TABLE_NAMES = tuple([prefix + name for prefix in PREFIXES for name in TABLES])
 HOOKS = {
     # iptables' priorities (linux/netfilter_ipv4.h); nft lists them by name where the hook is the name's usual one.
     (NAT, PREROUTING): "type nat hook prerouting priority dstnat; policy accept;",
@@ -57,6 +61,7 @@ HOOKS = {
     (RAW, PREROUTING): "type filter hook prerouting priority raw; policy accept;",
     (RAW, OUTPUT): "type filter hook output priority raw; policy accept;",
     (FILTER, INPUT): "type filter hook input priority filter; policy accept;",
+    (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
 }
 
 
@@ -79,7 +84,7 @@ Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
 
 def write_plan(plan: Plan, *, comments: bool = False) -> Written:
     """The plan table by table: what nft must list once it is programmed, ours being the only rules in these tables."""
-    return {PREFIX + table.name: _write_table(table, comments) for table in plan.tables}
+    return {plan.nft_prefix + table.name: _write_table(table, comments) for table in plan.tables}
 
 
 def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
@@ -140,11 +145,6 @@ def _hook(table: str, chain: str) -> str:
     return HOOKS[table, chain] if chain in BUILTIN_CHAINS else ""
 
 
-def spell_chain(name: str) -> str:
-    """The chain's name in nft, as in Istio's native mode: ISTIO_IN_REDIRECT becomes istio-in-redirect."""
-    return name.lower().replace("_", "-")
-
-
 def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
     """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
     blocks = []
@@ -172,5 +172,11 @@ def render_replacement(tables: str, names: Iterable[str]) -> str:
 
 
 def render_script(plan: Plan, *, comments: bool = False) -> str:
-    """The plan as input for `nft -f -`, whatever of ours is there: all owned tables are replaced, wanted or not."""
-    return render_replacement(render_tables(write_plan(plan, comments=comments)), TABLE_NAMES)
+    """The plan as input for `nft -f -`, whatever of its kind is there: all tables of the prefix are replaced, wanted or not."""
+    names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
+    return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
+
+
+def miss_all(written: Written) -> tuple[Difference, ...]:
+    """The differences of a namespace in which none of the tables exists."""
+    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in written])

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES, Network, merge_networks
+from netinit.base.net import FAMILIES, Network, PortRange, bounds_of, join_ranges, merge_networks
 from netinit.options import Interception
+from netinit.options.users import PortsOfUsers, find_same
 from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.ownership import gather, owned_rules
 from netinit.rules.iptables.parse import parse_rule
@@ -149,9 +150,13 @@ def _through_rules(options: Interception) -> Interception:
 
 
 def _comparable(value: Any) -> Any:
-    """The value without what has no meaning: the order of a list, and networks that lie side by side."""
+    """The value without what has no meaning: the order of a list, and networks or ports that lie side by side."""
     if not isinstance(value, tuple) or isinstance(value, Network):
         return value
+    if any(isinstance(item, PortsOfUsers) for item in value):
+        return find_same(value)
+    if any(isinstance(item, PortRange) for item in value):
+        return join_ranges(sorted(map(bounds_of, value)))
     networks = [item for item in value if isinstance(item, Network)]
     if networks:
         return [merge_networks([one for one in networks if one.family is family], family) for family in FAMILIES]

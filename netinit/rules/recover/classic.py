@@ -18,7 +18,7 @@ from netinit.rules.model import (
     NAT,
 )
 from netinit.rules.more_targets import Reject, Tproxy
-from netinit.rules.recover.reading import STAND_IN, Layout, find_match, single_ports
+from netinit.rules.recover.reading import STAND_IN, Layout, find_match, listed_ports
 from netinit.rules.targets import Jump, Return
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Classic(Layout):
         table, to = (MANGLE, ISTIO_TPROXY) if transparent else (NAT, ISTIO_IN_REDIRECT)
         ports = self.inbound_ports(table, to)
         # The first port that is excluded is that of ssh, always.
-        excluded = single_ports(self.find(table, ISTIO_INBOUND, Return, Port), unique=False)[1:]
+        excluded = listed_ports(self.find(table, ISTIO_INBOUND, Return, Port), unique=False)[1:]
         found = {"inbound_ports": ports, "exclude_inbound_ports": excluded if ports == ALL else ()}
         return found | (self.transparent(port=1) if transparent else {"inbound_mode": REDIRECT})
 

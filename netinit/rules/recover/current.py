@@ -22,7 +22,8 @@ from netinit.rules.model import (
     RAW,
 )
 from netinit.rules.more_targets import SaveMark, Tproxy
-from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, single_ports
+from netinit.rules.recover import peers
+from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, listed_ports
 from netinit.rules.targets import Jump, Redirect, Return
 
 TYPE_CHECKING = False
@@ -43,8 +44,9 @@ class Current(Layout):
         found = super().fields() | self.dns()
         found["exclude_interfaces"] = self.excluded_interfaces()
         found["drop_invalid"] = bool(self.find(MANGLE, PREROUTING, Jump(chain=ISTIO_DROP)) or self._drops())
-        found["exclude_outbound_ports"] = single_ports(self.find(NAT, ISTIO_OUTPUT, Return, Port), protocol="tcp")
-        found["outbound_ports"] = single_ports(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Port))
+        found["exclude_outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Return, Port), protocol="tcp")
+        found |= peers.fields(self)
+        found["outbound_ports"] = listed_ports(self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Port))
         return found
 
     def _drops(self) -> bool:
@@ -83,8 +85,8 @@ class Current(Layout):
         for rule in self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, Port, Owner):
             ports = [port for port in find_match(rule, Port).ports if isinstance(port, int)]
             return next((port for port in ports if port != DNS_PORT), DNS_PORT)
-        returned = single_ports(self.find(NAT, ISTIO_INBOUND, Return, Port))
-        return returned[0] if returned else None
+        returned = listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port))
+        return returned[0] if returned and isinstance(returned[0], int) else None
 
     def inbound(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -93,7 +95,7 @@ class Current(Layout):
             self.unread.append("--inbound-tunnel-port: no rule names it")
         else:
             found["tunnel_port"] = tunnel
-        excluded = list(single_ports(self.find(NAT, ISTIO_INBOUND, Return, Port), unique=False))
+        excluded = list(listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port), unique=False))
         if tunnel in excluded:
             excluded.remove(tunnel)
         if not (
@@ -103,7 +105,7 @@ class Current(Layout):
             ports = self.inbound_ports(NAT, ISTIO_IN_REDIRECT)
             return found | {"inbound_mode": REDIRECT, "inbound_ports": ports, "exclude_inbound_ports": tuple(excluded)}
         found |= {"inbound_ports": self.inbound_ports(MANGLE, ISTIO_TPROXY)}
-        found["exclude_inbound_ports"] = single_ports(self.find(MANGLE, ISTIO_INBOUND, Return, Port))
+        found["exclude_inbound_ports"] = listed_ports(self.find(MANGLE, ISTIO_INBOUND, Return, Port))
         return found | self.transparent(bool(found["inbound_ports"]))
 
     def outbound(self) -> dict[str, Any]:
@@ -112,7 +114,9 @@ class Current(Layout):
         found: dict[str, Any] = {}
         if excluded[IPV4]:
             found["loopback_cidr"] = excluded[IPV4][0]
-        found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in excluded[family][1:]])
+        others = {family: networks[1:] for family, networks in excluded.items()}
+        found["exclude_cloud_metadata"] = peers.take_metadata(others, self.on())
+        found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in others[family]])
         everything = all(
             self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on()
         )

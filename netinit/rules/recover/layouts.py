@@ -1,12 +1,13 @@
 """Which layout made the rules, and what it made them of.
 
-A field is read where the layout writes it, so each method of the two classes stands beside a function of
+A field is read where the layout writes it, so each method of the three classes stands beside a function of
 `netinit.rules.layouts`.
 """
 
 from __future__ import annotations
 
-from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT
+from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT, NAT, OUTPUT
+from netinit.rules.recover.ambient import Ambient
 from netinit.rules.recover.classic import Classic
 from netinit.rules.recover.current import Current
 from netinit.rules.targets import Jump, Return
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
 
 def read_fields(rules: Mapping[Family, Chains], routing: Routing) -> tuple[dict[str, Any], list[str]]:
     """The fields of the options that the rules tell, and what they do not tell."""
-    reading = Classic(rules, routing) if _is_classic(rules) else Current(rules, routing)
+    kind = Ambient if _is_ambient(rules) else Classic if _is_classic(rules) else Current
+    reading = kind(rules, routing)
     return reading.fields(), reading.unread
+
+
+def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
+    """Whether a chain is there that no other layout has."""
+    return any(chain == ISTIO_PRERT for chains in rules.values() for _, chain in chains)
 
 
 def _is_classic(rules: Mapping[Family, Chains]) -> bool:
     """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether the tunnel's rule is missing too."""
     for chains in rules.values():
-        for rule in chains.get((NAT, OUTPUT), ()):
-            if rule.target == Jump(chain=ISTIO_OUTPUT):
-                return bool(rule.matches)
+        jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
+        if jumps:
+            return bool(jumps[-1].matches)  # those before it are for Docker's resolver
     firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
     return not any(isinstance(rule.target, Return) for rule in firsts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.base.net import FAMILIES, IPV4, Family, Network, PortRange, Ports
 from netinit.options import OFF, TPROXY
 from netinit.options.kinds import ALL
 from netinit.rules.matches import Match
@@ -96,6 +96,10 @@ class Layout:
                 return found
         return []
 
+    def rules_of(self, table: str, chain: str) -> Sequence[Rule]:
+        """The rules of a chain in the first family that has any."""
+        return next((found for chains in self.rules.values() if (found := chains.get((table, chain)))), ())
+
     def port_of(self, chain: str) -> int | None:
         """The port that a chain redirects to."""
         targets = [rule.target for rule in self.find(NAT, chain, Redirect, Protocol)]
@@ -115,11 +119,11 @@ class Layout:
         inbound, both = self.names(PREROUTING, InInterface), self.excluded_interfaces()
         return tuple(reversed(inbound[: len(inbound) - len(both)] if len(both) <= len(inbound) else []))
 
-    def inbound_ports(self, table: str, to: str) -> tuple[int, ...] | str:
+    def inbound_ports(self, table: str, to: str) -> Ports | str:
         """The ports that ISTIO_INBOUND sends to a chain."""
         if self.find(table, ISTIO_INBOUND, Jump(chain=to), Protocol):
             return ALL
-        return single_ports(self.find(table, ISTIO_INBOUND, Jump(chain=to), Port))
+        return listed_ports(self.find(table, ISTIO_INBOUND, Jump(chain=to), Port))
 
     def mark(self) -> int | None:
         """The mark of TPROXY."""
@@ -188,12 +192,11 @@ def asks_set(rule: Rule) -> bool:
     )
 
 
-def single_ports(rules: list[Rule], *, protocol: str = "", unique: bool = True) -> tuple[int, ...]:
-    """The single ports that rules name, in order."""
-    found: list[int] = []
+def listed_ports(rules: list[Rule], *, protocol: str = "", unique: bool = True) -> Ports:
+    """The ports and ranges that rules name, in order."""
+    found: list[int | PortRange] = []
     for rule in rules:
         match = find_match(rule, Port)
         if not match.source and not match.negated and protocol in ("", match.protocol):
-            for port in match.ports:
-                found += [port] if isinstance(port, int) else range(port[0], port[1] + 1)
+            found += [port if isinstance(port, int) else PortRange(port) for port in match.ports]
     return tuple(dict.fromkeys(found) if unique else found)

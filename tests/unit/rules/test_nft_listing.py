@@ -60,7 +60,7 @@ def test_what_plans_hold_is_spelled_as_the_writer_spells_it(expr, text):
     [
         {"limit": {"rate": 10, "per": "second"}},
         {"match": {"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 80}},
-        {"match": {"op": "==", "left": {"&": [{"meta": {"key": "mark"}}, 255]}, "right": 1}},
+        {"match": {"op": "==", "left": {"&": [{"meta": {"key": "priority"}}, 255]}, "right": 1}},
         {"match": {"op": "==", "left": {"ct": {"key": "mark", "dir": "original"}}, "right": 1}},
         {"redirect": {"port": 15001, "flags": "random"}},
         {"redirect": None},
@@ -170,7 +170,8 @@ def test_elements_of_a_set_stand_in_the_order_in_which_nft_lists_them(left, elem
         {"match": {"op": "in", "left": {"meta": {"key": "mark"}}, "right": [1]}},
         {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr", "base": "nh"}}, "right": "1.2.3.4"}},
         {"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": {"elem": 1}}},
-        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"meta": {"key": "mark"}}, 1]}}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"<<": [{"meta": {"key": "mark"}}, 1]}}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"ct": {"key": "mark"}}, 1]}}},
         {"mangle": {"key": {"payload": {"protocol": "ip", "field": "ttl", "base": 1}}, "value": 1}},
         {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"map": 1}}},
         {"reject": None},

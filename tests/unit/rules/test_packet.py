@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, IPV6, Network, Surroundings, number_of
+from netinit.base.net import FULL_MASK
 
 POD = Surroundings(
     family=IPV4,
     addresses=(("eth0", number_of("10.0.0.2")), ("eth0", number_of("10.0.0.3")), ("eth1", number_of("10.1.0.2"))),
     routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.5.0.0/16"), "eth2"), (Network.parse("10.5.5.5/32"), "eth3")),
     default_interface="eth9",
-    local_marks=frozenset({1337}),
+    local_marks=frozenset({(1337, FULL_MASK)}),
 )
 POD6 = Surroundings(family=IPV6, addresses=(("eth0", number_of("fd00::2")),))
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
@@ -18,7 +19,7 @@ from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.nft.writer import render_script
 from restore_grammar import check
-from strategies import made_options
+from strategies import made_ambient_options, made_options
 
 SCHEMA = json.loads(files("netinit").joinpath("data/plan.schema.json").read_text("utf-8"))
 CLASSIC = """\
@@ -82,7 +83,7 @@ def test_the_validator_of_these_tests_notices_what_is_wrong():
 
 
 @settings(max_examples=60)
-@given(made_options())
+@given(st.one_of(made_options(), made_ambient_options()))
 def test_every_rendering_tells_the_same_rules(options):
     made = plan(options)
     names = frozenset(options.exclude_interfaces + options.virtual_interfaces)

@@ -27,13 +27,18 @@ from core import IPV4, IPV6, parse_rule, write_rule
         ("MARK --set-xmark 0x53a/0xffffffff", ("meta mark set 0x0000053a",), "mark it 1338"),
         (
             "MARK --set-xmark 0x1/0x3",
-            ("meta mark set meta mark & 0xfffffffc ^ 0x00000001",),
+            ("meta mark set meta mark & 0xfffffffd | 0x00000001",),
             "change its mark (0x1 under the mask 0x3)",
         ),
         (
             "CONNMARK --set-xmark 0x1/0x3",
-            ("ct mark set ct mark & 0xfffffffc ^ 0x00000001",),
+            ("ct mark set ct mark & 0xfffffffd | 0x00000001",),  # as nft lists it
             "change its connection's mark (0x1 under the mask 0x3)",
+        ),
+        (
+            "MARK --set-xmark 0x11/0xf",
+            ("meta mark set meta mark & 0xfffffff0 ^ 0x00000011",),
+            "change its mark (0x11 under the mask 0xf)",
         ),
         (
             "CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netinit.base.errors import ParseError
-from netinit.base.net import Family, Network
+from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
 from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
 from netinit.rules.iptables.parse.targets import read_target
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import Rule
 
 _LONG = {

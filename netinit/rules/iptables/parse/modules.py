@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Socket, TcpFlags
+from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags
 from netinit.rules.matches.packet import Owner, Port
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
@@ -26,6 +26,7 @@ KNOWN_OPTIONS: dict[str, tuple[str, ...]] = {
     "state": ("--state",),
     "socket": ("--transparent", "--nowildcard", "--restore-skmark"),
     "addrtype": ("--src-type", "--dst-type", "--limit-iface-in", "--limit-iface-out"),
+    "limit": ("--limit", "--limit-burst"),
     "comment": ("--comment",),
 }  # fmt: skip
 
@@ -36,6 +37,8 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
     They come in the order in which iptables lists the module's options.
     """
     reader = _READERS.get(name)
+    if name == "limit":
+        return _read_limit(words)
     if reader is None:
         return None
     found: list[tuple[int, Match]] = []
@@ -54,6 +57,15 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
     if not words and name == "socket":
         return [Socket()]
     return [match for _, match in sorted(found, key=_listed_place)] or None
+
+
+def _read_limit(words: list[str]) -> list[Match] | None:
+    """One match of both options, so many a second; None for other units, which netinit has not."""
+    if len(words) != 4 or (words[0], words[2]) != ("--limit", "--limit-burst"):  # noqa: PLR2004
+        return None
+    rate, burst = read_number(words[1].partition("/")[0]), read_number(words[3])
+    per_second = words[1].partition("/")[2] == "sec"  # as it is listed
+    return [Limit(rate=rate, burst=burst)] if rate and burst and per_second else None
 
 
 def _listed_place(found: tuple[int, Match]) -> int:

@@ -8,6 +8,7 @@ from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.more_targets import (
     DestinationNat,
+    LogTarget,
     Observe,
     Reject,
     RestoreMark,
@@ -43,13 +44,23 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
     if plain is not None and len(words) == 1:
         return plain
     if name in _OBSERVING:
-        return Observe(text=text)
+        return _read_log(words) or Observe(text=text)
     if name not in _EXTENSIONS and name not in _PLAIN and len(words) == 1:
         return Jump(chain=name)
     reader = _READERS.get(name)
     options = _pair(words[1:])
     target = reader(options, text, family) if reader and options is not None else None
     return target or UnknownTarget(text=text)
+
+
+def _read_log(words: list[str]) -> Target | None:
+    """A report with nothing but a prefix, and a group for NFLOG; None for any other."""
+    if words[:2] == ["LOG", "--log-prefix"] and len(words) == 3:  # noqa: PLR2004
+        return LogTarget(prefix=words[2])
+    if words[:2] == ["NFLOG", "--nflog-prefix"] and words[3:4] == ["--nflog-group"] and len(words) == 5:  # noqa: PLR2004
+        group = read_number(words[4])
+        return LogTarget(prefix=words[2], group=group) if group else None
+    return None
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:

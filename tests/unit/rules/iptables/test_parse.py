@@ -8,10 +8,11 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.matches.context import AddressType, ConnectionState, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.more_targets import (
     DestinationNat,
+    LogTarget,
     Observe,
     Reject,
     RestoreMark,
@@ -23,7 +24,7 @@ from netinit.rules.more_targets import (
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import Accept, Jump, Redirect, Return
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),
@@ -81,7 +82,11 @@ READ = [
     ("-p tcp -j DNAT --to-destination 10.0.0.9:81", (Protocol(name="tcp"),), DestinationNat(address="10.0.0.9", port=81)),
     ("-j DNAT --to-destination 10.0.0.9", (), DestinationNat(address="10.0.0.9", port=0)),
     ("-j DNAT --to-destination 10.0.0.1-10.0.0.9", (), UnknownTarget(text="DNAT --to-destination 10.0.0.1-10.0.0.9")),
-    ('-j LOG --log-prefix "a b"', (), Observe(text='LOG --log-prefix "a b"')),
+    ('-j LOG --log-prefix "a b"', (), LogTarget(prefix="a b")),
+    ('-j LOG --log-prefix "a b" --log-level 7', (), Observe(text='LOG --log-prefix "a b" --log-level 7')),
+    ('-j NFLOG --nflog-prefix "a b" --nflog-group 5', (), LogTarget(prefix="a b", group=5)),
+    ("-m limit --limit 10/sec --limit-burst 20 -j DROP", (Limit(rate=10, burst=20),), Drop()),
+    ("-m limit --limit 10/min --limit-burst 20 -j DROP", (UnknownMatch(text="-m limit --limit 10/min --limit-burst 20"),), Drop()),
     ("-j REJECT --reject-with tcp-reset", (), Reject(message="tcp-reset")),
     ("-j NFQUEUE --queue-num 0", (), UnknownTarget(text="NFQUEUE --queue-num 0")),
     ("-j REDIRECT --to-ports 1-9", (), UnknownTarget(text="REDIRECT --to-ports 1-9")),

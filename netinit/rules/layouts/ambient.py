@@ -1,0 +1,171 @@
+"""The ambient layout: what Istio's node agent programs in a pod that has no sidecar, in its order of emission.
+
+A proxy of the node (ztunnel) opens its sockets inside of the pod's namespace and marks its packets. Connections that it
+makes to the application are marked as such, and the application's answers are routed back to its sockets, which have
+the peer's address and not one of the pod.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.options import (
+    AMBIENT_MARK,
+    AMBIENT_MASK,
+    AMBIENT_PRIORITY,
+    AMBIENT_TABLE,
+    DNS_LISTENER,
+    DNS_PORT,
+    NODE_PROXY_MARK,
+    OFF,
+    Interception,
+)
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.model import (
+    ISTIO_OUTPUT,
+    ISTIO_PRERT,
+    MANGLE,
+    NAT,
+    NFT_AMBIENT,
+    OUTPUT,
+    PREROUTING,
+    RAW,
+    IpRule,
+    Plan,
+    Route,
+)
+from netinit.rules.more_targets import RestoreMark, SetMark, TrackZone
+from netinit.rules.targets import Accept, Jump, Redirect, Return
+
+TCP = Protocol(name="tcp")
+OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
+OF_OTHERS = OF_PROXY.replace(negated=True)
+PROXY_ZONE = 1
+
+
+def plan(options: Interception) -> Plan:
+    """The plan of the ambient layout."""
+    families = (IPV4,) if options.ipv6 == OFF else FAMILIES
+    builder = Builder(families)
+    for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
+        _enter(builder, table)
+    _mark_connections(builder)
+    _capture_virtual_interfaces(builder, options)
+    _capture_inbound(builder, options)
+    if options.redirect_dns:
+        _capture_dns(builder)
+    _capture_outbound(builder, options)
+    return Plan(
+        layout=options.layout,
+        families=families,
+        tables=builder.tables(),
+        ip_rules=tuple(
+            [
+                IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=AMBIENT_PRIORITY)
+                for family in families
+            ]
+        ),
+        routes=tuple([Route(family=family, table=AMBIENT_TABLE) for family in families]),
+        nft_prefix=NFT_AMBIENT,
+    )
+
+
+def _enter(builder: Builder, table: str) -> None:
+    builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="what comes in is looked at")
+    builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="what goes out is looked at")
+
+
+def _mark_connections(builder: Builder) -> None:
+    builder.append(
+        MANGLE, ISTIO_PRERT, OF_PROXY, to=SetMark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True),
+        why="the node's proxy made this connection to the application",
+    )  # fmt: skip
+    builder.append(
+        MANGLE, ISTIO_OUTPUT, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True), to=RestoreMark(),
+        why="the application's answers go back to the node's proxy",
+    )  # fmt: skip
+
+
+def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
+    """What a VM behind the pod sends is outbound traffic; a pair of rules for each interface, as Istio has them."""
+    for name in options.virtual_interfaces:
+        coming = InInterface(names=(name,))
+        builder.append(
+            NAT, ISTIO_PRERT, coming, TCP, to=Redirect(port=options.outbound_port),
+            why="what a VM behind the pod sends is outbound traffic", origin="virtual_interfaces",
+        )  # fmt: skip
+        builder.append(
+            NAT, ISTIO_PRERT, coming, TCP, to=Return(),
+            why="what a VM behind the pod sends is not inbound traffic", origin="virtual_interfaces",
+        )  # fmt: skip
+
+
+def _capture_inbound(builder: Builder, options: Interception) -> None:
+    why, origin = "the kubelet's probes are not captured", "host_probe_addresses"
+    probes = _probes_by_family(options)
+    loaded = TCP.replace(module=True)
+    for family, probe in [] if options.ingress else probes:
+        builder.append(
+            NAT, ISTIO_PRERT, loaded, Source(networks=(probe,)), to=Accept(),
+            why=why, origin=origin, families=(family,),
+        )  # fmt: skip
+    for family, probe in probes:
+        builder.append(
+            NAT, ISTIO_OUTPUT, loaded, Destination(networks=(probe,)), to=Accept(),
+            why=why, origin=origin, families=(family,),
+        )  # fmt: skip
+    for family in () if options.ingress else FAMILIES:
+        builder.append(
+            NAT, ISTIO_PRERT, _not_to_loopback(family), Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS,
+            to=Redirect(port=options.inbound_port), why="inbound connections go to the node's proxy, tunnelled ones as they are",
+            origin="inbound_port", families=(family,),
+        )  # fmt: skip
+
+
+def _capture_dns(builder: Builder) -> None:
+    why, origin = "DNS queries go to the node's proxy", "redirect_dns"
+    queries = Port(protocol="udp", ports=(DNS_PORT,))
+    builder.append(
+        NAT, ISTIO_OUTPUT, OutInterface(names=("lo",), negated=True), OF_OTHERS, queries, to=Redirect(port=DNS_LISTENER),
+        why=why, origin=origin,
+    )  # fmt: skip
+    for family in FAMILIES:
+        builder.append(
+            NAT, ISTIO_OUTPUT, _not_to_loopback(family), Port(protocol="tcp", ports=(DNS_PORT,)), OF_OTHERS,
+            to=Redirect(port=DNS_LISTENER), why=why, origin=origin, families=(family,),
+        )  # fmt: skip
+    zone = TrackZone(zone=PROXY_ZONE)
+    builder.append(RAW, ISTIO_OUTPUT, OF_PROXY, queries, to=zone, why="the proxy's own queries", origin=origin)
+    answers = Port(protocol="udp", ports=(DNS_PORT,), source=True)
+    builder.append(RAW, ISTIO_PRERT, OF_OTHERS, answers, to=zone, why="the servers' answers to the proxy", origin=origin)
+
+
+def _capture_outbound(builder: Builder, options: Interception) -> None:
+    builder.append(
+        NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(),
+        why="answers to the node's proxy are no connections of the application",
+    )  # fmt: skip
+    for family in FAMILIES:
+        builder.append(
+            NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), _not_to_loopback(family), to=Accept(),
+            why="what the pod sends to itself is not captured", families=(family,),
+        )  # fmt: skip
+    for family in FAMILIES:
+        builder.append(
+            NAT, ISTIO_OUTPUT, TCP, _not_to_loopback(family), OF_OTHERS, to=Redirect(port=options.outbound_port),
+            why="outbound connections go to the node's proxy", origin="outbound_port", families=(family,),
+        )  # fmt: skip
+
+
+def _not_to_loopback(family: Family) -> Destination:
+    return Destination(networks=(Network.parse(family.loopback),), negated=True)
+
+
+def _probes_by_family(options: Interception) -> list[tuple[Family, Network]]:
+    return [
+        (family, Network.parse(f"{address}/{family.bits}"))
+        for family in FAMILIES
+        for address in options.host_probe_addresses
+        if (":" in address) == (family is IPV6)
+    ]

@@ -1,0 +1,70 @@
+"""Reports of what becomes of new connections, for --log-rules. Each fate has a prefix and its own limit."""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, Family
+from netinit.options import REDIRECT, TPROXY, Interception
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.layouts.dns import queries
+from netinit.rules.layouts.inbound import TCP
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import ConnectionState, Limit
+from netinit.rules.model import (
+    ISTIO_DROP,
+    ISTIO_IN_REDIRECT,
+    ISTIO_LOG,
+    ISTIO_OUTPUT_DNS,
+    ISTIO_REDIRECT,
+    ISTIO_TPROXY,
+    MANGLE,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+)
+from netinit.rules.more_targets import LogTarget
+from netinit.rules.targets import Jump
+
+SELDOM = Limit(rate=10, burst=20)
+NEW = ConnectionState(states=("NEW",))  # where a chain sees every packet; nat sees the first of a connection alone
+ORIGIN = "log_rules"
+
+
+def report(builder: Builder, options: Interception, capture_dns: bool) -> None:
+    """Reports before each rule that decides, and of what no rule has decided about."""
+    _insert(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
+    _insert(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
+    for families, matches in queries(options) if capture_dns else ():
+        _insert(builder, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
+    if options.inbound_mode == TPROXY and options.inbound_ports:
+        _insert(builder, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
+    if options.drop_invalid:
+        _insert(builder, options, MANGLE, ISTIO_DROP, fate="dropped")
+    # In TPROXY mode nat sees what mangle has captured already.
+    for chain in (PREROUTING, OUTPUT) if options.inbound_mode == REDIRECT and options.inbound_ports else (OUTPUT,):
+        builder.append(NAT, chain, to=Jump(chain=ISTIO_LOG), why="what comes back from the rules is not captured", origin=ORIGIN)
+    append_report(builder, options, NAT, ISTIO_LOG, fate="direct")
+
+
+def append_report(
+    builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
+    families: tuple[Family, ...] = FAMILIES,
+) -> None:  # fmt: skip
+    """A report at the end of a chain."""
+    builder.append(
+        table, chain, *matches, SELDOM, to=_log(options, fate),
+        why="new connections are reported", origin=ORIGIN, families=families,
+    )  # fmt: skip
+
+
+def _insert(
+    builder: Builder, options: Interception, table: str, chain: str, *matches: Match, fate: str,
+    families: tuple[Family, ...] = FAMILIES,
+) -> None:  # fmt: skip
+    builder.insert(
+        table, chain, *matches, SELDOM, to=_log(options, fate),
+        why="new connections are reported", origin=ORIGIN, families=families,
+    )  # fmt: skip
+
+
+def _log(options: Interception, fate: str) -> LogTarget:
+    return LogTarget(prefix=f"netinit {fate}: ", group=options.log_group)

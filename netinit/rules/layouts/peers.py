@@ -1,0 +1,90 @@
+"""What other meshes can and Istio cannot: exceptions by user and port, QUIC refused.
+
+Loaded where one of these options is given.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Family, lists_port
+from netinit.options import Interception
+from netinit.options.kinds import ALL
+from netinit.rules.layouts.builder import Builder, by_family
+from netinit.rules.layouts.outbound import excluded_networks
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
+from netinit.rules.more_targets import Reject
+from netinit.rules.targets import Jump, Return
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from netinit.options.users import PortsOfUsers
+
+HTTPS = 443
+
+
+def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
+    """What some users and groups send to some ports goes out as it is."""
+    for kind, listed, origin in (
+        ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
+        ("gid", options.exclude_outbound_for_gids, "exclude_outbound_for_gids"),
+    ):
+        for one in listed:
+            what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
+            builder.append(
+                NAT, ISTIO_OUTPUT, what, _owner(kind, one), to=Return(),
+                why=f"what these {'users' if kind == 'uid' else 'groups'} send there is not captured", origin=origin,
+            )  # fmt: skip
+
+
+def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> None:
+    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers."""
+    chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
+    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
+        captured = by_family(options.outbound_cidrs)
+        chosen = [(family, (Destination(networks=found),)) for family, found in captured if family in families]
+    if lists_port(options.exclude_outbound_ports, HTTPS) or not chosen:
+        return
+    both = tuple([family for family, _ in chosen])
+    origin = "reject_quic"
+    builder.append(
+        FILTER, OUTPUT, Port(protocol="udp", ports=(HTTPS,)), to=Jump(chain=ISTIO_QUIC),
+        why="QUIC is looked at", origin=origin, families=both,
+    )  # fmt: skip
+    for family, match in _not_captured(options):
+        builder.append(
+            FILTER, ISTIO_QUIC, match, to=Return(),
+            why="their TCP is not captured either", origin=origin,
+            families=tuple([one for one in both if family in (None, one)]),
+        )  # fmt: skip
+    if options.log_rules:
+        from netinit.rules.layouts.logs import append_report
+
+        for family, matches in chosen:
+            append_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,))
+    for family, matches in chosen:  # the message of each family is another
+        builder.append(
+            FILTER, ISTIO_QUIC, *matches, to=Reject(),
+            why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
+        )  # fmt: skip
+
+
+def _not_captured(options: Interception) -> Iterator[tuple[Family | None, Match]]:
+    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the family that a match is of."""
+    yield None, OutInterface(names=("lo", *options.exclude_interfaces))
+    for kind, listed in (("uid", options.exclude_outbound_for_uids), ("gid", options.exclude_outbound_for_gids)):
+        for one in listed:
+            if one.protocol == "tcp" and (not one.ports or lists_port(one.ports, HTTPS)):
+                yield None, _owner(kind, one)
+    yield from [(None, Owner(kind="uid", number=uid)) for uid in options.proxy_uids]
+    groups = options.exclude_owner_groups if options.owner_groups == ALL else ()
+    yield from [(None, Owner(kind="gid", number=gid)) for gid in (*options.proxy_gids, *groups)]
+    for networks, _, _ in excluded_networks(options):
+        for family, of_family in by_family(networks):
+            yield family, Destination(networks=of_family)
+
+
+def _owner(kind: str, one: PortsOfUsers) -> Owner:
+    return Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)

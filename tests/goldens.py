@@ -1,0 +1,29 @@
+"""The options of the golden rules: one folder a behaviour, in tests/golden/rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from netinit.options import Options
+
+FOLDER = Path(__file__).parent / "golden" / "rules"
+BEHAVIOURS = sorted(path.name for path in FOLDER.iterdir())
+NOBODY = {"ENVOY_USER": "no-such-user"}  # the default users do not hang on this machine's
+
+
+def read_options(text):
+    """The options of an `options.txt`."""
+    environ, argv = dict(NOBODY), []
+    for line in text.splitlines():
+        if line.startswith("-"):
+            flag, *value = line.split(" ", 1)
+            argv += [flag, *(value or ([""] if flag in ("-x", "-d") else []))]
+        elif not line.startswith("#"):
+            name, _, value = line.partition("=")
+            environ[name] = value
+    return Options.from_argv(argv, environ)
+
+
+def options_of(behaviour):
+    """The options of a behaviour."""
+    return read_options((FOLDER / behaviour / "options.txt").read_text())

@@ -1,0 +1,185 @@
+"""Options that other meshes have and Istio has not: real connections, for every option, backend and family."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import struct
+from contextlib import suppress
+
+import pytest
+
+from netinit.base.errors import BackendUnavailableError
+from netinit.kernel.users import creating_as
+from netinit.lab import APP_ID, Listener, Probe, start_servers
+from netinit.options import Options
+from programming import apply_in, differences_in, needs, remove_in, run_tool
+
+OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
+POD = {4: "10.77.0.2", 6: "fd77::2"}
+CLIENT = {4: "10.77.0.1", 6: "fd77::1"}
+APP = {"uid": APP_ID, "gid": APP_ID}
+INBOUND, OUTBOUND = ("proxy", 15006), ("proxy", 15001)
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def program(pod, backend, *arguments):
+    """The rules of these options are there, verified, and read back from the kernel as the same options."""
+    if backend != "nftables":
+        needs(backend)
+    options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments])
+    apply_in(pod, options)
+    assert differences_in(pod, options) == []
+    told = run_tool(pod, "verify")
+    assert told.returncode == 0, told.stdout + told.stderr
+    return options
+
+
+def arrivals(namespace, *probes):
+    return [
+        (arrival.server, arrival.port) if arrival.outcome == "answered" else arrival.outcome
+        for arrival in namespace.probe(probes)
+    ]
+
+
+@backends
+def test_ports_in_ranges_are_captured_and_excluded_to_their_last(pod, backend):
+    start_servers(pod, app=(80, 8080, 9000))
+    program(pod, backend, "-b", "80,8000-8080", "-i", "*", "-o", "400-443,9000")
+    for family in (4, 6):
+        inbound = [Probe(POD[family], port) for port in (80, 7999, 8000, 8080, 8081, 9000)]
+        assert arrivals(pod.client, *inbound) == [INBOUND, "refused", INBOUND, INBOUND, "refused", ("app", 9000)]
+        outbound = [Probe(OUTSIDE[family], port, **APP) for port in (443, 444, 80, 9000)]
+        assert arrivals(pod, *outbound)[:3] == [("outside", 443), OUTBOUND, OUTBOUND]
+    remove_in(pod)
+
+    program(pod, backend, "-m", "TPROXY", "-b", "1-65535", "-d", "8000-8100,9000", "-q", "400-443")
+    for family in (4, 6):
+        inbound = [Probe(POD[family], port) for port in (80, 8080, 9000)]
+        assert arrivals(pod.client, *inbound)[1:] == [("app", 8080), ("app", 9000)]
+        outbound = [Probe(OUTSIDE[family], port, **APP) for port in (443, 80)]
+        assert arrivals(pod, *outbound) == [OUTBOUND, ("outside", 80)]
+
+
+@backends
+def test_what_some_users_send_to_some_ports_goes_out_as_it_is(pod, backend):
+    start_servers(pod)
+    program(pod, backend, "-i", "*", "--exclude-outbound-for-uids", "tcp:80,8000-9000:2000-3000;443:4000", "--exclude-outbound-for-gids", "tcp:*:5000")
+    for family in (4, 6):
+        to = OUTSIDE[family]
+
+        def by(port, uid, gid=APP_ID, to=to):
+            return Probe(to, port, uid=uid, gid=gid)
+
+        excluded = [by(80, 2000), by(80, 3000), by(443, 4000), by(80, 6000, 5000)]
+        assert arrivals(pod, *excluded) == [("outside", 80), ("outside", 80), ("outside", 443), ("outside", 80)]
+        assert arrivals(pod, by(80, 1999), by(80, 3001), by(443, 2000), by(80, 4000), by(80, 2000, 1337)) == [
+            *[OUTBOUND] * 4, ("outside", 80),
+        ]  # fmt: skip
+
+
+@backends
+@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+def test_connections_from_excluded_networks_reach_the_application(pod, backend, mode):
+    start_servers(pod, app=(80,))
+    program(pod, backend, "-b", "*", "-m", mode, "--exclude-inbound-cidrs", "10.77.0.1/32,fd77::/64")
+    for family in (4, 6):
+        assert arrivals(pod.client, Probe(POD[family], 80)) == [("app", 80)]
+    remove_in(pod)
+    program(pod, backend, "-b", "*", "-m", mode, "--exclude-inbound-cidrs", "10.77.0.3/32,fd78::/64")
+    for family in (4, 6):
+        assert arrivals(pod.client, Probe(POD[family], 80)) != [("app", 80)]
+
+
+@backends
+def test_the_cloud_s_metadata_is_asked_without_the_proxy(backend, require_netns):
+    from netinit.lab import Pod
+
+    hosts = ("169.254.169.254", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+    with Pod(outside=(*hosts, *OUTSIDE.values())) as pod:
+        start_servers(pod)
+        program(pod, backend, "-i", "*", "-x", "10.0.0.0/8", "--exclude-cloud-metadata")
+        assert arrivals(pod, *[Probe(host, 80, **APP) for host in hosts]) == [("outside", 80)] * 4
+        assert arrivals(pod, *[Probe(host, 80, **APP) for host in OUTSIDE.values()]) == [OUTBOUND] * 2
+
+
+def told_of_a_closed_port(pod, host, port):
+    """Whether an application that sends a datagram learns at once, by ICMP, that nobody takes it."""
+    with pod.entered():
+        with creating_as(APP_ID, APP_ID):
+            client = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        with client:
+            client.connect((host, port))
+            try:
+                client.send(b"?")
+            except ConnectionRefusedError:
+                return True
+            except PermissionError:  # what send itself says of a packet that is not sent; the message came all the same
+                return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+            return False
+
+
+@backends
+def test_quic_is_refused_at_once_where_tcp_is_captured_and_nowhere_else(pod, backend):
+    pod.client.serve("outside", [Listener(port, family, kind="udp") for port in (53, 443) for family in (4, 6)])
+    program(pod, backend, "-i", "*", "-x", "198.51.100.0/24", "--reject-quic", "--exclude-outbound-for-uids", "tcp:443:4000")
+    for family in (4, 6):
+        to = OUTSIDE[family]
+        assert told_of_a_closed_port(pod, to, 443)
+        others = [Probe(to, 53, udp=True, **APP), Probe(to, 443, udp=True, uid=1337, gid=1337), Probe(to, 443, udp=True, uid=4000, gid=4000)]
+        assert arrivals(pod, *others) == [("outside", 53), ("outside", 443), ("outside", 443)]
+    explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:443", "--udp")
+    assert explained.stdout.startswith("dropped: it is refused, and its sender is told"), explained.stdout
+    assert "without --reject-quic: direct" in explained.stdout
+
+
+NFULNL, CONFIG, PACKET = 4, 1, 0  # linux/netfilter/nfnetlink_log.h: the subsystem, its messages to the kernel and from it
+
+
+class Listener5:
+    """Who hears the NFLOG group 5 of a pod: the prefixes of what was reported."""
+
+    def __init__(self, pod):
+        with pod.entered():
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)
+        self.socket.settimeout(3)  # the kernel sends what it has after a second
+        for family, group, command in ((socket.AF_INET, 0, 3), (socket.AF_INET6, 0, 3), (0, 5, 1)):  # bind families, then the group
+            body = struct.pack("=BBH", family, 0, socket.htons(group)) + struct.pack("=HHB3x", 5, 1, command)
+            self.socket.send(struct.pack("=IHHII", 16 + len(body), NFULNL << 8 | CONFIG, 5, 1, 0) + body)
+            assert struct.unpack_from("=i", self.socket.recv(4096), 16)[0] == 0
+        self.heard = []
+
+    def listen(self):
+        with suppress(TimeoutError):
+            while True:
+                data = self.socket.recv(1 << 16)
+                self.heard += [found.decode() for found in re.findall(rb"netinit ([a-z]+): ", data)]
+        return self.heard
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def test_libiptc_says_that_it_cannot_tell_a_group(pod):
+    with pytest.raises(BackendUnavailableError, match="cannot make NFLOG rules"):
+        program(pod, "libiptc", "-b", "*", "--log-rules", "--log-group", "5")
+    program(pod, "libiptc", "-b", "*", "-i", "*", "--log-rules")
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:3])
+def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with_the_rules(pod, backend):
+    start_servers(pod, app=(80, 15020))
+    program(pod, backend, "-b", "*", "-d", "15020", "-i", "*", "-x", "198.51.100.0/24", "--log-rules", "--log-group", "5", "--reject-quic")
+    with Listener5(pod) as heard:
+        arrivals(pod.client, Probe(POD[4], 80), Probe(POD[6], 15020))
+        arrivals(pod, Probe(OUTSIDE[4], 80, **APP), Probe("198.51.100.7", 80, **APP), Probe(OUTSIDE[6], 443, udp=True, **APP))
+        assert {"inbound", "outbound", "direct", "refused"} <= set(heard.listen())
+    remove_in(pod)
+    listed = pod.run(["nft", "list", "ruleset"]).stdout + pod.run(["iptables-legacy-save"]).stdout
+    assert "netinit" not in listed.replace("iptables-save", "")
+    assert "ISTIO_LOG" not in listed
