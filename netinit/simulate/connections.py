@@ -62,3 +62,8 @@ class ConnectionTable:
 def flow_of(packet: Packet) -> Flow:
     """The direction that a packet travels."""
     return Flow(packet.protocol, packet.source, packet.source_port, packet.destination, packet.destination_port)
+
+
+def begins(flags: tuple[str, ...], *, picks_up: bool) -> bool:
+    """Whether a TCP packet with these flags makes a connection known."""
+    return flags == ("SYN",) or (picks_up and flags == ("ACK",))

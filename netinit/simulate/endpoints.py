@@ -21,6 +21,18 @@ def spell_endpoint(family: Family, address: int | None, port: int | None) -> str
     return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
 
 
+def spell_packet(packet: Packet) -> str:
+    """The packet in one line."""
+    source = spell_endpoint(packet.family, packet.source, None)
+    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
+    mark = f", mark {packet.mark}" if packet.mark else ""
+    way = f"{packet.protocol.upper()} from {source} to {target}"
+    if packet.in_interface:
+        return f"{way}, coming in through {packet.in_interface}{mark}"
+    sender = f"sent by uid {packet.uid}, gid {packet.gid}" if packet.has_socket else "sent by no socket"
+    return f"{way}, {sender}{mark}"
+
+
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     """Address and port (0: none) out of 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443. OptionError names `label`."""
     address, port = text, ""

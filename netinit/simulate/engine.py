@@ -15,7 +15,7 @@ from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
-from netinit.simulate.connections import Connection, ConnectionTable, flow_of
+from netinit.simulate.connections import Connection, ConnectionTable, begins, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep
@@ -83,6 +83,7 @@ class _Journey:
         self._transparent = False
         self._translated = False
         self._policy_routed = False
+        self._unread: dict[str, None] = {}
         self._at: _Place
 
     def trace(self) -> Trace:
@@ -90,7 +91,7 @@ class _Journey:
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=self._port, transparent=self._transparent, translated=self._translated,
-            policy_routed=self._policy_routed, zone=self._zone, decider=self._decider,
+            policy_routed=self._policy_routed, zone=self._zone, decider=self._decider, unread=tuple(self._unread),
         )  # fmt: skip
 
     def go_out(self) -> None:
@@ -137,7 +138,7 @@ class _Journey:
             return False
         if local is not False:
             return True
-        if self._packet.mark in self._around.local_marks:
+        if self._around.routes_here(self._packet.mark):
             self._policy_routed = True
             self._note(f"its mark {self._packet.mark} is routed to this host by a policy rule{self._table_note()}")
             return True
@@ -151,7 +152,7 @@ class _Journey:
         out = self._around.leaving_interface(packet.destination, packet.mark)
         if packet.destination is None or self._around.is_local(packet.destination):
             how = "the destination is this host's own"
-        elif out == LOOPBACK_DEVICE and packet.mark in self._around.local_marks:
+        elif out == LOOPBACK_DEVICE and self._around.routes_here(packet.mark):
             how = f"its mark {packet.mark} is routed to this host by a policy rule{self._table_note()}"
             self._policy_routed = True
         else:
@@ -163,6 +164,9 @@ class _Journey:
     def _pass(self, hook: str) -> bool:
         """Whether the packet gets through a hook."""
         self._hook = hook
+        for other in self._host.ruleset.unread.get(hook, ()):
+            self._unread[other] = None
+            self._note(f"{other}, which is foreign and not read, looks at it too")
         for stage in STAGES[hook]:
             if stage == TRACKING:
                 self._track()
@@ -189,7 +193,7 @@ class _Journey:
             self._connection, self._is_answer = found
             self._connection.answered |= self._is_answer
             state = "ESTABLISHED" if self._connection.answered else "NEW"
-        elif packet.protocol == "tcp" and packet.flags and not _begins(packet.flags, picks_up=self._around.picks_up):
+        elif packet.protocol == "tcp" and packet.flags and not begins(packet.flags, picks_up=self._around.picks_up):
             self._packet = packet.replace(state="INVALID")  # no connection begins like this
             self._note("its connection is not known: INVALID", TRACKING)
             return
@@ -241,7 +245,7 @@ class _Journey:
             if holds is None and not target.only_observes:
                 self._step(at, None, "whether it holds cannot be known")
                 return self._end_by_rule(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
-            self._step(at, holds, target.describe() if holds else "does not hold")
+            self._step(at, holds, target.describe() if holds else "may hold, and lets it go on" if holds is None else "does not hold")
             if not holds:
                 continue
             self._at = at
@@ -391,8 +395,3 @@ class _Journey:
 
     def _note(self, outcome: str, table: str = "") -> None:
         self._steps.append(TraceStep(self._hook, outcome, table))
-
-
-def _begins(flags: tuple[str, ...], *, picks_up: bool) -> bool:
-    """Whether a TCP packet with these flags makes a connection known."""
-    return flags == ("SYN",) or (picks_up and flags == ("ACK",))

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from netinit.base.net import Network
-from netinit.options import CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
+from netinit.base.net import Network, Ports, lists_port
+from netinit.options import AMBIENT, CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
-from netinit.rules.matches.packet import Owner, Port
-from netinit.rules.model import ALWAYS, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
-from netinit.rules.more_targets import DestinationNat, Tproxy
+from netinit.rules.model import ALWAYS, OWNED_CHAINS
 from netinit.rules.packet import Packet, Surroundings
-from netinit.rules.targets import Accept, Jump, Redirect, Return
+from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import spell_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, with_plan
-from netinit.simulate.trace import CAPTURED, DELIVERED, DROPPED, FORWARDED, REFUSED, UNKNOWN, Trace, TraceStep
+from netinit.simulate.trace import (
+    CAPTURED,
+    DELIVERED,
+    DROPPED,
+    FORWARDED,
+    REFUSED,
+    UNKNOWN,
+    Trace,
+    TraceStep,
+    list_unread,
+)
 
+# Options whose rules a connection may meet: what would come without them is simulated.
+WITHOUT = ("exclude_outbound_for_uids", "exclude_outbound_for_gids", "exclude_inbound_cidrs", "exclude_cloud_metadata", "reject_quic")
 REPAIR = "netinit apply --reconcile"
 
 
@@ -78,43 +88,18 @@ def explain(
     trace = simulate(packet, ruleset, surroundings)
     because = find_cause(trace)
     made = Explanation(trace, "", because, origins=origins or {})
+    if trace.unread and trace.verdict != UNKNOWN:
+        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_tell(made)}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     return Explanation(trace, _tell(made), because, changes, origins or {})
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
-    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path.
-
-    A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
-    """
-    hits = trace.hits
+    """The rule that decided: the one that led to the redirection, excluded the packet, or ended its path."""
     if trace.fate in (DROPPED, REFUSED, UNKNOWN):
         return trace.decider
-    if trace.verdict == CAPTURED:
-        kinds = (Tproxy,) if trace.transparent else (Redirect,)
-        places = [index for index, step in enumerate(hits) if step.rule and isinstance(step.rule.rule.target, kinds)]
-        return _leading_to(hits, places[-1]) if places else None
-    if trace.translated:
-        return next(step for step in reversed(hits) if step.rule and isinstance(step.rule.rule.target, DestinationNat))
-    excluding = [
-        step
-        for step in hits
-        if step.rule and step.hook in (OUTPUT, PREROUTING) and step.table in (NAT, MANGLE)
-        and isinstance(step.rule.rule.target, Return | Accept)
-    ]  # fmt: skip
-    return excluding[-1] if excluding else None
-
-
-def _leading_to(hits: tuple[TraceStep, ...], place: int) -> TraceStep:
-    """The jump that led to the chain of a hit, where the hit itself takes whatever comes."""
-    step = hits[place]
-    if step.rule is None or any(isinstance(match, Port | Owner) for match in step.rule.rule.matches):
-        return step
-    for before in reversed(hits[:place]):
-        target = before.rule.rule.target if before.rule else None
-        if isinstance(target, Jump) and target.chain == step.chain and before.table == step.table:
-            return before
-    return step
+    captured = trace.verdict == CAPTURED
+    return cause_of(trace.hits, captured=captured, transparent=trace.transparent, translated=trace.translated)
 
 
 def _tell(made: Explanation) -> str:
@@ -207,6 +192,12 @@ def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interc
     def offer(label: str, **changes: object) -> None:
         made.append((label, lambda: options.replace(**changes)))
 
+    if options.layout == AMBIENT:
+        offer(f"--ingress{'=false' if options.ingress else ''}", ingress=not options.ingress)
+        offer(f"--redirect-dns{'=false' if options.redirect_dns else ''}", redirect_dns=not options.redirect_dns)
+        offer("--ipv6 on", ipv6="on")
+        return [(label, change()) for label, change in made]
+
     if not packet.in_interface:
         host = Network((packet.family.version, address or 0, packet.family.bits))
         _offer_networks(offer, options, host)
@@ -231,6 +222,9 @@ def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interc
     if options.inbound_mode == NONE:
         offer(f"--istio-inbound-interception-mode {REDIRECT}", inbound_mode=REDIRECT)
     if options.layout != CLASSIC:
+        for field in WITHOUT:
+            if getattr(options, field):
+                offer(f"without {options.flag(field).label}", **{field: options.flag(field).default})
         offer("without --istio-exclude-interfaces", exclude_interfaces=())
         offer("--drop-invalid=false", drop_invalid=False)
     offer("--ipv6 on", ipv6="on")
@@ -253,9 +247,10 @@ def _offer_networks(offer: Callable[..., None], options: Interception, host: Net
         offer("--istio-service-cidr '*'", outbound_cidrs=ALL)
 
 
-def _offer_port(offer: Callable[..., None], flag: str, name: str, ports: tuple[int, ...], port: int) -> None:
-    """Taking the port out of a list, or putting it in."""
-    if port in ports:
-        offer(f"remove {port} from {flag}", **{name: tuple(one for one in ports if one != port)})
+def _offer_port(offer: Callable[..., None], flag: str, name: str, ports: Ports, port: int) -> None:
+    """Taking the port, or the range that it is in, out of a list, or putting it in."""
+    listed = [one for one in ports if lists_port((one,), port)]
+    if listed:
+        offer(f"remove {', '.join(map(str, listed))} from {flag}", **{name: tuple(one for one in ports if one not in listed)})
     else:
         offer(f"add {port} to {flag}", **{name: (*ports, port)})

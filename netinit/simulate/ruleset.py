@@ -13,13 +13,14 @@ from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Origin, Plan, Rule
-from netinit.rules.nft.reading import Tables, model_name
-from netinit.rules.nft.writer import PREFIX
+from netinit.rules.nft.reading import Tables
+from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.nft.writer import write_plan as write_nft
+from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 ACCEPT = "ACCEPT"
@@ -64,14 +65,16 @@ class LoadedChain:
 class Ruleset:
     """The tables of one family, and the marks that a policy rule routes to this host.
 
-    `tracked` is True where something else makes the kernel track connections.
+    `tracked` is True where something else makes the kernel track connections; `unread` names, by hook, the tables of
+    others that look at packets there and that nobody here can read.
     """
 
     family: Family
     tables: dict[str, dict[str, LoadedChain]] = field(default_factory=dict)
-    local_marks: frozenset[int] = frozenset()
+    local_marks: LocalMarks = frozenset()
     routing_table: int = 0  # which table those marks are routed by
     tracked: bool = False
+    unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def tracks(self) -> bool:
@@ -102,7 +105,7 @@ def load_plan(plan: Plan, family: Family) -> Ruleset:
     return Ruleset(
         family,
         tables,
-        frozenset(rule.mark for rule in rules_of_family),
+        frozenset((rule.mark, rule.mask) for rule in rules_of_family),
         rules_of_family[0].table if rules_of_family else 0,
     )
 
@@ -112,7 +115,7 @@ def load_listing(
     family: Family,
     *,
     plans: Sequence[Plan] = (),
-    local_marks: frozenset[int] = frozenset(),
+    local_marks: LocalMarks = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
     """The rules of a listing; one with counters has them too.
@@ -144,7 +147,7 @@ def load_tables(
     family: Family,
     *,
     plans: Sequence[Plan] = (),
-    local_marks: frozenset[int] = frozenset(),
+    local_marks: LocalMarks = frozenset(),
     routing_table: int = 0,
 ) -> Ruleset:
     """The rules of our own nft tables that packets of a family meet, with counters; purposes as for a listing.
@@ -154,7 +157,7 @@ def load_tables(
     known: dict[tuple[str, str, str], tuple[str, Origin | None]] = {}
     for plan in reversed(plans):
         known |= {
-            (table.removeprefix(PREFIX), model_name(name), written.text): (written.rule.comment, written.rule.origin)
+            (model_table(table), model_name(name), written.text): (written.rule.comment, written.rule.origin)
             for table, chains in write_nft(plan).items()
             for name, chain in chains.items()
             for written in chain.rules
@@ -191,7 +194,7 @@ def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
             rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
             tables[table][name] = LoadedChain(name, rules, chain.policy)
     return Ruleset(
-        family, tables, planned.local_marks or ruleset.local_marks, planned.routing_table, tracked=ruleset.tracked
+        family, tables, planned.local_marks or ruleset.local_marks, planned.routing_table, ruleset.tracked, ruleset.unread
     )
 
 

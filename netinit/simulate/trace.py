@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from netinit.base.shown import shorten
+from netinit.rules.model import Rule
 from netinit.rules.packet import Packet
 from netinit.simulate.ruleset import LoadedRule
 
@@ -18,6 +21,8 @@ UNKNOWN = "unknown"
 # How an answer is called in one word.
 CAPTURED = "captured"
 DIRECT = "direct"
+
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,20 @@ class TraceStep:
     rule: LoadedRule | None = None
     holds: bool | None = None
 
+    @property
+    def met(self) -> Rule:
+        """The rule of a hit. ValueError for a step without one."""
+        if self.rule is None:
+            raise ValueError(f"{self.outcome}: no rule did this")
+        return self.rule.rule
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The path of one packet. `reason` says why, where it was dropped, refused or cannot be known.
 
-    `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone.
+    `redirect_port` is where REDIRECT or TPROXY sent it; `zone` the connection's tracking zone. `unread` are the tables
+    of others that looked at it: what they do is not known, and not part of its fate.
     """
 
     first: Packet  # as it was sent or came in
@@ -54,6 +67,7 @@ class Trace:
     policy_routed: bool = False
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known
+    unread: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -68,3 +82,9 @@ class Trace:
     def hits(self) -> tuple[TraceStep, ...]:
         """The steps at rules that hold: those whose counters rise."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
+
+
+def list_unread(tables: Sequence[str]) -> str:
+    """Who decides, too, without being read."""
+    named = ", ".join([shorten(one) for one in tables[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
+    return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"

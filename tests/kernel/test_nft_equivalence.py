@@ -50,6 +50,12 @@ MORE = {  # what Istio's cases leave out
     "classic": ["--layout", "classic", "-b", "80,4000", "-i", "9.9.0.0/16,2001:db8::/32", "-x", "9.9.9.0/24"],
     "classic-tproxy": ["--layout", "classic", "-m", "TPROXY", "-b", "*", "-d", "4000", "-i", "*"],
     "classic-without-ipv6": ["--layout", "classic", "-b", "*", "-i", "*", "--ipv6", "off"],
+    "ambient": ["--layout", "ambient", "--redirect-dns", "--host-probe-address", "10.77.0.1,fd77::1"],
+    "ambient-ingress": ["--layout", "ambient", "--ingress", "-k", "eth1,eth2"],
+    "ambient-without-ipv6": ["--layout", "ambient", "--redirect-dns", "--ipv6", "off", "-k", "eth1"],
+    "ranges": ["-b", "80,4000-5000,31000-32000", "-i", "9.9.0.0/16", "-q", "1-79,443-8080", "-o", "442-444,8080"],
+    "ranges-by-tproxy": ["-m", "TPROXY", "-b", "*", "-d", "22,4000-5000,8080", "-i", "*", "-o", "8000-9000"],
+    "classic-ranges": ["--layout", "classic", "-b", "*", "-d", "4000-6000,80", "-i", "*"],
     "all-dns": ["--redirect-dns", "--capture-all-dns", "-i", "*", "-b", "*", "--drop-invalid"],
     "dns-to-a-server-outside": ["--redirect-dns", "--dns-servers", "203.0.113.7,2001:db8::7", "-i", "*", "-o", "443"],
     "touching-networks": ["-i", "*", "-x", "203.0.113.6/32,203.0.113.7/32,1.1.0.0/16,1.0.0.0/16,2001:db8::/33"],
@@ -104,7 +110,8 @@ def table(options: Options) -> list[Row]:
     if isinstance(options.owner_groups, tuple):
         owners += [(APP_ID, int(gid)) for gid in options.owner_groups]
     servers = options.dns_servers or ("127.0.0.53",)
-    ports = dict.fromkeys((80, 53, *options.outbound_ports[:2], *options.exclude_outbound_ports[:2]))
+    listed = [one[0] if isinstance(one, tuple) else one for one in (*options.outbound_ports[:2], *options.exclude_outbound_ports[:2])]
+    ports = dict.fromkeys((80, 53, *listed))
     rows = []
     for uid, gid in dict.fromkeys(owners):
         for host in ("203.0.113.7", "2001:db8::7"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connections import CARD, NEIGHBOUR, OWN, made_connections, made_policies
+from connections import CARD, NEIGHBOUR, OWN, made_ambient_policies, made_connections, made_policies
 from core import (
     FAMILIES,
     IPV4,
@@ -25,8 +25,9 @@ from core import (
 from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_no_connection, expected_fate
 
 BATCH = 40
+QUIC = Options.from_argv(["-p", "15001", "-b", "*", "-i", "*", "--ipv6", "on", "--reject-quic"])  # seldom drawn with what it needs
 OFTEN = settings(
-    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -66,11 +67,12 @@ def tell(options: Options, connection: Connection, wanted: str, found: str, path
     )
 
 
-def test_every_connection_ends_where_the_policy_says():
+def compare_with_policy(policies) -> Counter[str]:
+    """Every connection ends where the policy says; how often each end was seen."""
     seen: Counter[str] = Counter()
 
     @OFTEN
-    @given(made_policies(), st.integers(0, 2**32))
+    @given(policies, st.integers(0, 2**32))
     def hold(options, seed):
         made = plan(options)
         rulesets = {family.version: load_plan(made, family) for family in FAMILIES}
@@ -84,15 +86,26 @@ def test_every_connection_ends_where_the_policy_says():
             seen[f"{options.layout} {connection.interface or connection.device} {wanted}"] += 1
 
     hold()
+    return seen
+
+
+def test_every_connection_ends_where_the_policy_says():
+    seen = compare_with_policy(st.one_of(*[made_policies()] * 6, st.just(QUIC)))
     # What never came up was not compared.
     for layout, ports in (("current", (15001, 15006, 15053)), ("classic", (15001,))):
         for way in ("eth1", "lo"):
-            assert all(seen[f"{layout} {way} {captured(port)}"] for port in ports if (way, port) != ("eth1", 15053)), (
-                seen
-            )
+            missing = [port for port in ports if (way, port) != ("eth1", 15053) and not seen[f"{layout} {way} {captured(port)}"]]
+            assert not missing, (layout, way, missing, seen)
             assert seen[f"{layout} {way} {DIRECT}"], seen
     assert seen[f"classic eth0 {REFUSED}"], seen
+    assert seen[f"current eth0 {REFUSED}"], seen
     assert sum(seen.values()) > 4000, seen
+
+
+def test_every_connection_of_an_ambient_mesh_ends_where_the_policy_says():
+    seen = compare_with_policy(made_ambient_policies())
+    for way in (f"eth0 {captured(15001)}", f"eth0 {captured(15006)}", f"eth0 {captured(15053)}", f"eth1 {captured(15001)}", f"lo {DIRECT}"):
+        assert seen[f"ambient {way}"], seen
 
 
 def test_what_belongs_to_no_connection_is_dropped_where_the_policy_says():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES
 from netinit.lab import NetworkNamespace
@@ -19,8 +20,9 @@ from netinit.rules.nft.writer import write_plan as write_nft
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.rules.render import render_commands
 from nft_json import as_json
-from strategies import made_options
+from strategies import made_ambient_options, made_options
 
+ANY = st.one_of(made_options(), made_options(), made_ambient_options())
 MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
 
@@ -55,7 +57,7 @@ def unnamed(found: Recovered, options: Options) -> str:
 
 
 @MANY
-@given(options=made_options())
+@given(options=ANY)
 def test_what_iptables_lists_tells_the_options_that_made_it(options):
     made = plan(options)
     found = from_listings(listings_of(made), routing_of(made))
@@ -65,7 +67,7 @@ def test_what_iptables_lists_tells_the_options_that_made_it(options):
 
 
 @MANY
-@given(options=made_options())
+@given(options=ANY)
 def test_what_nft_lists_tells_the_options_that_made_it(options):
     made = plan(options)
     found = from_tables(read_tables([as_json(made)]), routing_of(made), FAMILIES)
@@ -76,7 +78,7 @@ def test_what_nft_lists_tells_the_options_that_made_it(options):
 
 @pytest.mark.netns
 @SOME
-@given(options=made_options())
+@given(options=ANY)
 def test_the_json_that_these_tests_make_of_a_plan_is_what_nft_prints(options):
     made = plan(options)
     with NetworkNamespace("recover") as namespace:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.base.net import IPV4, IPV6, Family, number_of
-from netinit.options import DNS_LISTENER, DNS_PORT, Options
+from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
+from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
@@ -51,7 +51,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     """Captured DNS that goes round in circles: the proxy's own queries must go out."""
     if not options.redirect_dns:
         return
-    if DNS_PORT in options.exclude_outbound_ports:
+    if lists_port(options.exclude_outbound_ports, DNS_PORT):
         yield shadowed(
             "--redirect-dns", "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
         )
@@ -67,31 +67,38 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
         ]
         for server in servers:
             for protocol in ("udp", "tcp"):
-                for uid in options.proxy_uids:
+                for who, uid, mark in _proxies(options):
                     port = _redirected(
-                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0]
+                        ruleset, family, server, DNS_PORT, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark
                     )
                     if port == DNS_LISTENER:
                         yield Finding(
                             ERROR, "dns-loop", "--redirect-dns",
-                            f"the proxy's own queries ({protocol} to {server}, uid {uid}) come back to it and go round for ever",
+                            f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
                         )  # fmt: skip
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Connections of the proxy that come back to its outbound port, found by simulating them."""
     for family, ruleset in rulesets.items():
-        for uid in options.proxy_uids:
+        for who, uid, mark in _proxies(options):
             for host in (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0]):
-                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0])
+                port = _redirected(ruleset, family, host, 80, protocol="tcp", uid=uid, gid=options.proxy_gids[0], mark=mark)
                 if port == options.outbound_port and options.outbound_port != options.inbound_port:
                     yield Finding(
                         ERROR, "loop", "--proxy-uid",
-                        f"what the proxy (uid {uid}) sends to {host} comes back to its own port {port} and goes round for ever",
+                        f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
                     )  # fmt: skip
 
 
-def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int) -> int:
+def _proxies(options: Options) -> list[tuple[str, int, int]]:
+    """How the rules know the proxy: in words, its user and its mark."""
+    if options.layout == AMBIENT:
+        return [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
+    return [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
+
+
+def _redirected(ruleset: Ruleset, family: Family, host: str, port: int, *, protocol: str, uid: int, gid: int, mark: int) -> int:
     around = Surroundings(family=family, addresses=(("eth0", number_of(_POD[family])),))
-    packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid)
+    packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, mark=mark)
     return Host(ruleset, around).process(packet).redirect_port

@@ -24,7 +24,7 @@ class Finding:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.option}: {self.message}"
+        return ": ".join([part for part in (self.severity, self.option, self.message) if part])
 
 
 def idle(option: str, message: str) -> Finding:

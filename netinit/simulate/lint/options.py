@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from netinit.base.net import FAMILIES, IPV6, Network, covers
-from netinit.options import AUTO, CLASSIC, DNS_LISTENER, NONE, OFF, TPROXY, Options
+from netinit.base.net import FAMILIES, IPV6, Network, Ports, bounds_of, covers, find_common_ports, lists_port
+from netinit.options import AMBIENT, AUTO, CLASSIC, DNS_LISTENER, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
 from netinit.simulate.lint.finding import CONTRADICTION, ERROR, REDUNDANT, WARNING, Finding, idle, shadowed
+from netinit.simulate.lint.peers import look_at_peers
 
 PROXY_PORTS = (15090, 15021, 15020)  # metrics and health of the proxy and its agent
 MOST_NAMED = 5
@@ -18,9 +19,15 @@ _WITHOUT_SETS = ("nftables", "libiptc", "memory")
 
 def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
     """Everything that is wrong with options beside each other; `given` are those before a pod settled them."""
+    if options.layout == AMBIENT:
+        yield from _of_another_backend(options)
+        yield from _own_ports(options)
+        yield from _idle_probes(options)
+        return
     yield from _captures_nothing(options)
     yield from _ignored_by_mode(options)
     yield from _ignored_lists(options)
+    yield from look_at_peers(options)
     yield from _ignored_exceptions(options)
     yield from _of_another_backend(options)
     yield from _without_its_switch(options)
@@ -34,6 +41,12 @@ def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Fin
             "--dual-stack",
             f"counts only with --ipv6 auto, and --ipv6 {given.ipv6} decides already; leave one of them out",
         )
+
+
+def _idle_probes(options: Options) -> Iterator[Finding]:
+    """Probes' addresses that have no rule."""
+    if options.ipv6 == OFF and options.host_probe_addresses and all(":" in address for address in options.host_probe_addresses):
+        yield idle("--host-probe-address", "names no IPv4 address, and IPv6 is off: the kubelet's probes are captured; add one")
 
 
 def _captures_nothing(options: Options) -> Iterator[Finding]:
@@ -91,9 +104,10 @@ def _captured_health(options: Options) -> Iterator[Finding]:
     if options.layout == CLASSIC or options.inbound_mode == NONE:
         return
     if options.inbound_ports == ALL:  # a proxy need not have all of them: who excludes one has thought of them
-        captured = [] if set(PROXY_PORTS) & set(options.exclude_inbound_ports) else list(PROXY_PORTS)
+        thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in PROXY_PORTS)
+        captured = [] if thought_of else list(PROXY_PORTS)
     else:
-        captured = [port for port in PROXY_PORTS if port in options.inbound_ports]
+        captured = [port for port in PROXY_PORTS if lists_port(_listed(options.inbound_ports), port)]
     if captured:
         verb = "is" if len(captured) == 1 else "are"
         yield Finding(
@@ -132,7 +146,7 @@ def _ignored_by_mode(options: Options) -> Iterator[Finding]:
 def _ignored_lists(options: Options) -> Iterator[Finding]:
     """Lists of exceptions without a rule to be excepted from."""
     if options.exclude_inbound_ports and options.inbound_ports != ALL and options.inbound_mode != NONE:
-        both = [port for port in options.exclude_inbound_ports if port in options.inbound_ports]
+        both = find_common_ports(options.exclude_inbound_ports, _listed(options.inbound_ports))
         listed = f" ({_ports(both)} stay captured, since --istio-inbound-ports lists them)" if both else ""
         yield idle("--istio-local-exclude-ports", f"counts only with --istio-inbound-ports '*'{listed}")
     captures = bool(options.outbound_cidrs or options.outbound_ports)
@@ -173,7 +187,8 @@ def _shadowed_includes(options: Options) -> Iterator[Finding]:
                 f"{network} lies in {wider}, which is listed too; one of them is enough",
             )
     for port in options.outbound_ports:
-        if port in options.exclude_outbound_ports:
+        low, high = bounds_of(port)
+        if any(first <= low and high <= last for first, last in map(bounds_of, options.exclude_outbound_ports)):
             yield shadowed(
                 "--istio-outbound-ports",
                 f"{port} is never captured, since --istio-local-outbound-ports-exclude lists it too",
@@ -223,12 +238,12 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
 def _own_ports(options: Options) -> Iterator[Finding]:
     """The proxy's own ports among those that are captured or shared."""
     own = {options.outbound_port: "--envoy-port", options.inbound_port: "--inbound-capture-port"}
-    captured = options.inbound_ports if isinstance(options.inbound_ports, tuple) else ()
-    for port in captured:
-        if port in own and options.inbound_mode != NONE:
+    captured = _listed(options.inbound_ports)
+    for port, label in own.items():
+        if lists_port(captured, port) and options.inbound_mode != NONE:
             yield Finding(
                 ERROR, "own-port", "--istio-inbound-ports",
-                f"{port} is the proxy's own ({own[port]}): connections to it would be handed to the proxy a second time; leave it out",
+                f"{port} is the proxy's own ({label}): connections to it would be handed to the proxy a second time; leave it out",
             )  # fmt: skip
     if options.layout != CLASSIC and options.tunnel_port in own:
         yield Finding(
@@ -244,17 +259,17 @@ def _own_ports(options: Options) -> Iterator[Finding]:
     if (
         options.layout != CLASSIC
         and options.outbound_port == options.inbound_port
-        and options.inbound_ports
+        and (options.inbound_ports or (options.layout == AMBIENT and not options.ingress))
         and options.inbound_mode != NONE
     ):
         yield Finding(
             WARNING, "own-port", "--inbound-capture-port",
             f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections",
         )  # fmt: skip
-    for port in options.outbound_ports:
-        if port in own:
+    for port, label in own.items():
+        if lists_port(options.outbound_ports, port):
             yield Finding(
-                ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({own[port]}); leave it out"
+                ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({label}); leave it out"
             )
 
 
@@ -273,5 +288,9 @@ def _escaping_proxy(options: Options) -> Iterator[Finding]:
         )
 
 
-def _ports(ports: list[int]) -> str:
+def _listed(ports: Ports | str) -> Ports:
+    return () if isinstance(ports, str) else ports
+
+
+def _ports(ports: Sequence[object]) -> str:
     return ", ".join(str(port) for port in ports)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.base.net import Family, Network, covers
+from netinit.base.net import Family, Network, bounds_of, covers
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source, bounds_of
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.more_targets import Reject, Tproxy
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
@@ -60,7 +60,7 @@ def _hidden_rules(chain: LoadedChain, table: str) -> Iterator[tuple[str, str]]:
         before = next((one for one in ending if _implies(loaded.rule.matches, one.rule.matches)), None)
         if network and not before:
             before = _wider(by_network, network)
-        if before:
+        if before and not _made_as_pair(before, loaded):
             yield (
                 loaded.origin.label if loaded.origin else table,
                 (
@@ -73,6 +73,11 @@ def _hidden_rules(chain: LoadedChain, table: str) -> Iterator[tuple[str, str]]:
                 by_network[network.first, network.length] = loaded
             else:
                 ending.append(loaded)
+
+
+def _made_as_pair(first: LoadedRule, second: LoadedRule) -> bool:
+    """Whether one option made two rules with the same matches, as Istio does in ambient mode: it harms nobody."""
+    return first.origin is not None and first.origin == second.origin and first.rule.matches == second.rule.matches
 
 
 def _only_network(loaded: LoadedRule) -> Network | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from netinit.base.net import IPV4, IPV6, number_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.rules.iptables.write import parse_listing
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
@@ -38,7 +38,7 @@ def rules(text, family=IPV4, policies=(), marks=()):
             listing += f":{chain} {policy} [0:0]\n"
         listing += "".join(f"-A {chain} {rule}\n" for chain, found in chains.items() for rule in found if rule)
         listing += "COMMIT\n"
-    return load_listing(parse_listing(listing), family, local_marks=frozenset(marks))
+    return load_listing(parse_listing(listing), family, local_marks=frozenset([(mark, FULL_MASK) for mark in marks]))
 
 
 def outbound(text, to="1.2.3.4", port=80, around=POD, uid=1000, policies=(), marks=(), **more):

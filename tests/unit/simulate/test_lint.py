@@ -30,7 +30,10 @@ def found(line, environ=None):
     [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " --redirect-dns --capture-all-dns", SIDECAR + " --redirect-dns --dns-servers 10.96.0.10",
      SIDECAR + " -x 10.0.0.0/8,2001:db8::/32 -o 22 -c eth1 -k net1", "-i 10.0.0.0/8,fd00::/8 -b 80", "--layout classic -i * -b 80",
      "--layout classic -i * -b *", SIDECAR + " --drop-invalid", "-i 10.0.0.0/8,fd00::/8 -x 10.1.0.0/16", "-i 10.1.0.0/16,fd00::/8 -q 80 -x 192.168.0.0/16",
-     SIDECAR + " --ipset-threshold 0", "--cleanup-only"],
+     SIDECAR + " --ipset-threshold 0", "--cleanup-only", "--layout ambient", "--layout ambient --redirect-dns -k eth1",
+     "--layout ambient --ingress --host-probe-address 10.0.0.1", "-i * -b 80,8000-8100 -o 22,9000-9100",
+     SIDECAR + " --exclude-outbound-for-uids tcp:22:1000-2000;udp:53:3000 --exclude-outbound-for-gids *:*:7", SIDECAR + " --reject-quic",
+     SIDECAR + " --exclude-inbound-cidrs 10.9.0.0/16 --exclude-cloud-metadata", "-i 10.0.0.0/8,fd00::/8 --reject-quic"],
 )  # fmt: skip
 def test_good_options_are_left_alone(line):
     assert found(line) == []
@@ -39,6 +42,20 @@ def test_good_options_are_left_alone(line):
 @pytest.mark.parametrize(
     ("line", "kind", "option"),
     [
+        ("-i * -q 80,8000-8100 -o 8000-8200,90", "shadowed", "--istio-outbound-ports"),
+        ("-b 80,90-99 -d 95-120", "no-effect", "--istio-local-exclude-ports"),
+        ("-b * --exclude-outbound-for-uids tcp:22:1", "no-effect", "--exclude-outbound-for-uids"),
+        ("-i * --exclude-outbound-for-gids tcp:22:1337", "no-effect", "--exclude-outbound-for-gids"),
+        ("-i * --exclude-inbound-cidrs 10.0.0.0/8", "no-effect", "--exclude-inbound-cidrs"),
+        ("-b * -m NONE -i * --exclude-inbound-cidrs 10.0.0.0/8", "no-effect", "--exclude-inbound-cidrs"),
+        ("-b * --exclude-cloud-metadata", "no-effect", "--exclude-cloud-metadata"),
+        ("-i * --redirect-dns --dns-servers 127.0.0.11 --backend nftables", "docker", "--backend"),
+        ("-i * --log-group 5", "no-effect", "--log-group"),
+        ("-b * --reject-quic", "no-effect", "--reject-quic"),
+        ("-i * -o 400-500 --reject-quic", "no-effect", "--reject-quic"),
+        ("-i 10.1.0.0/16 -x 10.0.0.0/8 --reject-quic", "no-effect", "--reject-quic"),
+        ("--layout ambient -p 15006", "own-port", "--inbound-capture-port"),
+        ("--layout ambient --ipv6 off --host-probe-address fd16::7", "no-effect", "--host-probe-address"),
         ("-b 80 -d 81", "no-effect", "--istio-local-exclude-ports"),
         ("-b * -m NONE", "no-effect", "--istio-inbound-ports"),
         ("-b * -d 80 -m NONE", "no-effect", "--istio-local-exclude-ports"),
@@ -181,7 +198,7 @@ def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
 
 
 @pytest.mark.parametrize(
-    "line", [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " -x 10.0.0.0/8", SIDECAR + " -u 1000670001 -p 1 -z 2 -e 3 --drop-invalid", ""]
+    "line", [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " -x 10.0.0.0/8", SIDECAR + " -u 1000670001 -p 1 -z 2 -e 3 --drop-invalid"]
 )
 def test_a_usual_sidecars_start_does_not_pay_for_lint(line):
     assert not Options.from_argv(line.split()).may_contradict()
@@ -196,6 +213,6 @@ def test_what_may_contradict_is_looked_at(more):
     assert Options.from_argv([*SIDECAR.split(), *more.split()]).may_contradict()
 
 
-@pytest.mark.parametrize("line", ["-d 80", "-m TPROXY", "-x 10.0.0.0/8"])
-def test_an_exception_without_its_rule_is_looked_at(line):
+@pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8"])
+def test_nothing_captured_and_an_exception_without_its_rule_are_looked_at(line):
     assert Options.from_argv(line.split()).may_contradict()

@@ -1,0 +1,66 @@
+"""The assertions of --assert: a sentence, or a file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from netinit.base.errors import OptionError
+from netinit.cli.question import read_file
+from netinit.options.kinds import quote_value
+from netinit.simulate.audit.grammar import Assertion, parse_assertion
+
+SENTENCE = " is "
+
+
+def read_assertions(given: Sequence[str]) -> list[Assertion]:
+    """Every assertion of the sentences and files. One OptionError with all that is wrong."""
+    found: list[Assertion] = []
+    problems: list[str] = []
+    for text in given:
+        sentences = [(text, "", 0)] if SENTENCE in text and not Path(text).is_file() else [*_read_sentences(text)]
+        for sentence, name, line in sentences:
+            try:
+                found.append(parse_assertion(sentence, name=name, line=line))
+            except OptionError as error:
+                problems += error.problems
+    if problems:
+        raise OptionError(*problems)
+    return found
+
+
+def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
+    """Each sentence of a file with its name and line, as netinit/data/assertions.schema.json describes it."""
+    import yaml
+
+    try:
+        tree = yaml.compose(read_file(file, "--assert"), yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise _wrong(file, f"is not YAML: {getattr(error, 'problem', None) or error}", mark) from None
+    items = tree
+    if isinstance(tree, yaml.MappingNode) and [key.value for key, _ in tree.value] == ["assertions"]:
+        items = tree.value[0][1]
+    if not isinstance(items, yaml.SequenceNode):
+        raise _wrong(file, "is neither a list of assertions nor an object with the one field assertions", tree and tree.start_mark)
+    for item in items.value:
+        fields = dict(_fields(file, item)) if isinstance(item, yaml.MappingNode) else {"assert": item}
+        sentence = fields.get("assert")
+        if not isinstance(sentence, yaml.ScalarNode):
+            raise _wrong(file, "an assertion is a sentence, or an object with the fields assert and name", item.start_mark)
+        yield sentence.value, fields["name"].value if "name" in fields else "", sentence.start_mark.line + 1
+
+
+def _fields(file: str, item: Any) -> Iterator[tuple[str, Any]]:
+    import yaml
+
+    for key, value in item.value:
+        if key.value not in ("assert", "name") or not isinstance(value, yaml.ScalarNode):
+            raise _wrong(file, f"{quote_value(str(key.value))} is not a field of an assertion; it has assert and name", key.start_mark)
+        yield key.value, value
+
+
+def _wrong(file: str, what: str, mark: Any) -> OptionError:
+    place = f", line {mark.line + 1}" if mark else ""
+    return OptionError(f"--assert: {quote_value(file)}{place} {what}")

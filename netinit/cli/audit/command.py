@@ -1,0 +1,124 @@
+"""`netinit audit`: what of all traffic does not go through the proxy."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.output import show_artefact, to_json
+from netinit.cli.audit.assertions import read_assertions
+from netinit.cli.audit.page import render_page
+from netinit.cli.audit.report import Audited, count, examine, read_fail_on, to_object
+from netinit.cli.audit.text import render_markdown, render_text
+from netinit.cli.face import answer, color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.question import Ground, find_ground, find_grounds, ground_options
+from netinit.kernel.processes import find_pods
+from netinit.options import Options
+
+AUDIT_FORMATS = ("text", "markdown", "html")
+FOUND = 4
+
+
+@click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
+@ground_options
+@click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
+@click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
+@click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
+@click.option("--full", is_flag=True, help="Show all traffic, also what goes through the proxy.")
+@click.option("--format", "form", type=click.Choice(AUDIT_FORMATS), default="text", show_default=True, help="The format.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/audit.schema.json describes it.")
+@color_option
+def command(  # noqa: PLR0917
+    options: Options,
+    pod: str,
+    select: str,
+    pod_ip: tuple[str, ...],
+    live: bool,
+    all_pods: bool,
+    asserted: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    full: bool,
+    form: str,
+    as_json: bool,
+) -> int:
+    """Show what of a pod's traffic does not go through the proxy, why, and what closes it.
+
+    All packets are looked at, not a sample: the rules themselves cut them into sets, each with what becomes of it. The
+    most dangerous bypasses come first: those of foreign rules, those that nobody can know, those by configuration, and
+    last those that are so by design. Nothing is sent and nothing is changed.
+
+      netinit audit -i '*' -b '*'
+
+      kubectl get pods -o yaml | netinit audit --pod - --fail-on bypass:network
+
+      netinit audit --pid 4711 --full
+
+      netinit audit -i '*' -b '*' --assert 'outbound tcp not by proxy not to pod is captured'
+
+    Exit codes: 0, 4 where --fail-on names a bypass that there is, or an assertion is not proved.
+    """
+    assertions = read_assertions(asserted)
+    failing = read_fail_on(fail_on)
+    if all_pods and (pod or live or options.pid or options.netns):
+        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
+    grounds = _find_all(options) if all_pods else find_grounds(options, pod, select, pod_ip, live)
+    found = [examine(name, ground, assertions) for name, ground in grounds]
+    objects = [to_object(one, full=full) for one in found]
+    if as_json:
+        show_artefact(to_json({"pods": objects}))
+    elif form == "text":
+        _introduce(found)
+        answer(render_text(objects))
+    else:
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        show_artefact(render_markdown(objects) if form == "markdown" else render_page(objects, date))
+    return FOUND if any(_fails(one, failing) for one in found) else 0
+
+
+def _introduce(found: list[Audited]) -> None:
+    """Whose rules these are, and what is doubtful."""
+    for one in found:
+        note(one.notes)
+        warn(one.warnings)
+
+
+def _fails(one: Audited, failing: frozenset[str]) -> bool:
+    return any(row.kind.name in failing for row in one.traffic) or any(ruling.holds is not True for ruling in one.rulings)
+
+
+def _find_all(options: Options) -> list[tuple[str, Ground]]:
+    """The live rules of every pod here that has any. NetinitError where there is none."""
+    grounds: list[tuple[str, Ground]] = []
+    without = 0
+    for pid, program in find_pods():
+        name = f"pid {pid} ({program})"
+        try:
+            ground = find_ground(options.replace(pid=pid), "", "", (), live=True)
+        except NetinitError as error:
+            warn([f"{name}: {error}"])
+            continue
+        if _has_rules(ground):
+            grounds.append((name, ground))
+        else:
+            without += 1
+    if without:
+        note([f"{count(without, 'network namespace')} of this node without any rule: not of a mesh"])
+    if not grounds:
+        raise NetinitError(
+            "--all-pods: no pod of this node has rules that can be read; run it as root on the node, where its processes are seen"
+        )
+    return grounds
+
+
+def _has_rules(ground: Ground) -> bool:
+    return any(
+        chain.rules
+        for found in ground.rulesets.values()
+        for ruleset in found.values()
+        for chains in ruleset.tables.values()
+        for chain in chains.values()
+    )
+

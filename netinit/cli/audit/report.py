@@ -1,0 +1,151 @@
+"""What an audit found, as the values that every format shows, and that JSON is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.base.errors import OptionError
+from netinit.cli.explain import shown_steps
+from netinit.cli.question import Ground, spell_options
+from netinit.options.kinds import quote_value
+from netinit.simulate.audit import kinds
+from netinit.simulate.audit.bypasses import Traffic, audit
+from netinit.simulate.audit.grammar import Assertion
+from netinit.simulate.audit.proof import Ruling, rule_on
+from netinit.simulate.audit.subject import AuditSubject, example_of
+from netinit.simulate.audit.words import spell_box
+from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.explain import Explanation
+from netinit.simulate.ruleset import Ruleset
+
+Row = dict[str, Any]
+INTENT_WORDS = {
+    kinds.FOREIGN_RULES: "foreign", kinds.NOT_KNOWN: "unknown", kinds.CONFIGURATION: "configuration", kinds.DESIGN: "design",
+}  # fmt: skip
+NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
+HOLDS = {True: "proved", False: "refuted", None: "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """One pod: its traffic, the assertions held against it, and what is to be said of it."""
+
+    name: str
+    traffic: tuple[Traffic, ...]
+    rulings: tuple[Ruling, ...]
+    options: str
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def subject_of(name: str, ground: Ground) -> AuditSubject:
+    """What is audited: families in which the pod has no address of its own are none of its."""
+    around = {
+        family: one for family, one in ground.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
+    }
+    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in ground.rulesets.items()}
+    return AuditSubject(
+        name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted, free=not ground.live
+    )
+
+
+def examine(name: str, ground: Ground, assertions: Sequence[Assertion]) -> Audited:
+    """Audits one pod. TooManyPartsError."""
+    subject = subject_of(name, ground)
+    made = next(iter(ground.options.values()), None)
+    return Audited(
+        name, audit(subject), rule_on(subject, assertions), spell_options(made) if made else "", ground.notes, ground.warnings
+    )
+
+
+def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
+    """A pod as netinit/data/audit.schema.json describes it. `full`: all traffic, with the sets of packets that it is."""
+    shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
+    return {
+        "name": audited.name,
+        "options": audited.options or None,
+        "traffic": [_row(one, full=full) for one in shown],
+        "assertions": [_ruling(one) for one in audited.rulings],
+        "notes": list(audited.notes),
+        "warnings": list(audited.warnings),
+    }
+
+
+def _row(one: Traffic, *, full: bool) -> Row:
+    packet, _ = example_of(one.regions[0])
+    return {
+        "kind": one.kind.name,
+        "by": INTENT_WORDS.get(one.kind.intent, one.kind.intent),
+        "title": one.kind.title,
+        "directions": list(one.directions),
+        "port": one.port or None,
+        "who": list(one.who),
+        "because": list(one.because),
+        "closes": one.closes,
+        "example": spell_packet(packet),
+        "packets": str(sum(region.size for region in one.regions)),
+        "sets": [
+            {
+                "family": region.space.family.name,
+                "direction": region.space.direction,
+                "boxes": [spell_box(region.space, box) for box in region.boxes],
+            }
+            for region in one.regions
+        ]
+        if full
+        else None,
+    }
+
+
+def _ruling(one: Ruling) -> Row:
+    shown = one.counterexample
+    return {
+        "assertion": one.assertion.text,
+        "name": one.assertion.name,
+        "line": one.assertion.line or None,
+        "result": HOLDS[one.holds],
+        "about": str(one.packets),
+        "counterexample": _counterexample(shown) if shown else None,
+        "cures": [{"change": change, "verdict": verdict} for change, verdict in one.cures],
+    }
+
+
+def _counterexample(shown: Explanation) -> Row:
+    return {
+        "packet": spell_packet(shown.trace.first),
+        "sentence": shown.sentence,
+        "path": [
+            f"{step.hook} {step.table} {step.chain} {step.rule.number}: {step.rule.bare_text}" if step.rule else step.outcome
+            for step in shown_steps(shown, everything=False)
+        ],
+    }
+
+
+def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
+    """The kinds of --fail-on, `bypass[:class]` each: a class is a kind, or by whose will. OptionError."""
+    found: set[str] = set()
+    classes: dict[str, tuple[str, ...]] = {kind.name: (kind.name,) for kind in kinds.BYPASSES}
+    classes |= {INTENT_WORDS[intent]: tuple(one.name for one in kinds.BYPASSES if one.intent == intent) for intent in kinds.INTENTS}
+    for text in texts:
+        word, colon, name = text.partition(":")
+        if word != "bypass" or (colon and name not in classes):
+            known = ", ".join(sorted(classes))
+            raise OptionError(f"--fail-on: {quote_value(text)} is neither bypass nor bypass:CLASS, with CLASS one of {known}")
+        found.update(classes[name] if colon else [one.name for one in kinds.BYPASSES if one.intent in NOT_BY_DESIGN])
+    return frozenset(found)
+
+
+def count(number: int, word: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def summarise(found: dict[str, Any]) -> str:
+    """The first line of a pod: how much passes the proxy by, and by whose will."""
+    rows = [row for row in found["traffic"] if row["by"] in INTENT_WORDS.values()]
+    told = [f"{number} by {word}" for word in INTENT_WORDS.values() if (number := sum(row["by"] == word for row in rows))]
+    told = [text.replace("by foreign", "by foreign rules").replace("by unknown", "that nobody can know") for text in told]
+    kinds_of = "1 kind of traffic does" if len(rows) == 1 else f"{len(rows)} kinds of traffic do"
+    return f"{kinds_of} not go through the proxy: {', '.join(told)}" if rows else "all traffic goes through the proxy"

@@ -1,0 +1,74 @@
+"""`netinit diff`: which packets two sets of rules treat differently."""
+
+from __future__ import annotations
+
+import click
+
+from netinit.base.errors import OptionError
+from netinit.base.more_errors import DriftError
+from netinit.base.output import show_artefact, to_json
+from netinit.cli.diff.report import EQUAL, render_text, to_object
+from netinit.cli.diff.sides import Compared, read_git, read_live_pair, read_manifests, read_sides
+from netinit.cli.face import answer, color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.options import Options
+
+BOTH = 2
+
+
+@click.command("diff", cls=FlagCommand, shows=ANY_NAMESPACE)
+@click.argument("sides", nargs=-1, metavar="[A B]")
+@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: beside the live rules.")
+@click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+@click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
+@click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")
+@click.option("--full", is_flag=True, help="Show every kind of packet that is treated differently.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; netinit/data/diff.schema.json describes it.")
+@color_option
+def command(  # noqa: PLR0917
+    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool, full: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Show which packets two sets of rules treat differently, with what becomes of them before and after.
+
+    Compared is what becomes of all packets, not of a sample, and not the rules: one that was moved and changes nothing is
+    no difference. A and B are option sets ('apply -b 8080'), manifests of pods, or `live` for the live rules. With --pid,
+    --netns or --live alone the live rules are compared with the plan of the options, of --pod, or of the rules themselves.
+
+      netinit diff "apply -b '*' -d 15021,15090" "apply -b '*' -d 15090,15021"
+
+      netinit diff --pod old.yaml --pod new.yaml
+
+      netinit diff --pid 4711
+
+    Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or nobody can know. With --git always 0.
+    """
+    pairs = _find_pairs(options, sides, pods, select, live, for_git)
+    objects = [to_object(pair) for pair in pairs]
+    if as_json:
+        show_artefact(to_json({"compared": objects}))
+    else:
+        for pair in pairs:
+            note(pair.notes)
+            warn(pair.warnings)
+        answer(render_text(objects, full=full))
+    equal = all(one["result"] == EQUAL for one in objects)
+    return 0 if for_git or equal else DriftError.exit_code
+
+
+def _find_pairs(  # noqa: PLR0917
+    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool
+) -> list[Compared]:  # fmt: skip
+    """What is compared. OptionError where that is not plain."""
+    if for_git:
+        return read_git(sides)
+    inside = live or bool(options.pid or options.netns)
+    if sides:
+        if pods or len(sides) != BOTH:
+            raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")
+        return read_sides(options, sides[0], sides[1])
+    if len(pods) == BOTH and not inside:
+        return read_manifests(pods[0], pods[1], select)
+    if inside and len(pods) < BOTH:
+        return read_live_pair(options, pods[0] if pods else "", select)
+    raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")

@@ -1,0 +1,74 @@
+"""What two sets of rules treat differently, as lines and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netinit.base.shown import Lines, lines
+from netinit.cli.audit.report import count
+from netinit.cli.diff.sides import Compared
+from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
+from netinit.simulate.audit.subject import example_of
+from netinit.simulate.endpoints import spell_packet
+
+EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
+MOST_SHOWN = 8  # kinds of packets
+PROVED = "no packet is treated differently: proved for all packets"
+
+
+def to_object(pair: Compared) -> dict[str, Any]:
+    """A pair as netinit/data/diff.schema.json describes it. TooManyPartsError."""
+    found: dict[str, Any] = {"name": pair.name, "notes": list(pair.notes), "warnings": list(pair.warnings), "families": []}
+    if pair.before is None or pair.after is None:
+        return found | {"result": ONLY_BEFORE if pair.after is None else ONLY_AFTER, "differences": []}
+    changes = find_changes_of_fate(pair.before, pair.after)
+    result = DIFFERENT if any(one.known for one in changes) else UNKNOWN if changes else EQUAL
+    families = [family.name for family in pair.after.surroundings]
+    return found | {"result": result, "families": families, "differences": [_change(one) for one in changes]}
+
+
+def _change(one: FateChange) -> dict[str, Any]:
+    return {
+        "direction": one.direction,
+        "known": one.known,
+        "who": list(one.who),
+        "before": one.before,
+        "after": one.after,
+        "because_before": one.why[0],
+        "because_after": one.why[1],
+        "packets": str(sum(region.size for region in one.regions)),
+        "example": spell_packet(example_of(one.regions[0])[0]),
+    }
+
+
+def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
+    """The pairs one after the other, of each what matters most or all, and of several a line that sums up."""
+    printed: list[str] = []
+    for pair in pairs:
+        shown = pair["differences"] if full else pair["differences"][:MOST_SHOWN]
+        left = len(pair["differences"]) - len(shown)
+        printed += [_sum_up(pair), *[line for one in shown for line in _tell(one)]]
+        printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
+    if len(pairs) > 1:
+        equal = sum(pair["result"] == EQUAL for pair in pairs)
+        printed.append(f"{count(len(pairs), 'pod')}: {equal} equal, {len(pairs) - equal} not")
+    return lines(printed)
+
+
+def _sum_up(pair: dict[str, Any]) -> str:
+    name, number = pair["name"], len(pair["differences"])
+    if pair["result"] == EQUAL:
+        return f"= {name}: {PROVED} of {' and '.join(pair['families'])}, in and out"
+    if pair["result"] == UNKNOWN:
+        return f"? {name}: nobody can know whether {count(number, 'kind')} of packets are treated differently; no other is"
+    if pair["result"] == DIFFERENT:
+        return f"≠ {name}: {count(number, 'kind')} of packets {'is' if number == 1 else 'are'} treated differently"
+    return f"{'-' if pair['result'] == ONLY_BEFORE else '+'} {name}: {pair['result']}"
+
+
+def _tell(one: dict[str, Any]) -> list[str]:
+    told = [f"  {who}" for who in one["who"]]
+    for when in ("before", "after"):
+        because = f", because {one[f'because_{when}']}" if one[f"because_{when}"] else ""
+        told.append(f"    {when + ':':<8}{one[when]}{because}")
+    return [*told, f"    example: {one['example']}"]

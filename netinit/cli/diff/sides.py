@@ -1,0 +1,123 @@
+"""What `netinit diff` compares: option sets, pods of manifests, the live rules."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from netinit.base.errors import OptionError, ParseError
+from netinit.base.net import FAMILIES
+from netinit.cli.audit.report import subject_of
+from netinit.cli.question import Ground, complete_servers, find_ground, find_planned, names_rules, read_file
+from netinit.options import Options
+from netinit.options.kinds import quote_value
+from netinit.rules.layouts import plan
+from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.ruleset import load_plan
+
+LIVE = "live"
+PROGRAMS = ("netinit", "apply", "istio-iptables")
+NOTHING = "/dev/null"  # git's name for a file that is not there
+GIT = ("PATH", "OLD-FILE", "OLD-HEX", "OLD-MODE", "NEW-FILE", "NEW-HEX", "NEW-MODE")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two sets of rules under one name; None for the side that does not have it."""
+
+    name: str
+    before: AuditSubject | None
+    after: AuditSubject | None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_git(words: tuple[str, ...]) -> list[Compared]:
+    """The pods of both revisions of a file, as git calls an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
+    if len(words) not in (1, len(GIT), len(GIT) + 2):  # one: unmerged; two more: renamed
+        raise OptionError(f"--git: git calls it with {' '.join(GIT)}; {len(words)} words were given")
+    if len(words) == 1:
+        return []
+    return read_manifests(words[1], words[4], "")
+
+
+def read_manifests(old: str, new: str, select: str) -> list[Compared]:
+    """The pods of two manifests, by their names."""
+    before, after = (_read_pods(name, select) for name in (old, new))
+    return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+
+
+def _read_pods(file: str, select: str) -> dict[str, Ground]:
+    from netinit.inject.podfile import read_pods
+
+    if file == NOTHING:
+        return {}
+    found = {facts.name: facts for facts in read_pods(read_file(file), file, select)}
+    return {name: find_planned(Options(), complete_servers(facts, Options())) for name, facts in found.items()}
+
+
+def _pair(name: str, before: Ground | None, after: Ground | None) -> Compared:
+    grounds = [one for one in (before, after) if one]
+    return Compared(
+        name, subject_of(name, before) if before else None, subject_of(name, after) if after else None,
+        tuple(note for one in grounds for note in one.notes), tuple(warning for one in grounds for warning in one.warnings),
+    )  # fmt: skip
+
+
+def read_sides(options: Options, old: str, new: str) -> list[Compared]:
+    """Two option sets, files, or the live rules. OptionError, ParseError."""
+    files = [Path(side).is_file() or side == "-" for side in (old, new)]
+    if all(files):
+        return read_manifests(old, new, "")
+    live = find_ground(options, "", "", (), live=True) if LIVE in (old, new) else None
+    before, after = (_read_side(side, live) for side in (old, new))
+    return [_beside(_pair(f"{old} and {new}", before, after), live)]
+
+
+def _read_side(side: str, live: Ground | None) -> Ground:
+    if side == LIVE and live:
+        return live
+    if Path(side).is_file() or side == "-":
+        return find_ground(Options(), side, "", (), live=False)
+    try:
+        words = shlex.split(side)
+    except ValueError as error:
+        raise OptionError(f"{quote_value(side)}: {error}") from None
+    if not words or words[0] not in PROGRAMS:
+        what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or say live"
+        raise OptionError(f"{quote_value(side)} {what}")
+    while words and words[0] in PROGRAMS:
+        del words[0]
+    context = click.get_current_context(silent=True)
+    environ = context.obj if context and context.obj is not None else os.environ
+    return find_planned(Options.from_argv(words, environ))
+
+
+def read_live_pair(options: Options, pod: str, select: str) -> list[Compared]:
+    """The plan of the options, of a manifest, or of the options that the rules show, and the live rules."""
+    ground = find_ground(options, pod, select, (), live=True)
+    meant = ground.wanted or next(iter(ground.options.values()), None)
+    if meant is None:
+        raise ParseError("no options were given, and no rule tells any: give them, or the pod with --pod")
+    made = plan(meant)
+    planned = replace(
+        ground, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in ground.surroundings}},
+        options={"plan": meant}, notes=(), warnings=(),
+    )  # fmt: skip
+    told = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
+    return [_pair(f"{told} and the live rules", planned, ground)]
+
+
+def _beside(pair: Compared, live: Ground | None) -> Compared:
+    """Both on the host of the live rules, where there are some."""
+    if live is None or pair.before is None or pair.after is None:
+        return pair
+    host = subject_of("", live)
+    before, after = (replace(one, surroundings=host.surroundings, free=host.free) for one in (pair.before, pair.after))
+    return replace(pair, before=before, after=after)
+
+

@@ -1,0 +1,302 @@
+"""All packets sorted by what becomes of them, and by whose will: the bypasses first, the most dangerous before the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
+from netinit.options.kinds import ALL
+from netinit.rules.matches.packet import Owner
+from netinit.rules.more_targets import Untrack
+from netinit.simulate.audit import kinds
+from netinit.simulate.audit.kinds import KINDS, TrafficKind
+from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
+from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
+from netinit.simulate.symbolic.chosen import local
+from netinit.simulate.symbolic.partition import Part
+from netinit.simulate.symbolic.regions import Region, marked, nothing, unite, within
+from netinit.simulate.symbolic.space import (
+    DESTINATION,
+    DESTINATION_PORT,
+    ESTABLISHED,
+    INBOUND,
+    INVALID,
+    MARK,
+    NEW,
+    OUTBOUND,
+    PROTOCOL,
+    RELATED,
+    STATE,
+    UNTRACKED,
+    Space,
+)  # fmt: skip
+from netinit.simulate.symbolic.walk import Passage
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
+
+BY_OPTION = {  # the option whose rule lets packets pass -> what they are
+    "exclude_interfaces": kinds.INTERFACE, "virtual_interfaces": kinds.INTERFACE,
+    "exclude_owner_groups": kinds.GROUP, "owner_groups": kinds.GROUP,
+    "exclude_outbound_cidrs": kinds.NETWORK, "exclude_outbound_ports": kinds.PORT,
+    "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL,
+    "host_probe_addresses": kinds.PROBES, "outbound_cidrs": kinds.UNCAPTURED, "inbound_ports": kinds.UNCAPTURED,
+}  # fmt: skip
+OF_THE_PROXY = ("proxy_uids", "proxy_gids")
+MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
+ADD = "add them to {option}, or capture all with '*'"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Packets of one kind; `option` is the one that made it so, `cause` the rule."""
+
+    kind: TrafficKind
+    region: Region
+    part: Part
+    cause: Passage | None = None
+    option: str = ""
+    label: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All packets of a kind that are alike to a reader: `directions` they travel, where captured the port.
+
+    `who` says which these are, a text for each set that differs; `because` why, `closes` what ends it.
+    """
+
+    kind: TrafficKind
+    directions: tuple[str, ...]
+    port: int
+    who: tuple[str, ...]
+    because: tuple[str, ...]
+    closes: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The packets, by space."""
+        by_space: dict[int, list[Region]] = {}
+        for piece in self.pieces:
+            by_space.setdefault(id(piece.region.space), []).append(piece.region)
+        return tuple(unite(found) for found in by_space.values())
+
+
+def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
+    """All traffic, in the order of KINDS. TooManyPartsError."""
+    rows: dict[tuple[object, ...], list[Piece]] = {}
+    for partition in subject.partitions:
+        for part in partition.parts:
+            for piece in _sort(subject, part):
+                rows.setdefault(_row(piece), []).append(piece)
+    found = [_tell(subject, tuple(pieces)) for pieces in rows.values()]
+    return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
+
+
+def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
+    """Those that do not go through the proxy, the most dangerous first."""
+    return tuple(row for row in rows if row.kind in kinds.BYPASSES)
+
+
+def _row(piece: Piece) -> tuple[object, ...]:
+    """What pieces have in common that are one line."""
+    condition, kind = piece.part.outcome.condition, piece.kind
+    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK):
+        return (kind,)
+    if kind is kinds.CAPTURED:
+        return (kind, piece.region.space.direction, condition.redirect_port)
+    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.DROPPED):
+        return (kind, piece.region.space.direction, str(piece.cause), piece.part.outcome.reason if kind is kinds.UNKNOWN else "")
+    return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
+
+
+def _states(space: Space, *states: str) -> Region:
+    values = space.dimension(STATE).values
+    return within(space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+
+
+def _sort(subject: AuditSubject, part: Part) -> Iterator[Piece]:
+    """A part in pieces of one kind each."""
+    space, region, cause = part.region.space, part.region, _cause(part)
+    if part.verdict == UNKNOWN:
+        yield Piece(kinds.UNKNOWN, region, part, cause)
+    elif part.verdict == DROPPED:
+        yield Piece(kinds.DROPPED, region, part, cause, label=_label(subject, cause))
+    elif part.verdict == CAPTURED:
+        yield _captured(subject, part, cause)
+    else:
+        if known := region & _states(space, ESTABLISHED, RELATED):
+            yield Piece(kinds.FOLLOWS, known, part)
+        if lost := region & _states(space, INVALID, UNTRACKED):
+            yield Piece(kinds.LOST, lost, part)
+        if fresh := region & _states(space, NEW, NEW):
+            yield from _passing(subject, part, fresh, cause)
+
+
+def _cause(part: Part) -> Passage | None:
+    """The rule that decided; else the last foreign one on the way that took the packets out of reach."""
+    untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
+    return part.cause or (untracking[-1] if untracking else None)
+
+
+def _captured(subject: AuditSubject, part: Part, cause: Passage | None) -> Piece:
+    port = part.outcome.condition.redirect_port
+    options = subject.options.get(part.source)
+    if cause and not cause.rules[0].origin and (not options or port not in _ports(options)):
+        return Piece(kinds.FOREIGN, part.region, part, cause)
+    kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
+    return Piece(kind, part.region, part, cause, label=_label(subject, cause))
+
+
+def _ports(options: Interception) -> tuple[int, ...]:
+    return (options.outbound_port, options.inbound_port, DNS_LISTENER)
+
+
+def _passing(subject: AuditSubject, part: Part, region: Region, cause: Passage | None) -> Iterator[Piece]:
+    """First packets that no rule captures."""
+    origin = cause.rules[0].origin if cause else None
+    option = origin.option if origin else ""
+    label = _label(subject, cause)
+    if martian := region & martians(region.space):
+        region -= martian
+        yield Piece(kinds.DROPPED, martian, part, reason=MARTIAN)
+    if not region:
+        return
+    if cause and (not origin or part.outcome.condition.translated):
+        yield Piece(kinds.FOREIGN, region, part, cause)
+    elif part.outcome.condition.policy_routed:
+        yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
+    else:
+        own = local(region.space, DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
+        if inside := region & own:
+            yield Piece(kinds.LOCAL, inside, part, cause)
+        outside = region - own
+        if outside and cause:
+            kind = _kind_of(cause, option)
+            others = outside - _proxied(subject, region.space) if kind is not kinds.PROXY else nothing(region.space)
+            if others:
+                yield Piece(kinds.NOT_TCP, others, part)
+            if outside := outside - others:
+                yield Piece(kind, outside, part, cause, option, label)
+        elif outside:
+            yield from _uncaptured(subject, part, outside)
+
+
+def _proxied(subject: AuditSubject, space: Space) -> Region:
+    """What the proxy takes at all: TCP, and DNS where it resolves."""
+    values = space.dimension(PROTOCOL).values
+    tcp, udp = (within(space, PROTOCOL, [(at, at)]) for at in (values.index("tcp"), values.index("udp")))
+    if not any(options.redirect_dns for options in subject.options.values()):
+        return tcp
+    return tcp | (udp & within(space, DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
+
+
+def _kind_of(cause: Passage, option: str) -> TrafficKind:
+    """What a rule of an option lets pass."""
+    if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
+        return kinds.PROXY
+    return BY_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
+
+
+def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
+    """First packets that no rule decides about."""
+    space = region.space
+    tcp = space.dimension(PROTOCOL).values.index("tcp")
+    streams = region & within(space, PROTOCOL, [(tcp, tcp)])
+    if others := region - streams:
+        yield Piece(kinds.NOT_TCP, others, part)
+    if not streams:
+        return
+    other = other_family(subject, space.family)
+    if not is_on(subject, space.family) and other and is_on(subject, other):
+        yield Piece(kinds.IPV6, streams, part, option="ipv6")
+        return
+    options = subject.options.get(part.source or next(iter(subject.rulesets)))
+    if options and options.layout == AMBIENT:
+        by_mark = marked(space, MARK, NODE_PROXY_MARK, AMBIENT_MASK)
+        for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):
+            if found := streams & known:
+                yield Piece(kind, found, part, reason="the node's proxy is known by its mark, and tunnelled connections are its own")
+                streams -= found
+        if not streams:
+            return
+    option = _option_of(options, space)
+    label = subject.origins.get(option, Interception.flag(option).label) if option else ""
+    yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label)
+
+
+def _tunnel(options: Interception, space: Space) -> Region:
+    """Tunnelled connections, which reach the node's proxy as they are."""
+    ports = [(options.tunnel_port, options.tunnel_port)]
+    return within(space, DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
+
+
+def _option_of(options: Interception | None, space: Space) -> str:
+    """The option that leaves packets out that no rule mentions."""
+    if options is None:
+        return ""
+    if options.layout == AMBIENT:
+        return "ingress" if space.direction == INBOUND and options.ingress else ""
+    if space.direction == INBOUND:
+        return "inbound_mode" if options.inbound_mode == NONE else "inbound_ports" if options.inbound_ports != ALL else ""
+    if options.ipv6 == OFF and space.family.version == 6:  # noqa: PLR2004 - the version's number is its name
+        return "ipv6"
+    return "outbound_cidrs" if options.outbound_cidrs != ALL else ""
+
+
+def _label(subject: AuditSubject, cause: Passage | None) -> str:
+    """The option, variable or annotation that made a rule."""
+    origin = cause.rules[0].origin if cause else None
+    return subject.origins.get(origin.option, origin.label) if origin and origin.option else ""
+
+
+def _tell(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
+    first = pieces[0]
+    families: dict[str, dict[str, None]] = {}
+    for text, family in _name_all(pieces):
+        families.setdefault(text, {})[family] = None
+    both = len(subject.surroundings)
+    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
+    port = first.part.outcome.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
+    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(first), pieces)
+
+
+def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
+    """The packets in words, by family: all of a space together, or those of each rule where that says more."""
+    by_space: dict[int, dict[str, list[Region]]] = {}
+    for piece in pieces:
+        causes = by_space.setdefault(id(piece.region.space), {})
+        causes.setdefault(piece.option or str(piece.cause), []).append(piece.region)
+    for causes in by_space.values():
+        whole = unite([region for regions in causes.values() for region in regions])
+        family = whole.space.family.name
+        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MOST_NAMED:
+            yield describe(whole), family
+        else:
+            yield from [(describe(unite(regions)), family) for regions in causes.values()]
+
+
+def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for piece in pieces:
+        if piece.cause and piece.cause.rules[0].purpose:
+            found[piece.cause.rules[0].purpose + (f" ({piece.label})" if piece.label else "")] = None
+        elif piece.cause and piece.kind is not kinds.UNKNOWN:
+            found[f"a rule that is not netinit's: {piece.cause}"] = None
+        elif reason := piece.reason or piece.part.outcome.reason:
+            found[reason] = None
+        elif piece.label:
+            found[f"{piece.label} leaves it out"] = None
+        elif piece.kind.reason:
+            found[piece.kind.reason] = None
+    return tuple(found)
+
+
+def _closes(piece: Piece) -> str:
+    if piece.kind is kinds.UNCAPTURED:
+        if not piece.label:
+            return "capture it: netinit apply"
+        return f"{piece.label} REDIRECT" if piece.option == "inbound_mode" else ADD.format(option=piece.label)
+    return piece.kind.closes.format(option=piece.label or "the options")

@@ -1,0 +1,138 @@
+"""What two sets of rules treat differently, as a reader asks: which packets, what was, what is, and because of which rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
+from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.audit.words import describe
+from netinit.simulate.symbolic.compare import Divergence, compare
+from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
+from netinit.simulate.symbolic.partition import Part, make_spaces
+from netinit.simulate.symbolic.regions import Region, marked, unite, within
+from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK, STATE, Space
+from netinit.simulate.trace import CAPTURED, DIRECT, FORWARDED, REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class FateChange:
+    """Packets of one direction that are treated alike before, and alike after; `known` is False where that may be the same.
+
+    `who` says which, `before` and `after` what becomes of them, `why` are the rules: (before, after), empty where none is.
+    """
+
+    direction: str
+    who: tuple[str, ...]
+    before: str
+    after: str
+    why: tuple[str, str]
+    known: bool
+    regions: tuple[Region, ...]
+    part: Part
+
+
+def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
+    """Everything that is treated differently, or that nobody can compare. None at all is a proof that no packet is.
+
+    The host is the same: that of `after`. TooManyPartsError.
+    """
+    rulesets = [*before.rulesets.values(), *after.rulesets.values()]
+    grouped: dict[tuple[object, ...], list[Divergence]] = {}
+    for space in make_spaces(rulesets, after.surroundings, free=after.free):
+        for one in compare(before.divide(space), after.divide(space)):
+            words = (_fate(one.before), _fate(one.after))
+            key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
+            grouped.setdefault(key, []).append(one)
+    return tuple(_tell(found, before, after) for found in sorted(grouped.values(), key=_rank))
+
+
+def _rank(found: list[Divergence]) -> tuple[bool, ...]:
+    """What concerns ordinary connections, and changes where they end, comes first."""
+    one = found[0]
+    same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
+        one.after.verdict, one.after.outcome.condition.redirect_port,
+    )  # fmt: skip
+    return (not one.known, not any(each.region & _ordinary(each.region.space) for each in found), same)
+
+
+def _ordinary(space: Space) -> Region:
+    """New connections without a mark."""
+    found = within(space, STATE, [(0, 0)])
+    for mark in (MARK, CONNECTION_MARK):
+        found &= marked(space, mark, 0, FULL_MASK)
+    return found
+
+
+def _tell(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
+    first = found[0]
+    by_space: dict[int, list[Region]] = {}
+    for one in found:
+        by_space.setdefault(id(one.region.space), []).append(one.region)
+    regions = tuple(unite(some) for some in by_space.values())
+    families: dict[str, list[str]] = {}
+    for region in regions:
+        families.setdefault(describe(region), []).append(region.space.family.name)
+    both = len(after.surroundings)
+    who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
+    why = (_why(before, first.before), _why(after, first.after))
+    direction = first.region.space.direction
+    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions, first.after)
+
+
+def _fate(part: Part) -> str:
+    """What becomes of the packets of a part, in words: where they end, and what is left on them."""
+    ended = part.outcome.condition
+    verdict = part.verdict
+    if verdict not in (CAPTURED, DIRECT):
+        return f"{'refused' if part.outcome.fate == REFUSED else verdict}: {part.outcome.reason}"
+    words = f"captured, to port {ended.redirect_port}" if verdict == CAPTURED else verdict
+    return ", ".join([words, *_left(ended, verdict, part.outcome.fate)])
+
+
+def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
+    """What is changed on packets beside where they go."""
+    if ended.transparent:
+        yield "both addresses kept"
+    if verdict == DIRECT and (ended.destination is not KEPT or ended.destination_port is not KEPT):
+        yield f"to {_address(ended.destination)}" + (f" port {ended.destination_port}" if ended.destination_port is not KEPT else "")
+    if ended.source is None:
+        yield "with another source"
+    if ended.policy_routed:
+        yield "routed to this host by its mark"
+    if fate == FORWARDED:
+        yield f"forwarded through {ended.out_interface}"
+    for what, mark in ((MARK, ended.mark), (CONNECTION_MARK, ended.connection_mark)):
+        if mark != MarkBits(what):
+            yield f"{what} {_mark(mark)}"
+    if ended.zone:
+        yield f"zone {ended.zone}"
+    if ended.state is not KEPT:
+        yield "untracked"
+
+
+def _mark(mark: MarkBits) -> str:
+    if not mark.keep:
+        return str(mark.flip)
+    if mark.flip:
+        return f"of its {mark.source} & {mark.keep:#x} ^ {mark.flip:#x}"
+    return f"of its {mark.source}"
+
+
+def _address(address: object) -> str:
+    if isinstance(address, int):
+        return text_of(address, IPV4 if address < 1 << IPV4.bits else IPV6)
+    return "the interface's address" if address is PRIMARY else "the same address" if address is KEPT else "an unknown address"
+
+
+def _why(subject: AuditSubject, part: Part) -> str:
+    """The rule that decided, and the option behind it."""
+    cause = part.cause
+    if cause is None:
+        return ""
+    rule = cause.rules[0]
+    if not rule.purpose:
+        return str(cause)
+    origin = subject.origins.get(rule.origin.option, rule.origin.label) if rule.origin and rule.origin.option else ""
+    return rule.purpose + (f" ({origin})" if origin else "")

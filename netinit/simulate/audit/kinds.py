@@ -1,0 +1,71 @@
+"""What becomes of packets, as an auditor asks: covered by the proxy, dropped, or past it, and by whose will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN, COVERED = "foreign rules", "not known", "configuration", "design", "covered"
+INTENTS = (FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN)  # of bypasses
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficKind:
+    """A kind of traffic: its name for programs, by whose will it is so, a title, and what closes it.
+
+    In `closes`, {option} is the option that made it so. `reason` is why, where no rule is the reason.
+    """
+
+    name: str
+    intent: str
+    title: str
+    closes: str = ""
+    reason: str = ""
+
+
+FOREIGN = TrafficKind(
+    "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or have it stand behind netinit's"
+)
+UNKNOWN = TrafficKind(
+    "unknown", NOT_KNOWN, "nobody can know what becomes of it", "look at the rule: netinit does not know what it asks or does"
+)
+IPV6 = TrafficKind(
+    "ipv6", CONFIGURATION, "IPv6 is off, and not captured", "--ipv6 on; or take the pod's IPv6 addresses away", "no IPv6 rule is there"
+)
+UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
+GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
+INTERFACE = TrafficKind("interface", CONFIGURATION, "interfaces whose traffic is excluded", "take them out of {option}")
+NETWORK = TrafficKind("network", CONFIGURATION, "networks that are excluded", "take them out of {option}")
+PORT = TrafficKind("port", CONFIGURATION, "outbound ports that are excluded", "take them out of {option}")
+INBOUND_PORT = TrafficKind("inbound-port", CONFIGURATION, "inbound ports that are excluded", "take them out of {option}")
+MARK = TrafficKind(
+    "mark", CONFIGURATION, "packets with the proxy's mark", "give no container NET_ADMIN or NET_RAW: setting a mark takes one of them"
+)
+PROXY = TrafficKind(
+    "proxy", DESIGN, "what the proxy itself sends", "nothing: let no other container run as its user or group (runAsUser, runAsGroup)"
+)
+NOT_TCP = TrafficKind(
+    "not-tcp",
+    DESIGN,
+    "UDP, ICMP and all but TCP",
+    "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it; DNS: --redirect-dns",
+    "no rule captures it",
+)
+LOST = TrafficKind(
+    "no-connection", DESIGN, "packets that belong to no connection", "--drop-invalid drops those that come in",
+    "NAT is not asked for packets that connection tracking knows nothing of",
+)
+PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the node sends them, from {option}")
+TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
+LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
+BYPASSES = (
+    FOREIGN, UNKNOWN, IPV6, UNCAPTURED, GROUP, INTERFACE, NETWORK, PORT, INBOUND_PORT, MARK,
+    PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
+)  # fmt: skip
+"""The most dangerous first."""
+
+CAPTURED = TrafficKind("captured", COVERED, "captured by the proxy")
+RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolver")
+FOLLOWS = TrafficKind("follows", COVERED, "of a known connection: goes where its first packet went")
+DROPPED = TrafficKind("dropped", COVERED, "dropped or refused")
+KINDS = (CAPTURED, RESOLVED, *BYPASSES, DROPPED, FOLLOWS)
+"""All, in the order of a whole audit."""

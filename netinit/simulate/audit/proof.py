@@ -1,0 +1,155 @@
+"""Assertions held against all packets: each is proved, or refuted by a packet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from netinit.options import Interception
+from netinit.rules.matches.packet import is_named
+from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.simulate.audit import grammar
+from netinit.simulate.audit.grammar import Assertion, Clause
+from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.explain import Explanation
+from netinit.simulate.symbolic.chosen import local
+from netinit.simulate.symbolic.journey import ways_out
+from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
+from netinit.simulate.symbolic.space import (
+    DESTINATION,
+    DESTINATION_PORT,
+    GID,
+    INBOUND,
+    INTERFACE,
+    MARK,
+    NEW,
+    PROTOCOL,
+    SENDER,
+    SOURCE,
+    SOURCE_PORT,
+    STATE,
+    UID,
+    Names,
+    Space,
+    intervals_of,
+    join,
+)  # fmt: skip
+from netinit.simulate.trace import UNKNOWN
+
+_PORTS = {grammar.PORT: DESTINATION_PORT, grammar.SOURCE_PORT: SOURCE_PORT}
+_OWNERS = {grammar.UID: UID, grammar.GID: GID}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What becomes of an assertion: `holds`, False where a packet refutes it, None where nobody can know.
+
+    `counterexample` is that packet's way; `cures` are changes of options under which it ends as asserted. `packets` is the
+    number of those that the assertion is about.
+    """
+
+    assertion: Assertion
+    holds: bool | None
+    packets: int
+    counterexample: Explanation | None = None
+    cures: tuple[tuple[str, str], ...] = ()
+
+
+def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
+    """Each assertion, proved or refuted for all packets. TooManyPartsError."""
+    names = Names()
+    for assertion in assertions:
+        names |= assertion.names
+    asked = replace(subject, names=names)
+    return tuple(_rule(asked, assertion) for assertion in assertions)
+
+
+def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
+    packets = 0
+    doubt: tuple[Region, Part] | None = None
+    for partition in subject.partitions:
+        meant = _meant(assertion, partition, subject)
+        packets += meant.size
+        for part in partition.parts if meant else ():
+            region = part.region & meant
+            if not region or assertion.allows(part.verdict):
+                continue
+            if part.verdict != UNKNOWN:
+                return _refuted(subject, assertion, packets, (region, part), holds=False)
+            doubt = doubt or (region, part)
+    if doubt:
+        return _refuted(subject, assertion, packets, doubt, holds=None)
+    return Ruling(assertion, holds=True, packets=packets)
+
+
+def _refuted(subject: AuditSubject, assertion: Assertion, packets: int, by: tuple[Region, Part], *, holds: bool | None) -> Ruling:
+    shown = subject.explain(*by)
+    cures = tuple(change for change in shown.changes if assertion.allows(change[1]))
+    return Ruling(assertion, holds, packets, shown, cures)
+
+
+def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) -> Region:
+    """The packets of a space that an assertion is about."""
+    space = partition.space
+    if assertion.direction not in ("", space.direction) or assertion.version not in (0, space.family.version):
+        return nothing(space)
+    found = everything(space)
+    if assertion.protocol:
+        at = space.dimension(PROTOCOL).values.index(assertion.protocol)
+        found &= within(space, PROTOCOL, [(at, at)])
+    if all(clause.what != grammar.STATE for clause in assertion.clauses):
+        found &= _states(space, (NEW,))
+    options = next(iter(subject.options.values()), None)
+    for clause in assertion.clauses:
+        chosen = _choose(clause, space, options)
+        found = found - chosen if clause.negated else found & chosen
+    return found
+
+
+def _choose(clause: Clause, space: Space, options: Interception | None) -> Region:
+    """The packets that a condition, were it not negated, is true of."""
+    if clause.what in (grammar.TO, grammar.FROM):
+        name = DESTINATION if clause.what == grammar.TO else SOURCE
+        found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
+        return found | local(space, name) if clause.pod else found
+    if clause.what in _PORTS:
+        return within(space, _PORTS[clause.what], join(clause.intervals))
+    if clause.what in _OWNERS:
+        return _owned(space, _OWNERS[clause.what], clause)
+    if clause.what == grammar.PROXY:
+        users = [(grammar.UID, one) for one in options.proxy_uids] if options else []
+        users += [(grammar.GID, one) for one in options.proxy_gids] if options else []
+        found = nothing(space)
+        for kind, number in users:
+            found |= _owned(space, _OWNERS[kind], Clause(kind, intervals=((number, number),)))
+        return found
+    if clause.what == grammar.MARK:
+        return marked(space, MARK, *clause.intervals[0])
+    if clause.what == grammar.STATE:
+        return _states(space, clause.names)
+    return _through(space, clause.names)
+
+
+def _through(space: Space, names: tuple[str, ...]) -> Region:
+    """The packets that come in, or go out, through one of the interfaces; within the pod they pass lo."""
+    values = space.dimension(INTERFACE).values
+    inside = local(space, DESTINATION) if space.direction != INBOUND else nothing(space)
+    if space.direction != INBOUND and not space.free:
+        found = nothing(space)
+        for region, interface in ways_out(space):
+            found |= region if is_named(interface, names) else nothing(space)
+    else:
+        found = within(space, INTERFACE, join((at, at) for at, value in enumerate(values) if is_named(value, names)))
+    return (found - inside) | (inside if is_named(LOOPBACK_DEVICE, names) else nothing(space))
+
+
+def _owned(space: Space, name: str, clause: Clause) -> Region:
+    if space.direction == INBOUND:
+        return nothing(space)
+    return within(space, SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
+
+
+def _states(space: Space, states: tuple[str, ...]) -> Region:
+    values = space.dimension(STATE).values
+    return within(space, STATE, join((values.index(state), values.index(state)) for state in states))

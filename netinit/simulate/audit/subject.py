@@ -1,0 +1,112 @@
+"""What is audited: rules, the host they stand on, and the options behind them; and all packets in parts under them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from netinit.base.net import Family, number_of
+from netinit.options import Interception
+from netinit.rules.packet import Packet, Surroundings
+from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
+from netinit.simulate.explain import Explanation, explain
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.symbolic.partition import Part, Partition, divide_beside, make_spaces, packet_of
+from netinit.simulate.symbolic.regions import Region
+from netinit.simulate.symbolic.space import (
+    DESTINATION,
+    DESTINATION_PORT,
+    GID,
+    INBOUND,
+    INTERFACE,
+    PROTOCOL,
+    SENDER,
+    SOURCE,
+    SOURCE_PORT,
+    UID,
+    Names,
+    Space,
+)  # fmt: skip
+
+ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # addresses for documentation: a server outside
+USUAL_PORTS = (8080, 443, 80, 53)
+MOST_TRIED = 8
+SOMEONE = 1000  # a user that is not the proxy's
+
+
+@dataclass(frozen=True)
+class AuditSubject:
+    """Rules by the place that holds them, and by family. `free`: the routes of the host are not known.
+
+    `options` made a place's rules, as far as is known; `wanted` should have made them; `origins` say where an option was
+    given that is no flag.
+    """
+
+    name: str
+    rulesets: Mapping[str, Mapping[Family, Ruleset]]
+    surroundings: Mapping[Family, Surroundings]
+    options: Mapping[str, Interception] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    wanted: Interception | None = None
+    free: bool = True
+    names: Names = Names()  # noqa: RUF009 - immutable: what is asked about, beside what rules mention
+
+    @cached_property
+    def partitions(self) -> tuple[Partition, ...]:
+        """All packets of both families and directions, in parts."""
+        spaces = make_spaces(tuple(self.rulesets.values()), self.surroundings, free=self.free, names=self.names)
+        return tuple(self.divide(space) for space in spaces)
+
+    def divide(self, space: Space) -> Partition:
+        """The packets of a space in parts."""
+        places = {source: found[space.family] for source, found in self.rulesets.items() if space.family in found}
+        return divide_beside(space, places)
+
+    def explain(self, region: Region, part: Part) -> Explanation:
+        """One packet of a part: its way, and what would change it."""
+        packet, around = example_of(region)
+        source = part.source or next(iter(self.rulesets))
+        ruleset = self.rulesets[source].get(packet.family) or Ruleset(packet.family)
+        made = self.options.get(source)
+        return explain(packet, ruleset, around, options=made, wanted=self.wanted, origins=self.origins)
+
+
+def example_of(region: Region) -> tuple[Packet, Surroundings]:
+    """A packet of the region, as ordinary as can be: an application that calls somebody, or somebody who calls the pod."""
+    space = region.space
+    version = space.family.version
+    default = space.around.default_interface
+    own = space.around.primary_address(default)
+    names = space.dimension(INTERFACE).values
+    outside, inside = (number_of(SOMEBODY[version]), own or 0)
+    wishes: dict[str, tuple[int, ...]] = {
+        PROTOCOL: tuple(space.dimension(PROTOCOL).values.index(name) for name in ("tcp", "udp")),
+        INTERFACE: (names.index(default),) if default in names else (),
+        DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, DESTINATION)), DESTINATION_PORT: USUAL_PORTS,
+        SOURCE: (inside, *_hosts(region, SOURCE)), SOURCE_PORT: (EPHEMERAL_PORT,), SENDER: (1,), UID: (SOMEONE, 0), GID: (SOMEONE, 0),
+    }  # fmt: skip
+    if space.direction == INBOUND:
+        wishes |= {DESTINATION: (inside,), SOURCE: (outside,)}
+    return packet_of(space, region.pick(wishes))
+
+
+def _hosts(region: Region, name: str) -> tuple[int, ...]:
+    """Addresses that occur, and look like those of hosts: not the first of a network."""
+    return tuple(low + 1 for low, high in region.reach(name)[:MOST_TRIED] if low < high)
+
+
+def is_on(subject: AuditSubject, family: Family) -> bool:
+    """Whether a family has any rule."""
+    return any(
+        chain.rules
+        for found in subject.rulesets.values()
+        for chains in (found[family].tables.values() if family in found else ())
+        for chain in chains.values()
+    )
+
+
+def other_family(subject: AuditSubject, family: Family) -> Family | None:
+    """The other family of the host, where it has both."""
+    return next((one for one in subject.surroundings if one is not family), None)
+

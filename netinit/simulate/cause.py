@@ -1,0 +1,67 @@
+"""Which of the rules that a packet met decided what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol as Shape
+from typing import TypeVar
+
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import InInterface, Owner, Port
+from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, Rule
+from netinit.rules.more_targets import DestinationNat, Tproxy
+from netinit.rules.targets import Accept, Jump, Redirect, Return
+
+
+class Hit(Shape):
+    """A rule that held, and where it stands."""
+
+    @property
+    def hook(self) -> str:
+        """The hook that it was met at."""
+
+    @property
+    def table(self) -> str:
+        """Its table."""
+
+    @property
+    def chain(self) -> str:
+        """Its chain."""
+
+    @property
+    def met(self) -> Rule:
+        """The rule itself."""
+
+
+AnyHit = TypeVar("AnyHit", bound=Hit)
+
+
+def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
+    """The rule that led to the redirection, sent the packet elsewhere, or excluded it; None where none did."""
+    if captured:
+        kind = Tproxy if transparent else Redirect
+        places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
+        return _leading_to(hits, places[-1]) if places else None
+    if translated:
+        return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat)), None)
+    excluding = [
+        hit
+        for hit in hits
+        if hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE) and isinstance(hit.met.target, Return | Accept)
+    ]
+    return excluding[-1] if excluding else None
+
+
+def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
+    """The jump that led to the chain of a hit, where the hit itself takes whatever comes.
+
+    A redirecting rule in a chain of its own is not the reason, the jump to that chain is.
+    """
+    hit = hits[place]
+    if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):
+        return hit
+    for before in reversed(hits[:place]):
+        target = before.met.target
+        if isinstance(target, Jump) and target.chain == hit.chain and before.table == hit.table:
+            return before
+    return hit

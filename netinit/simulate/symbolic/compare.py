@@ -1,0 +1,132 @@
+"""Two sets of rules compared by what becomes of packets: a proof that all are treated alike, or those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from netinit.simulate.symbolic.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
+from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
+from netinit.simulate.symbolic.space import BITS, DESTINATION, DESTINATION_PORT, INTERFACE, SOURCE, STATE, Space
+from netinit.simulate.trace import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Packets that two sets of rules treat differently, or may: where what becomes of them is unknown on both sides."""
+
+    region: Region
+    before: Part
+    after: Part
+
+    @property
+    def known(self) -> bool:
+        """False where they may be treated alike: nobody knows on either side."""
+        return self.before.outcome.fate != UNKNOWN or self.after.outcome.fate != UNKNOWN
+
+
+def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
+    """Everything that is treated differently, or that nobody can compare; none means that no packet is, which is a proof.
+
+    Both are of one space. Treated alike means: it ends in the same place with the same addresses, port, interface, marks,
+    zone and state of its connection.
+    """
+    found: list[Divergence] = []
+    first, second = _by_outcome(before), _by_outcome(after)
+    for key, parts in first.items():
+        left = unite([part.region for part in parts])
+        if parts[0].outcome.fate != UNKNOWN and key in second:
+            left -= unite([part.region for part in second[key]])
+        for others in second.values() if left else ():
+            if _differing(left & unite([part.region for part in others]), parts[0].outcome, others[0].outcome):
+                found += _pieces(parts, others)
+    return tuple(found)
+
+
+def _pieces(befores: list[Part], afters: list[Part]) -> Iterator[Divergence]:
+    for first in befores:
+        for second in afters:
+            if region := _differing(first.region & second.region, first.outcome, second.outcome):
+                yield Divergence(region, first, second)
+
+
+def _plain(outcome: Treatment) -> tuple[object, ...]:
+    """What two outcomes have in common when they are surely the same."""
+    if outcome.fate in ENDS:
+        return (outcome.fate,)
+    return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark)
+
+
+def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
+    """The parts that come to the same, together."""
+    found: dict[tuple[object, ...], list[Part]] = {}
+    for part in partition.parts:
+        found.setdefault(_plain(part.outcome), []).append(part)
+    return found
+
+
+def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
+    """The packets of a region for which two outcomes are not the same."""
+    space = region.space
+    if not region or one.fate != other.fate or UNKNOWN in (one.fate, other.fate):
+        return region
+    if one.fate in ENDS:
+        return nothing(space)
+    first, second = one.condition, other.condition
+    exact = ("redirect_port", "transparent", "policy_routed", "zone")
+    if any(getattr(first, name) != getattr(second, name) for name in exact):
+        return region
+    same = _equal(space, DESTINATION, first.destination, second.destination)
+    same &= _equal(space, DESTINATION_PORT, first.destination_port, second.destination_port)
+    same &= _equal(space, SOURCE, first.source, second.source)
+    same &= _equal(space, INTERFACE, first.out_interface, second.out_interface)
+    same &= _equal(space, STATE, first.state, second.state)
+    found = region - same
+    for marks in ((first.mark, second.mark), (first.connection_mark, second.connection_mark)):
+        found |= _differing_marks(region, *marks)
+    return found
+
+
+def _equal(space: Space, name: str, one: object, other: object) -> Region:
+    """Where two values are the same; each is one for all, what the packet began with, or its interface's address."""
+    if one == other:
+        return everything(space)
+    if KEPT in (one, other):
+        value = other if one is KEPT else one
+        if value is PRIMARY:
+            return _any_interface(space, lambda address: _equal(space, name, KEPT, address))
+        values = space.dimension(name).values
+        if values:
+            value = values.index(value) if value in values else None
+        return within(space, name, [(value, value)]) if isinstance(value, int) else nothing(space)
+    if PRIMARY in (one, other):
+        value = other if one is PRIMARY else one
+        return _any_interface(space, lambda address: everything(space) if address == value else nothing(space))
+    return nothing(space)
+
+
+def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Region:
+    found = nothing(space)
+    for at, interface in enumerate(space.dimension(INTERFACE).values):
+        found |= within(space, INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
+    return found
+
+
+def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
+    """The packets whose mark is one thing or another. Where bits come from two marks, those that the first such bit shows."""
+    space = region.space
+    found = nothing(space)
+    for bit in [1 << number for number in range(BITS)]:
+        values = [(mark.source if mark.keep & bit else "", mark.flip & bit) for mark in (one, other)]
+        (first, flip), (second, turned) = values
+        if values[0] == values[1]:
+            continue
+        if first == second:
+            return region
+        if not (first and second):
+            found |= region & marked(space, first or second, flip ^ turned ^ bit, bit)
+        elif not found:  # all such bits together would take a diagram without end
+            found = region & marked(space, first, flip, bit) & marked(space, second, turned ^ bit, bit)
+            found |= region & marked(space, first, flip ^ bit, bit) & marked(space, second, turned, bit)
+    return found

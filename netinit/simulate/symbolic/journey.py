@@ -1,0 +1,218 @@
+"""Sets of packets on their way through the kernel's hooks: what `netinit.simulate.engine` does with one, with all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from netinit.base.net import Network
+from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
+from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.simulate.hooks import FORWARD, POSTROUTING, STAGES, TRACKING, TRANSLATES_DESTINATION
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.symbolic.chosen import Among
+from netinit.simulate.symbolic.condition import KEPT, Began, Condition, Treatment
+from netinit.simulate.symbolic.regions import Region, everything, nothing, within
+from netinit.simulate.symbolic.space import (
+    DESTINATION,
+    ESTABLISHED,
+    INBOUND,
+    NEW,
+    RELATED,
+    STATE,
+    Space,
+    intervals_of,
+)
+from netinit.simulate.symbolic.walk import Ended, Groups, Walker, join_groups
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, list_unread
+
+Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
+_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, RELATED)
+
+
+def travel(space: Space, ruleset: Ruleset) -> list[Ended]:
+    """All packets of the space, each with what becomes of it. TooManyPartsError."""
+    return _Travellers(space, ruleset).travel()
+
+
+def ways_out(space: Space) -> Iterator[tuple[Region, str]]:
+    """What is not this host's own, by the interface that it leaves through: the longest prefix wins, as in Surroundings."""
+    left = everything(space)
+    by_rank: dict[tuple[int, str], list[Network]] = {}
+    for network, name in space.around.routes:
+        by_rank.setdefault((network.length, name), []).append(network)
+    for rank, networks in sorted(by_rank.items(), reverse=True):
+        region = left & within(space, DESTINATION, intervals_of(networks))
+        yield region, rank[1]
+        left -= region
+    yield left, space.around.default_interface
+
+
+class _Travellers:
+    """All packets of a space under a ruleset."""
+
+    def __init__(self, space: Space, ruleset: Ruleset) -> None:
+        self._space = space
+        self._tracks = ruleset.tracks
+        self._unread = ruleset.unread
+        self._local_marks = space.around.local_marks | ruleset.local_marks
+        self._walker = Walker(space, ruleset)
+        self._everything = everything(space)
+
+    def travel(self) -> list[Ended]:
+        """What becomes of each."""
+        if self._space.direction == INBOUND:
+            self._come_in({(Condition(hook=PREROUTING, in_interface=KEPT), ()): self._everything})
+        else:
+            self._go_out({(Condition(hook=OUTPUT, sender=True), ()): self._everything})
+        return [_doubted(one) for one in self._walker.ended]
+
+    def _go_out(self, groups: Groups) -> None:
+        """Packets that a socket (or the kernel) of this host makes."""
+        groups = self._pass(OUTPUT, self._part(groups, self._route_out))
+        groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
+        looped: Groups = {}
+        for (condition, path), region in groups.items():
+            if condition.out_interface != LOOPBACK_DEVICE:
+                self._end({(condition, path): region}, SENT)
+                continue
+            # On lo packets lose their sockets, keep their marks and their connections.
+            back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
+            join_groups(looped, {(back, path): region})
+        self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
+
+    def _come_in(self, groups: Groups) -> None:
+        """Packets that come in through an interface."""
+        groups = self._pass(PREROUTING, groups)
+        ours: Groups = {}
+        passing: Groups = {}
+        for (condition, path), region in groups.items():
+            for part, now in self._sort(condition):
+                here = region & part
+                if now is None:
+                    self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
+                elif now.out_interface == LOOPBACK_DEVICE:
+                    join_groups(ours, _some({(replace(now, out_interface=""), path): here}))
+                else:
+                    join_groups(passing, _some({(now, path): here}))
+        self._end(self._pass(INPUT, ours), DELIVERED)
+        if self._space.around.forwards:
+            passing = self._part(passing, self._route_on)
+            self._end(self._pass(POSTROUTING, self._pass(FORWARD, passing)), FORWARDED)
+        else:
+            self._end(passing, DROPPED, "it is for another host, and this one does not forward")
+
+    def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
+        """Packets for this host (as if they left through lo), those for others, and those of which nobody knows."""
+        local = Among(self._space, condition).local(source=False)
+        here = replace(condition, out_interface=LOOPBACK_DEVICE)
+        if condition.redirected:
+            yield self._everything, here
+            return
+        yield local.certain, here
+        yield local.possible - local.certain, None
+        rest = self._everything - local.possible
+        routed = self._routed_here(condition)
+        yield rest & routed, replace(here, policy_routed=True)
+        yield rest - routed, condition
+
+    def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """The interface that packets of this host leave through."""
+        local = Among(self._space, condition).local(source=False).possible
+        yield local, replace(condition, out_interface=LOOPBACK_DEVICE)
+        routed = self._routed_here(condition)
+        yield routed - local, replace(condition, out_interface=LOOPBACK_DEVICE, policy_routed=True)
+        for region, interface in self._ways(condition, free=self._space.free):
+            yield region - local - routed, replace(condition, out_interface=interface)
+
+    def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """The interface that packets of others leave through."""
+        for region, interface in self._ways(condition, free=False):
+            yield region, replace(condition, out_interface=interface)
+
+    def _routed_here(self, condition: Condition) -> Region:
+        """Those whose mark a policy rule routes to this host."""
+        found = nothing(self._space)
+        for value, mask in self._local_marks:
+            found |= Among(self._space, condition).with_mark(value, mask, connection=False).certain
+        return found
+
+    def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | Began]]:
+        """What is not this host's own leaves by the routes; the longest prefix wins, as in Surroundings."""
+        around = self._space.around
+        if isinstance(condition.destination, int):
+            yield self._everything, around.leaving_interface(condition.destination, 0)
+            return
+        if free:
+            yield self._everything, KEPT
+            return
+        yield from ways_out(self._space)
+
+    def _pass(self, hook: str, groups: Groups) -> Groups:
+        """Those that get through a hook."""
+        entering: Groups = {}
+        for (condition, path), region in groups.items():
+            unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
+            join_groups(entering, {(replace(condition, hook=hook, unread=unread), path): region})
+        for stage in STAGES[hook]:
+            if stage == TRACKING:
+                entering = self._part(entering, self._track)
+            elif stage == NAT:
+                entering = self._translate(hook, entering)
+            else:
+                entering = self._walker.ask(stage, hook, entering)
+        return entering
+
+    def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        """Connection tracking knows what is new, what it knows, and what belongs to no connection."""
+        if condition.connection or not self._tracks:
+            yield self._everything, condition
+        elif condition.state is not KEPT:
+            yield self._everything, replace(condition, tracked=True)
+        else:
+            values = self._space.dimension(STATE).values
+            for states in (_BEGINS, _KNOWN):
+                found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+                known = states == _KNOWN  # of a connection whose beginning was not looked at
+                yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
+            rest = within(self._space, STATE, [(values.index(RELATED) + 1, len(values) - 1)])
+            yield rest, replace(condition, tracked=True)
+
+    def _translate(self, hook: str, groups: Groups) -> Groups:
+        """NAT: decided by the first packet of a connection, repeated for all others."""
+        towards = hook in TRANSLATES_DESTINATION
+        asked: Groups = {}
+        others: Groups = {}
+        for (condition, path), region in groups.items():
+            known = condition.decided if towards else condition.source_decided
+            join_groups(asked if condition.connection and not known else others, {(condition, path): region})
+        for (condition, path), region in self._walker.ask(NAT, hook, asked).items():
+            done = replace(condition, decided=True) if towards else replace(condition, source_decided=True)
+            join_groups(others, {(done, path): region})
+        return others
+
+    def _part(self, groups: Groups, split: Split) -> Groups:
+        """The packets in the conditions that they are in now."""
+        found: Groups = {}
+        for (condition, path), region in groups.items():
+            for part, now in split(condition):
+                join_groups(found, _some({(now, path): region & part}))
+        return found
+
+    def _end(self, groups: Groups, fate: str, reason: str = "") -> None:
+        """They are where they end."""
+        for (condition, path), region in _some(groups).items():
+            self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
+
+
+def _doubted(one: Ended) -> Ended:
+    """The same, or unknown where tables have looked at the packets that nobody here can read, as `explain` has it."""
+    condition = one.outcome.condition
+    if not condition.unread or one.outcome.fate == UNKNOWN:
+        return one
+    return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
+
+
+def _some(groups: Groups) -> Groups:
+    """Those that have any packet."""
+    return {key: region for key, region in groups.items() if region}

@@ -1,0 +1,185 @@
+"""Sets of packets: joined, cut, counted, taken to pieces as boxes, and picked from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from netinit.base.net import Interval
+from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
+from netinit.simulate.symbolic.space import BITS, Dimension, Space
+
+Bits = tuple[int, int]  # a value under a mask
+Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; a mark's are values under masks
+Point = dict[str, int]  # a coordinate in each dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A set of packets of a space."""
+
+    space: Space
+    node: int
+
+    def __and__(self, other: Region) -> Region:
+        """Those of both."""
+        return self._combine(AND, other)
+
+    def __or__(self, other: Region) -> Region:
+        """Those of either."""
+        return self._combine(OR, other)
+
+    def __sub__(self, other: Region) -> Region:
+        """Those that the other has not."""
+        return self._combine(LESS, other)
+
+    def _combine(self, how: str, other: Region) -> Region:
+        if self.space is not other.space:
+            raise ValueError(f"packets of {self.space.direction} {self.space.family} and of another space")
+        return Region(self.space, self.space.diagram.combine(how, self.node, other.node))
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return self.node != NOTHING
+
+    @property
+    def size(self) -> int:
+        """How many packets these are."""
+        return self.space.diagram.size(self.node)
+
+    @property
+    def boxes(self) -> Iterator[Sides]:
+        """Disjoint boxes that are together the set: only the dimensions that are not everything, each with its intervals."""
+        return self._boxes(0, self.node, {})
+
+    def _boxes(self, at: int, node: int, sides: Sides) -> Iterator[Sides]:
+        if node == NOTHING:
+            return
+        dimensions = self.space.dimensions
+        while at < len(dimensions) and not self._asks(dimensions[at], node):
+            at += 1
+        if at == len(dimensions):
+            yield sides
+            return
+        for below, found in self.exits(dimensions[at], node).items():
+            yield from self._boxes(at + 1, below, {**sides, dimensions[at].name: tuple(found)})
+
+    def _asks(self, dimension: Dimension, node: int) -> bool:
+        return self.space.diagram.level(node) < dimension.level + dimension.levels
+
+    def exits(self, dimension: Dimension, node: int) -> dict[int, list[Interval]]:
+        """Where a node of a dimension leads, and with which coordinates; to NOTHING is left out."""
+        found: dict[int, list[Interval]] = {}
+        if dimension.levels == 1:
+            for interval, to in self.space.diagram.branches(node):
+                if to != NOTHING:
+                    found.setdefault(to, []).append(interval)
+            return found
+        left: list[tuple[int, int, int]] = [(node, 0, 0)]
+        while left:
+            at, value, mask = left.pop()
+            if not self._asks(dimension, at):
+                if at != NOTHING:
+                    found.setdefault(at, []).append((value, mask))
+                continue
+            bit = 1 << (BITS - 1 - (self.space.diagram.level(at) - dimension.level))
+            zero, one = (self.space.diagram.follow(at, coordinate) for coordinate in (0, 1))
+            left += [(one, value | bit, mask | bit), (zero, value, mask | bit)]
+        return found
+
+    def reach(self, name: str) -> tuple[Interval, ...]:
+        """The coordinates of one dimension that occur: as intervals, or for a mark as values under masks."""
+        dimension = self.space.dimension(name)
+        found: list[Interval] = []
+        seen, left = set(), [self.node]
+        while left:
+            node = left.pop()
+            if node in seen or node == NOTHING:
+                continue
+            seen.add(node)
+            level = self.space.diagram.level(node)
+            if level < dimension.level:
+                left += [to for _, to in self.space.diagram.branches(node)]
+            elif level >= dimension.level + dimension.levels:
+                return dimension.everything
+            else:
+                found += [side for sides in self.exits(dimension, node).values() for side in sides]
+        return tuple(found)
+
+    def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
+        """One packet of the set: in each dimension the first wish that can be had, else the lowest coordinate that can."""
+        point: Point = {}
+        node = self.node
+        for dimension in self.space.dimensions:
+            wanted = wishes.get(dimension.name, ())
+            if dimension.levels == 1:
+                point[dimension.name], node = self._step(dimension.level, node, wanted)
+                continue
+            value = 0
+            for bit in range(BITS - 1, -1, -1):
+                wish = (wanted[0] >> bit & 1,) if wanted else ()
+                coordinate, node = self._step(dimension.level + BITS - 1 - bit, node, wish)
+                value |= coordinate << bit
+            point[dimension.name] = value
+        return point
+
+    def _step(self, level: int, node: int, wishes: tuple[int, ...]) -> tuple[int, int]:
+        """A coordinate of one level that leads to something, and where it leads."""
+        diagram = self.space.diagram
+        if diagram.level(node) != level:
+            return (wishes[0] if wishes else 0), node
+        for wish in wishes:
+            if to := diagram.follow(node, wish):
+                return wish, to
+        return next((first, to) for (first, _), to in diagram.branches(node) if to != NOTHING)
+
+
+def everything(space: Space) -> Region:
+    """All packets."""
+    return Region(space, EVERYTHING)
+
+
+def nothing(space: Space) -> Region:
+    """None."""
+    return Region(space, NOTHING)
+
+
+def unite(regions: list[Region]) -> Region:
+    """All of one or more sets; halves first, so that many small ones cost little."""
+    while len(regions) > 1:
+        regions = [one | two for one, two in zip(regions[::2], regions[1::2], strict=False)] + regions[len(regions) & ~1 :]
+    return regions[0]
+
+
+def within(space: Space, name: str, intervals: list[Interval]) -> Region:
+    """Those whose coordinate lies in one of the intervals, which ascend and do not touch each other."""
+    if not intervals:
+        return nothing(space)
+    return Region(space, space.diagram.restrict(space.dimension(name).level, intervals))
+
+
+def marked(space: Space, name: str, value: int, mask: int) -> Region:
+    """Those whose mark is `value` under the mask."""
+    if value & ~mask:
+        return nothing(space)
+    found = everything(space)
+    level = space.dimension(name).level
+    for bit in range(BITS):  # the lowest is the last level
+        if mask >> bit & 1:
+            wanted = value >> bit & 1
+            found &= Region(space, space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)]))
+    return found
+
+
+def size_of(space: Space, sides: Sides) -> int:
+    """How many packets a box has."""
+    product = 1
+    for dimension in space.dimensions:
+        found = sides.get(dimension.name)
+        if found is None:
+            product *= dimension.last + 1
+        elif dimension.levels == 1:
+            product *= sum(last - first + 1 for first, last in found)
+        else:
+            product *= sum(1 << (BITS - mask.bit_count()) for _, mask in found)
+    return product

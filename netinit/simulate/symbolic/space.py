@@ -1,0 +1,174 @@
+"""Which packets there are: all of one family that come in, or all that are made here, as points of a space.
+
+A coordinate is an address, a port, a user, or the number of one of a few values: what has names without end (protocols,
+interfaces) has a value for each name that a rule mentions, and one for all others. Marks have a dimension a bit, so that
+a rule may ask for any of their bits. What the kernel computes is no dimension: the interface that a packet of this host
+leaves through follows from its destination where the routes are known; where they are not, any may be it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
+from netinit.rules.matches.packet import is_named
+from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.symbolic.diagram import Diagram
+
+OUTBOUND, INBOUND = "outbound", "inbound"
+PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
+DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
+SENDER, UID, GID = "sent by a socket", "uid", "gid"
+SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
+
+NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
+BITS = 32  # of a mark
+ANY_OTHER = "any other"
+_PROTOCOLS = ("tcp", "udp")
+_OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # stand-ins for protocols that no rule names
+_NO_YES = [("no", "no"), ("yes", "yes")]
+ORDER = (
+    PROTOCOL, STATE, INTERFACE, DESTINATION, DESTINATION_PORT, SENDER, UID, GID, SOURCE, SOURCE_PORT, SOCKET,
+)  # fmt: skip
+Labelled = list[tuple[str, str]]  # values, each as people see it
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One of the things that packets differ in: `levels` of the diagram from `level` on.
+
+    `values` are what packets have there, where coordinates are not numbers themselves; `labels` are these for people.
+    """
+
+    name: str
+    level: int
+    last: int  # the largest coordinate
+    values: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    levels: int = 1
+
+    @property
+    def everything(self) -> tuple[Interval, ...]:
+        """All of its coordinates: an interval, or for a mark any value under no mask."""
+        return ((0, self.last if self.levels == 1 else 0),)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that rules mention: protocols, and interfaces, of which one that ends in `+` means any ending."""
+
+    protocols: frozenset[str] = frozenset()
+    interfaces: frozenset[str] = frozenset()
+
+    def __or__(self, other: Names) -> Names:
+        """The names of both."""
+        return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The packets of one family and direction. `free` says that routes are not known: any interface may be the way out."""
+
+    direction: str
+    around: Surroundings
+    dimensions: tuple[Dimension, ...]
+    free: bool
+    diagram: Diagram = field(compare=False, repr=False)
+
+    @property
+    def family(self) -> Family:
+        """Whose addresses they have."""
+        return self.around.family
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        product = 1
+        for one in self.dimensions:
+            product *= one.last + 1
+        return product
+
+    def dimension(self, name: str) -> Dimension:
+        """The dimension of this name. KeyError where packets of this direction have none."""
+        return self._by_name[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a dimension."""
+        return name in self._by_name
+
+    @cached_property
+    def _by_name(self) -> dict[str, Dimension]:
+        return {one.name: one for one in self.dimensions}
+
+
+def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
+    """The space in which these names differ."""
+    last = (1 << around.family.bits) - 1
+    named: list[tuple[str, Labelled]] = [
+        (PROTOCOL, _name_protocols(names.protocols)),
+        (STATE, [(state, state) for state in STATES]),
+        (INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
+    ]
+    numbers = [(DESTINATION, last), (DESTINATION_PORT, MAX_PORT), (SOURCE, last), (SOURCE_PORT, MAX_PORT)]
+    if direction == OUTBOUND:
+        named.append((SENDER, _NO_YES))
+        numbers += [(UID, FULL_MASK), (GID, FULL_MASK)]
+    named.append((SOCKET, _NO_YES))
+    found = {name: (len(some) - 1, tuple(value for value, _ in some), tuple(label for _, label in some)) for name, some in named}
+    found |= {name: (number, (), ()) for name, number in numbers}
+    made = [Dimension(name, level, *found[name]) for level, name in enumerate(one for one in ORDER if one in found)]
+    lasts = tuple(one.last for one in made) + (1,) * (2 * BITS)
+    made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((MARK, CONNECTION_MARK))]
+    return Space(direction, around, tuple(made), free, Diagram(lasts))
+
+
+def _name_protocols(mentioned: frozenset[str]) -> Labelled:
+    """The protocols that are mentioned, and one for all others."""
+    known = sorted(mentioned | {*_PROTOCOLS})
+    other = next(name for name in _OTHERS if name not in known)
+    return [*[(name, name) for name in known], (other, ANY_OTHER)]
+
+
+def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
+    """An interface for each name, one for each pattern that has none of these, and one for all others; never lo.
+
+    What passes lo is made here: it is outbound, and comes in later on its path.
+    """
+    if direction == OUTBOUND and not free:
+        return [("", ANY_OTHER)]
+    patterns = {name for name in mentioned if name.endswith("+")}
+    known = {name for name, _ in around.addresses} | {around.default_interface} | (mentioned - patterns)
+    exact = sorted(known - {LOOPBACK_DEVICE, ""})
+    found = [(name, name) for name in exact]
+    for pattern in [*sorted(patterns), ""]:
+        fitting = {one for one in patterns if is_named(pattern, (one,))} if pattern else set()
+        for name in _candidates(pattern.removesuffix("+")):
+            if name not in exact and {one for one in patterns if is_named(name, (one,))} == fitting:
+                found.append((name, f"any other {pattern}" if pattern else ANY_OTHER))
+                break
+    return found
+
+
+def _candidates(start: str) -> Iterator[str]:
+    """Names that begin so, of which no system has any."""
+    for letter in "zyxwvqjk":
+        for digit in range(10):
+            yield f"{start}{letter}{digit}"
+
+
+def intervals_of(networks: Iterable[Network]) -> list[Interval]:
+    """The addresses of the networks, ascending; those that touch are one."""
+    return join([(network.first, network.last) for network in networks])
+
+
+def join(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same coordinates in intervals that ascend and do not touch each other."""
+    joined: list[Interval] = []
+    for first, last in sorted(intervals):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined

@@ -1,0 +1,253 @@
+"""Sets of packets on their way through chains: each rule takes those that it holds for, and its target acts on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from netinit.base.more_errors import TooManyPartsError
+from netinit.base.shown import MOST_OF_A_RULE, shorten
+from netinit.rules.model import BUILTIN_CHAINS, Rule
+from netinit.rules.targets import ACCEPTED, BACK, GO_ON
+from netinit.rules.traversal import Verdict
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.symbolic.actor import Actor
+from netinit.simulate.symbolic.chosen import Choice, choose, doubtful
+from netinit.simulate.symbolic.condition import Condition, Treatment
+from netinit.simulate.symbolic.regions import Region, unite
+from netinit.simulate.symbolic.space import Space
+from netinit.simulate.trace import DROPPED, UNKNOWN
+
+MOST_GROUPS = 20_000  # that are on their way at the same time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passage:
+    """Rules that took packets: one, or several in a row that do the same, of which each packet met one.
+
+    The same rules at the same hook are one object, and compared as that: there may be thousands.
+    """
+
+    hook: str
+    table: str
+    chain: str
+    rules: tuple[LoadedRule, ...]
+
+    @property
+    def met(self) -> Rule:
+        """The first of them."""
+        return self.rules[0].rule
+
+    def __str__(self) -> str:
+        first, last = self.rules[0].number, self.rules[-1].number
+        if first == last:
+            return f"rule {first} of {self.table} {self.chain}, {self.rules[0].quotation}"
+        return f"rules {first} to {last} of {self.table} {self.chain}, the first of which is {self.rules[0].quotation}"
+
+
+Path = tuple[Passage, ...]
+Groups = dict[tuple[Condition, Path], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Packets whose path is over."""
+
+    region: Region
+    outcome: Treatment
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """A chain of a table, and the chains that led there."""
+
+    hook: str
+    table: str
+    chain: LoadedChain
+    above: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Packets on their way."""
+
+    condition: Condition
+    path: Path
+    region: Region
+
+
+@dataclass(slots=True)
+class _Results:
+    """What rules did to packets: `on` meet the next rule, `back` left the chain, `accepted` left the table."""
+
+    on: Groups = field(default_factory=dict)
+    back: Groups = field(default_factory=dict)
+    accepted: Groups = field(default_factory=dict)
+
+
+def join_groups(into: Groups, more: Groups) -> None:
+    """Joins packets to those that are in the same condition and met the same rules. TooManyPartsError."""
+    for key, region in more.items():
+        known = into.get(key)
+        into[key] = region if known is None else known | region
+    if len(into) > MOST_GROUPS:
+        raise TooManyPartsError(
+            f"these rules send the traffic more than {MOST_GROUPS} ways at once; ask for single connections (netinit explain)"
+        )
+
+
+class Walker:
+    """The chains of one ruleset; `ended` collects the packets whose path is over."""
+
+    def __init__(self, space: Space, ruleset: Ruleset) -> None:
+        self.ended: list[Ended] = []
+        self._space = space
+        self._ruleset = ruleset
+        self._choices: dict[tuple[int, Condition], Choice] = {}  # of a rule, under what it can see of a condition
+        self._passages: dict[tuple[str, int, int], Passage] = {}
+        self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # of a chain
+        self._joined: dict[tuple[int, Condition], Choice | None] = {}  # of a run
+
+    def ask(self, table: str, hook: str, groups: Groups) -> Groups:
+        """Sends packets through a built-in chain; those that get through."""
+        chain = self._ruleset.tables.get(table, {}).get(hook)
+        if chain is None or (not chain.rules and chain.policy == "ACCEPT"):
+            return groups
+        through: Groups = {}
+        for (condition, path), region in groups.items():
+            results = self._walk(_Stand(hook, table, chain, ()), condition, path, region)
+            join_groups(through, results.accepted)
+            if chain.policy == "ACCEPT":
+                join_groups(through, results.back)
+                continue
+            fate = DROPPED if chain.policy == "DROP" else UNKNOWN
+            reason = f"the policy of {table} {hook} is {chain.policy}" + (", which netinit does not know" * (fate == UNKNOWN))
+            for (now, way), left in results.back.items():
+                self.ended.append(Ended(left, Treatment(fate, now, reason), way))
+        return through
+
+    def _walk(self, place: _Stand, condition: Condition, path: Path, region: Region) -> _Results:
+        """Those that come back from a chain are behind it, whatever rule sent them."""
+        whole = _Results(on={(condition, path): region})
+        for run in self._split(place.chain):
+            if run[0].rule.target.only_observes or not whole.on:
+                continue
+            groups, whole.on = whole.on, {}
+            for (now, way), left in groups.items():
+                results = self._meet(place, run, _Group(now, way, left))
+                join_groups(whole.on, results.on)
+                join_groups(whole.back, results.back)
+                join_groups(whole.accepted, results.accepted)
+        join_groups(whole.back, whole.on)
+        return whole
+
+    def _split(self, chain: LoadedChain) -> list[tuple[LoadedRule, ...]]:
+        """The rules in their order; neighbours that do the same for the same reason are together."""
+        found = self._runs.get(id(chain))
+        if found is None:
+            same = groupby(chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment))
+            found = self._runs[id(chain)] = [tuple(rules) for _, rules in same]
+        return found
+
+    def _meet(self, place: _Stand, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
+        """What rules in a row do: at once where it makes no difference, else one after the other."""
+        if len(run) > 1:
+            choice = self._choose_any(run, group.condition)
+            ended = len(self.ended)
+            results = self._take(place, run, choice, group) if choice else None
+            if results is not None:
+                return results
+            del self.ended[ended:]
+        whole = _Results(on={(group.condition, group.path): group.region})
+        for loaded in run:
+            groups, whole.on = whole.on, {}
+            for (now, way), left in groups.items():
+                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, way, left))
+                for into, more in ((whole.on, one.on), (whole.back, one.back), (whole.accepted, one.accepted)) if one else ():
+                    join_groups(into, more)
+        return whole
+
+    def _take(self, place: _Stand, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
+        """What becomes of packets at rules that do the same; None where several must be met one after the other."""
+        results, condition = _Results(), group.condition
+        met = self._passages.setdefault(
+            (place.hook, id(rules[0]), len(rules)), Passage(place.hook, place.table, place.chain.name, rules)
+        )
+        if left := group.region - choice.possible:
+            results.on[condition, group.path] = left
+        if doubt := group.region & (choice.possible - choice.certain):
+            unknown = [match.describe() for match in doubtful(self._space, condition, rules[0].rule, doubt)]
+            reason = f"{met}: nobody can know here whether {shorten(' and '.join(unknown), MOST_OF_A_RULE)}"
+            self.ended.append(Ended(doubt, Treatment(UNKNOWN, condition, reason, by_rule=True), (*group.path, met)))
+        taken = group.region & choice.certain
+        if not taken:
+            return results
+        actor = Actor(self._space, condition, place.table)
+        verdict = met.met.target.act(actor)
+        way = (*group.path, met)
+        if actor.called:
+            back = self._call(place, actor.called, _Group(condition, way, taken), results)
+            if back is not None:
+                _put(results, verdict, back)
+            return None if back is None else results
+        if actor.fate:
+            reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
+            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), way))
+            return results
+        if verdict == GO_ON and len(rules) > 1:
+            return None
+        _put(results, verdict, {(actor.now, way): taken})
+        return results
+
+    def _call(self, place: _Stand, chain: str, group: _Group, results: _Results) -> Groups | None:
+        """Sends packets through another chain; those that come back. None as above."""
+        called = self._ruleset.tables[place.table].get(chain)
+        way = group.path
+        if called is None or chain in BUILTIN_CHAINS or chain in place.above:
+            known = called is not None and chain not in BUILTIN_CHAINS
+            reason = f"{way[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
+            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), way))
+            return {}
+        above = (*place.above, place.chain.name)
+        done = self._walk(_Stand(place.hook, place.table, called, above), group.condition, way, group.region)
+        if len(way[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
+            return None  # what they are now may let another of the rules take them
+        join_groups(results.accepted, done.accepted)
+        back: Groups = {}
+        for (now, path), left in done.back.items():  # a chain in which they met nothing is no part of their way
+            join_groups(back, {(now, way[:-1] if path == way and now == group.condition else path): left})
+        return back
+
+    def _choose(self, loaded: LoadedRule, condition: Condition) -> Choice:
+        key = (id(loaded), _visible(condition))
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = choose(self._space, condition, loaded.rule)
+        return found
+
+    def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
+        """What the rules take together; None where one of them may or may not take something, or two the same."""
+        key = (id(run[0]), _visible(condition))
+        if key not in self._joined:
+            found = [choose(self._space, condition, loaded.rule) for loaded in run]
+            exact = all(choice.certain == choice.possible for choice in found)
+            whole = unite([choice.certain for choice in found]) if exact else None
+            calls = run[0].rule.target.calls
+            if whole and calls and sum(choice.certain.size for choice in found) != whole.size:
+                whole = None
+            self._joined[key] = Choice(whole, whole) if whole is not None else None
+        return self._joined[key]
+
+
+def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
+    """Those of a verdict are where it sends them."""
+    join_groups({GO_ON: results.on, BACK: results.back, ACCEPTED: results.accepted}[verdict], groups)
+
+
+def _visible(condition: Condition) -> Condition:
+    """What rules can see of a condition, and nothing else."""
+    return replace(
+        condition, connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
+        transparent=False, translated=False, policy_routed=False, zone=0, unread=(),
+    )  # fmt: skip

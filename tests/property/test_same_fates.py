@@ -1,0 +1,62 @@
+"""iptables' rules and nft's, of the same plan: no packet is treated differently. Proved of all packets, not of a sample."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from allpackets import around
+from core import FAMILIES, load_plan, plan
+from goldens import BEHAVIOURS, options_of
+from netinit.rules.nft.reading import read_tables
+from netinit.simulate.ruleset import load_tables
+from netinit.simulate.symbolic.compare import compare
+from netinit.simulate.symbolic.partition import divide, make_spaces
+from nft_json import as_json
+from strategies import made_options
+
+pytestmark = pytest.mark.timeout(3600)
+SETS = int(os.environ.get("NETINIT_OPTION_SETS", "50"))
+
+
+SEED = int(os.environ.get("NETINIT_SEED") or Random().randrange(2**32))
+
+
+def diverge(made, counted):
+    """What iptables and nft do differently, under one plan."""
+    tables = read_tables([as_json(made)])
+    iptables = {family: load_plan(made, family) for family in FAMILIES}
+    nft = {family: load_tables(tables, family, local_marks=one.local_marks) for family, one in iptables.items()}
+    found = []
+    for space in make_spaces([iptables, nft], {family: around(family) for family in FAMILIES}, free=True):
+        one, other = divide(space, iptables[space.family]), divide(space, nft[space.family])
+        counted["parts"] += len(one.parts) + len(other.parts)
+        found += compare(one, other)
+    return found
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_no_packet_is_treated_differently_by_the_two_dialects_of_a_golden(behaviour):
+    assert not diverge(plan(options_of(behaviour)), Counter())
+
+
+def test_no_packet_is_treated_differently_by_the_two_dialects_of_any_options(capsys):
+    counted = Counter()
+
+    @seed(SEED)
+    @settings(
+        max_examples=SETS, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(made_options())
+    def hold(options):
+        counted["option sets"] += 1
+        assert not diverge(plan(options), counted)
+
+    hold()
+    with capsys.disabled():
+        print(f"\niptables and nft treat all packets alike: {dict(counted)}, seed {SEED}")

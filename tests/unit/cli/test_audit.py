@@ -1,0 +1,160 @@
+"""`netinit audit` as a command line: its formats, its exit codes, and that foreign text commands nobody."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import netinit
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(netinit.__file__).parent / "data"
+SIDECAR = ["-i", "*", "-b", "*", "-d", "15090,15021,15020", "-u", "1337", "--ipv6=on"]
+EXAMPLES = ["pod.yaml", "native-sidecar.yaml"]
+PODS = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {initContainers: [{name: istio-init, args: [istio-iptables, -i, "*", -b, "*"]}], containers: [{name: app}]}}
+- {apiVersion: v1, kind: Pod, metadata: {name: two}, spec: {initContainers: [{name: istio-init, args: [istio-iptables, -i, "*", -b, "*", -x, 10.0.0.0/8]}], containers: [{name: app}]}}
+"""
+
+
+def ask(run, *words):
+    done = run(["netinit", "audit", *words])
+    return done, json.loads(done.out) if done.out.startswith("{") else None
+
+
+def check(tree, name):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((DATA / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(tree, schema)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_pass_by_nothing_that_is_not_by_design_but_their_health_port(run, name):
+    done, tree = ask(run, "--pod", str(ROOT / "examples" / name), "--json")
+    (pod,) = tree["pods"]
+    assert done.code == 0
+    assert [(row["kind"], row["who"]) for row in pod["traffic"] if row["by"] != "design"] == [("inbound-port", ["TCP in on port 15021"])]
+
+
+@pytest.mark.parametrize("more", [[], ["--full"], ["--full", "-m", "TPROXY", "--redirect-dns", "--dns-servers", "9.9.9.9"]])
+def test_json_is_as_its_schema_says(run, more):
+    _, tree = ask(run, *SIDECAR, *more, "--json", "--assert", "tcp is captured", "--assert", "inbound tcp port 80 to pod is captured")
+    check(tree, "audit")
+    (pod,) = tree["pods"]
+    assert all((row["sets"] is None) is ("--full" not in more) for row in pod["traffic"])
+
+
+def test_with_full_the_default_sidecar_has_at_most_twelve_lines(run):
+    done, _ = ask(run, *SIDECAR, "--full")
+    assert sum(not line.startswith(" ") for line in done.out.splitlines()) <= 1 + 12
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "more", "code"),
+    [
+        (["bypass"], [], 4), (["bypass:inbound-port"], [], 4), (["bypass:network"], [], 0), (["bypass:network"], ["-x", "10.0.0.0/8"], 4),
+        (["bypass:design"], [], 4), (["bypass:foreign", "bypass:unknown"], [], 0), (["bypass:configuration"], [], 4), ([], ["-x", "10.0.0.0/8"], 0),
+    ],
+)  # fmt: skip
+def test_a_pipeline_stops_at_the_bypasses_that_it_names(run, fail_on, more, code):
+    done, _ = ask(run, *SIDECAR, *more, *[word for one in fail_on for word in ("--fail-on", one)])
+    assert done.code == code
+
+
+@pytest.mark.parametrize("wrong", ["everything", "bypass:", "bypass:nothing", "network"])
+def test_a_class_that_is_none_is_an_error_that_lists_them(run, wrong):
+    done, _ = ask(run, "--fail-on", wrong)
+    assert done.code == 2
+    assert "inbound-port" in done.err
+
+
+def test_every_pod_of_a_manifest_is_audited(run, tmp_path):
+    file = tmp_path / "pods.yaml"
+    file.write_text(PODS)
+    done, tree = ask(run, "--pod", str(file), "--json", "--fail-on", "bypass:network")
+    assert [pod["name"] for pod in tree["pods"]] == ['Pod "one"', 'Pod "two"']
+    assert ["network" in [row["kind"] for row in pod["traffic"]] for pod in tree["pods"]] == [False, True]
+    assert done.code == 4
+
+
+@pytest.mark.parametrize(("sentence", "code"), [("outbound tcp not by proxy not to pod is captured", 0), ("tcp is captured", 4)])
+def test_an_assertion_that_is_not_proved_fails_the_command(run, sentence, code):
+    done, _ = ask(run, *SIDECAR, "--assert", sentence)
+    assert done.code == code
+    assert ("✔ proved: " if not code else "✘ refuted: ") + sentence in done.out
+
+
+def test_assertions_come_from_a_file_with_names_and_lines(run, tmp_path):
+    file = tmp_path / "assertions.yaml"
+    file.write_text("assertions:\n- inbound tcp port 80 to pod is captured\n- name: no way out\n  assert: outbound tcp is captured\n")
+    done, tree = ask(run, *SIDECAR, "--assert", str(file), "--json")
+    assert done.code == 4
+    assert [(one["line"], one["name"], one["result"]) for one in tree["pods"][0]["assertions"]] == [(2, "", "proved"), (4, "no way out", "refuted")]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("assertions:\n- tcp is captured\n- tcp iz captured\n", "line 3, word 2, 'iz': expected one of"),
+        ("rules: []\n", "line 1 is neither a list of assertions nor an object"),
+        ("- {sentence: tcp is captured}\n", "line 1 'sentence' is not a field of an assertion"),
+        ("- [tcp]\n", "line 1 an assertion is a sentence"),
+        ("- 'tcp\n", "is not YAML"),
+        ("", "is neither a list of assertions"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_by_its_line(run, tmp_path, text, complaint):
+    file = tmp_path / "assertions.yaml"
+    file.write_text(text)
+    done, _ = ask(run, "--assert", str(file))
+    assert done.code == 2
+    assert complaint in done.err
+
+
+class Page(HTMLParser):
+    """Where a page would load something from, and what it shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.tags, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attributes if name in {"src", "href", "srcset", "data", "action"}]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_loads_nothing_and_shows_foreign_names_as_text(run, tmp_path):
+    file = tmp_path / "pods.yaml"
+    file.write_text(PODS.replace("name: two", 'name: "<script src=//evil>\\u202e"'))
+    done, _ = ask(run, "--pod", str(file), "--format", "html", "--assert", "tcp is captured")
+    page = Page()
+    page.feed(done.out)
+    assert page.loads == []
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert "<script src=//evil>\\u202e" in page.text
+    assert "prefers-color-scheme: dark" in done.out
+
+
+def test_markdown_has_a_table_for_each_pod_and_no_markup_of_others(run, tmp_path):
+    file = tmp_path / "pods.yaml"
+    file.write_text(PODS.replace("name: two", 'name: "[a](http://b) | <b>"'))
+    done, _ = ask(run, "--pod", str(file), "--format", "markdown", "--assert", "tcp is captured")
+    assert done.out.count("| by | traffic | who | because | what closes it |") == 2
+    assert "[a](http" not in done.out
+    assert "<b>" not in done.out
+
+
+def test_all_pods_is_for_a_node_alone(run):
+    done, _ = ask(run, "--all-pods", "--pod", "x.yaml")
+    assert done.code == 2
+    assert "--all-pods: names all pods of this node" in done.err

@@ -1,0 +1,127 @@
+"""`netinit diff` as a command line: what it compares, what it says, and how git calls it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import netinit
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = Path(netinit.__file__).parent / "data" / "diff.schema.json"
+SIDECAR = "apply -b * -i * -u 1337 --ipv6=on"
+POD = (ROOT / "examples" / "pod.yaml").read_text()
+
+
+def ask(run, *words):
+    done = run(["netinit", "diff", *words])
+    tree = json.loads(done.out) if done.out.startswith("{") else None
+    if tree:
+        jsonschema = pytest.importorskip("jsonschema")
+        schema = json.loads(SCHEMA.read_text())
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(tree, schema)
+    return done, tree
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SIDECAR, f"netinit {SIDECAR}"),
+        (f"{SIDECAR} -x 10.0.0.0/8,10.1.0.0/16", f"{SIDECAR} -x 10.0.0.0/8"),
+        (f"{SIDECAR} -x 10.0.0.0/9,10.128.0.0/9", f"{SIDECAR} -x 10.0.0.0/8"),
+        (f"{SIDECAR} -d 80,81", f"{SIDECAR} -d 81,80"),
+        (f"{SIDECAR} -b 80,443 -d 9", f"{SIDECAR} -b 443,80"),
+    ],
+)
+def test_other_rules_that_do_the_same_are_proved_equal(run, before, after):
+    done, _ = ask(run, before, after)
+    assert done.code == 0
+    assert "no packet is treated differently: proved for all packets of IPv4 and IPv6" in done.out
+
+
+def test_packets_that_are_treated_differently_are_shown_before_and_after_with_an_example(run):
+    done, tree = ask(run, SIDECAR, f"{SIDECAR} -x 10.0.0.0/8", "--json")
+    assert done.code == 3
+    (pair,) = tree["compared"]
+    (one,) = pair["differences"]
+    assert one["who"] == ["IPv4: TCP out to 10.0.0.0/8 by uid any but 1337 by gid any but 1337"]
+    assert one["before"] == "captured, to port 15001"
+    assert one["after"] == "direct"
+    assert "--istio-service-exclude-cidr" in one["because_after"]
+    assert one["example"].startswith("TCP from 192.0.2.10 to 10.0.0.1:8080")
+
+
+def test_a_mark_that_changes_is_a_difference(run):
+    done, tree = ask(run, f"{SIDECAR} -m TPROXY", f"{SIDECAR} -m TPROXY -t 1400", "--json")
+    assert done.code == 3
+    assert tree["compared"][0]["result"] == "different"
+
+
+def test_what_matters_less_is_counted_and_shown_on_demand(run):
+    short, _ = ask(run, SIDECAR, f"{SIDECAR} -m TPROXY")
+    long, _ = ask(run, SIDECAR, f"{SIDECAR} -m TPROXY", "--full")
+    assert "kinds more, of packets that are less ordinary (--full shows all)" in short.out
+    assert len(long.out) > len(short.out)
+    assert "--full shows all" not in long.out
+
+
+@pytest.fixture
+def manifests(tmp_path):
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(POD)
+    new.write_text(POD.replace("15021", "15021,8080"))
+    return str(old), str(new)
+
+
+def test_pods_of_two_files_are_compared_by_name(run, manifests):
+    done, tree = ask(run, "--pod", manifests[0], "--pod", manifests[1], "--json")
+    assert done.code == 3
+    (pair,) = tree["compared"]
+    assert pair["differences"][0]["who"] == ["TCP in on port 8080"]
+    same, _ = ask(run, *manifests[:1] * 2)
+    assert same.code == 0
+
+
+def test_a_pod_that_only_one_file_has_is_named(run, manifests, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(POD.replace("name: web", "name: shop", 1))
+    done, tree = ask(run, "--pod", manifests[0], "--pod", str(other), "--json")
+    assert done.code == 3
+    assert {pair["result"] for pair in tree["compared"]} >= {"only after"}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "nothing to compare"), (["one"], "give two things to compare"), (["--pod", "a"], "nothing to compare"),
+        (["none.yaml", SIDECAR], "'none.yaml' is neither a file nor options"), ([SIDECAR, "apply -b 0"], "'0' is not a port"),
+        ([SIDECAR, "apply '"], "No closing quotation"), (["--git", "a", "b"], "2 words were given"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_says_so(run, words, complaint):
+    done, _ = ask(run, *words)
+    assert done.code == 2
+    assert complaint in done.err
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed: apt-get install git")
+def test_git_shows_what_a_revision_of_a_manifest_treats_differently(tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", f"diff.netinit.command={sys.executable} -m netinit diff --git"]
+        return subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}).stdout
+
+    git("init", "-q")
+    (tmp_path / ".gitattributes").write_text("*.yaml diff=netinit\n")
+    (tmp_path / "pod.yaml").write_text(POD)
+    git("add", ".")
+    git("commit", "-qm", "one")
+    (tmp_path / "pod.yaml").write_text(POD.replace("15021", "15021,8080"))
+    assert "TCP in on port 8080" in git("diff")
+    (tmp_path / "pod.yaml").write_text(POD + "# a comment\n")
+    assert "no packet is treated differently" in git("diff")

@@ -1,0 +1,143 @@
+"""What passes the proxy by: each option makes the bypass that it makes, and a sidecar's honest list is known by heart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from allpackets import around
+from audits import SIDECAR, subject_of
+from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan
+from netinit.simulate.audit import kinds
+from netinit.simulate.audit.bypasses import audit, bypasses
+from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.ruleset import load_listing
+
+BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "tunnel", "local"]
+MOST_LINES = 12
+
+
+def named(rows):
+    return [row.kind.name for row in rows]
+
+
+def only(rows, name):
+    (found,) = [row for row in rows if row.kind.name == name]
+    return found
+
+
+def test_the_default_sidecar_is_read_in_twelve_lines_and_has_one_bypass_that_is_not_by_design():
+    rows = audit(subject_of(SIDECAR))
+    assert len(rows) <= MOST_LINES
+    assert named(bypasses(rows)) == ["inbound-port", *BY_DESIGN]
+    ports = only(rows, "inbound-port")
+    assert ports.who == ("TCP in on port 15020-15021, 15090",)
+    assert ports.because == ("these inbound ports are not captured (--istio-local-exclude-ports)",)
+    assert ports.closes == "take them out of --istio-local-exclude-ports"
+
+
+def test_the_lines_are_all_traffic_and_each_packet_is_in_one():
+    rows = audit(subject_of(SIDECAR))
+    regions = [region for row in rows for region in row.regions]
+    spaces = {id(region.space): region.space for region in regions}
+    for space in spaces.values():
+        assert sum(region.size for region in regions if region.space is space) == space.size
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "who"),
+    [
+        ("-x 10.0.0.0/8", "network", "IPv4: TCP out to 10.0.0.0/8"),
+        ("-o 25,5432", "port", "TCP out on port 25, 5432"),
+        ("-c net1", "interface", "out through net1"),
+        ("--ipv6=off", "ipv6", "IPv6: TCP"),
+        ("-i 10.0.0.0/8", "uncaptured", "TCP out"),
+        ("-b 8080", "uncaptured", "TCP in on port any but 8080, 15008"),
+        ("-m NONE", "uncaptured", "TCP in"),
+        ("-i ,", "uncaptured", "TCP out"),
+        ("-m TPROXY", "mark", "with the mark 1337"),
+    ],
+)
+def test_an_option_makes_its_bypass(more, kind, who):
+    rows = audit(subject_of(f"{SIDECAR} {more}".replace("-i ,", "-i=")))
+    found = [row for row in rows if row.kind.name == kind]
+    assert found, named(rows)
+    assert any(who in text for row in found for text in row.who), [row.who for row in found]
+    assert all(row.kind.intent == kinds.CONFIGURATION for row in found)
+    assert kind in named(bypasses(rows))
+
+
+@pytest.mark.parametrize(("variable", "value"), [("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4001"), ("ISTIO_OUTBOUND_OWNER_GROUPS", "4001")])
+def test_groups_that_are_excluded_are_a_bypass(variable, value):
+    options = Options.from_argv(["--ipv6=on", *SIDECAR.split()], {variable: value})
+    made = plan(options)
+    found = AuditSubject("pod", {"plan": {IPV4: load_plan(made, IPV4)}}, {IPV4: around(IPV4)}, {"plan": options})
+    assert "group" in named(bypasses(audit(found)))
+
+
+def listed(text):
+    return AuditSubject("pod", {"iptables-nft": {IPV4: load_listing(parse_listing(text), IPV4)}}, {IPV4: around(IPV4)})
+
+
+SENDS_AWAY = """*nat
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+{rules}
+COMMIT
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind"),
+    [
+        ("-A OUTPUT -p tcp -m tcp --dport 9999 -j ACCEPT\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001", "foreign"),
+        ("-A OUTPUT -p tcp -m tcp --dport 9999 -j DNAT --to-destination 203.0.113.9", "foreign"),
+        ("-A PREROUTING -p tcp -j REDIRECT --to-ports 2222", "foreign"),
+        ("-A OUTPUT -p tcp -m time --timestart 08:00:00 -j REDIRECT --to-ports 15001", "unknown"),
+    ],
+)
+def test_foreign_rules_and_what_nobody_can_know_come_first(rules, kind):
+    rows = bypasses(audit(listed(SENDS_AWAY.format(rules=rules))))
+    assert rows[0].kind.name == kind
+    assert rows[0].because
+
+
+def test_a_foreign_rule_that_takes_packets_out_of_tracking_is_named():
+    text = "*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -m tcp --dport 25 -j CT --notrack\nCOMMIT\n" + SENDS_AWAY.format(
+        rules="-A OUTPUT -p tcp -j REDIRECT --to-ports 15001"
+    )
+    first = bypasses(audit(listed(text)))[0]
+    assert first.kind is kinds.FOREIGN
+    assert "CT --notrack" in first.because[0]
+
+
+def test_rules_in_two_places_that_act_on_the_same_packets_are_unknown():
+    text = SENDS_AWAY.format(rules="-A OUTPUT -p tcp -j REDIRECT --to-ports 15001")
+    rulesets = {place: {IPV4: load_listing(parse_listing(text), IPV4)} for place in ("iptables-nft", "iptables-legacy")}
+    rows = bypasses(audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)})))
+    assert rows[0].kind is kinds.UNKNOWN
+    assert "does not show which it runs first" in rows[0].because[0]
+
+
+def test_a_pod_without_rules_is_uncaptured_altogether():
+    rows = bypasses(audit(AuditSubject("pod", {"plan": {}}, {family: around(family) for family in (IPV4, IPV6)})))
+    assert [row.kind.name for row in rows if row.kind.intent == kinds.CONFIGURATION] == ["uncaptured", "uncaptured"]
+
+
+def test_what_a_table_looks_at_that_nobody_here_can_read_is_unknown():
+    made = plan(Options.from_argv(["--ipv6=off", *SIDECAR.split()], {}))
+    unread = {"OUTPUT": ("nft table inet theirs",)}
+    rulesets = {"plan": {IPV4: replace(load_plan(made, IPV4), unread=unread)}}
+    rows = bypasses(audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)})))
+    assert (rows[0].kind, rows[0].directions) == (kinds.UNKNOWN, ("outbound",))
+    assert "nft table inet theirs" in rows[0].because[0]
+    assert [row.kind for row in rows if row.directions == ("outbound",)] == [kinds.UNKNOWN]
+
+
+def test_an_ambient_pod_passes_nothing_by_that_is_not_by_design_but_the_node_proxys_mark():
+    made = plan(options := Options.from_argv(["--layout=ambient", "--ipv6=on"], {}))
+    rulesets = {"plan": {family: load_plan(made, family) for family in FAMILIES}}
+    rows = bypasses(audit(AuditSubject("pod", rulesets, {family: around(family) for family in FAMILIES}, {"plan": options})))
+    assert [row.kind.name for row in rows if row.kind.intent != kinds.DESIGN] == ["mark"]
+    assert {"proxy", "probes", "tunnel", "local"} <= set(named(rows))

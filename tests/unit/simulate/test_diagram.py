@@ -1,0 +1,83 @@
+"""Sets of points: what is joined, cut and counted is what sets of Python say, over a space small enough to write down."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from netinit.base.more_errors import TooManyPartsError
+from netinit.simulate.symbolic import diagram
+from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR, Diagram
+
+LASTS = (4, 2, 6)
+POINTS = frozenset(product(*[range(last + 1) for last in LASTS]))
+
+
+def box(made, sides):
+    node = EVERYTHING
+    for level, intervals in enumerate(sides):
+        node = made.combine(AND, node, made.restrict(level, intervals))
+    return node
+
+
+def points_of(made, node):
+    return frozenset(point for point in POINTS if leads(made, node, point))
+
+
+def leads(made, node, point):
+    while node not in (NOTHING, EVERYTHING):
+        node = made.follow(node, point[made.level(node)])
+    return node == EVERYTHING
+
+
+def some_set(made, random):
+    """A union of boxes, as a diagram and as points."""
+    node, points = NOTHING, frozenset()
+    for _ in range(random.randint(0, 4)):
+        ends = [sorted((random.randint(0, last), random.randint(0, last))) for last in LASTS]
+        node = made.combine(OR, node, box(made, [[tuple(pair)] for pair in ends]))
+        points |= {point for point in POINTS if all(low <= at <= high for at, (low, high) in zip(point, ends, strict=True))}
+    return node, points
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_sets_are_joined_cut_and_counted_like_sets_of_points(number):
+    made, random = Diagram(LASTS), Random(number)
+    (one, its), (other, their) = some_set(made, random), some_set(made, random)
+    assert points_of(made, one) == its
+    for how, wanted in ((AND, its & their), (OR, its | their), (LESS, its - their)):
+        node = made.combine(how, one, other)
+        assert points_of(made, node) == wanted
+        assert made.size(node) == len(wanted)
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_equal_sets_are_one_node_however_they_were_made(number):
+    made, random = Diagram(LASTS), Random(number)
+    one, _ = some_set(made, random)
+    other, _ = some_set(made, random)
+    apart = made.combine(OR, made.combine(LESS, one, other), made.combine(AND, one, other))
+    assert apart == one
+
+
+def test_everything_of_a_dimension_asks_nothing():
+    made = Diagram(LASTS)
+    assert made.restrict(1, [(0, 2)]) == EVERYTHING
+    assert made.size(EVERYTHING) == len(POINTS)
+
+
+def test_ten_thousand_intervals_are_one_node():
+    made = Diagram((10**6,))
+    node = made.restrict(0, [(10 * at, 10 * at + 3) for at in range(10_000)])
+    assert made.size(node) == 40_000
+    assert len(list(made.branches(node))) == 20_000
+
+
+def test_more_than_can_be_kept_is_an_error_and_not_a_full_memory(monkeypatch):
+    monkeypatch.setattr(diagram, "MOST_INTERVALS", 1000)
+    made = Diagram((10**6, 10**6))
+    many = [(2 * at, 2 * at) for at in range(600)]
+    with pytest.raises(TooManyPartsError, match="netinit explain"):
+        made.restrict(0, many)
