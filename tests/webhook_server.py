@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime as dt
 import http.client
 import json
 import os
@@ -14,6 +15,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.inject import apply_patch
 from netinit.webhook.certificates import make_pair
@@ -64,6 +69,21 @@ def patched(pod, response):
     if "patch" not in response:
         return pod
     return apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
+
+
+def make_client_pair():
+    """A certificate for a client, its own authority, and its key."""
+    now = dt.datetime.now(dt.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kube-apiserver")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + dt.timedelta(1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return made.public_bytes(pem).decode(), key.private_bytes(pem, form, serialization.NoEncryption()).decode()
 
 
 class Server:

@@ -218,6 +218,18 @@ class OpenPod:
             kept=(self._namespace, self._owner, *holding),
         )
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the namespace belongs to another user namespace than this process's."""
+        return self._owner >= 0
+
+    def move_in(self, action: Callable[[], Result]) -> Result:
+        """The same as `visit` in this very process, which stays inside: for a child that has nothing else to do.
+
+        Not for a namespace that is foreign, where it would lose its rights over what it holds outside.
+        """
+        return self._enter_and(action, joins=False, keep=())
+
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """In the child: enters for good, with no more rights and room than are meant for inside, and acts."""
         preload.load()

@@ -23,8 +23,11 @@ def find_situation() -> str:
     return CONTAINER if any(posix.access(path, posix.F_OK) for path in OF_CONTAINERS) else PERSON
 
 
-def advise(*capabilities: str) -> str:
-    """What gives this process these capabilities, to stand behind a semicolon or a colon."""
+def advise(*capabilities: str, reading: bool = False) -> str:
+    """What gives this process these capabilities, to stand behind a semicolon or a colon.
+
+    `reading`: it looks at a pod, which in a cluster a debug container does more often than an init container.
+    """
     status = read_text("/proc/self/status")
     root = posix.geteuid() == 0
     names = ", ".join(capabilities)
@@ -34,6 +37,8 @@ def advise(*capabilities: str) -> str:
     # A capability that may be had and is not is one that this program, or this user, does not get.
     withheld = not root and all(_may_have(status, name) for name in capabilities)
     user = " as user 0" if withheld or (not root and "NoNewPrivs:\t1" in status) else ""
+    if situation == KUBERNETES and reading:
+        return f"give the container securityContext.capabilities.add: [{names}]{user}, as kubectl debug --profile=netadmin does"
     if situation == KUBERNETES:
         return f"run the init container with securityContext.capabilities.add: [{names}]{user}"
     options = " ".join([f"--cap-add {name}" for name in capabilities])

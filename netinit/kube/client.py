@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx2
 
-from netinit.base.errors import ClusterError
+from netinit.base.more_errors import ClusterError
 from netinit.base.shown import escape, shorten
 from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access
@@ -82,14 +82,17 @@ class Client:
         return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
 
     async def patch(
-        self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH
+        self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH, part: str = ""
     ) -> Tree:
-        """The object after the patch, a JSON or a merge patch."""
-        return await self._ask("PATCH", resource.path(namespace, name), body=patch, kind=kind)
+        """The object after the patch, a JSON or a merge patch; `part` is a subresource, such as status."""
+        return await self._ask("PATCH", resource.path(namespace, name, *([part] if part else [])), body=patch, kind=kind)
 
-    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
-        """The object is deleted; with a uid only that very one, else CONFLICT."""
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", version: str = ""
+    ) -> None:
+        """The object is deleted; with a uid only that very one, with a resourceVersion only as it is there, else CONFLICT."""
+        wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted} if wanted else None
         await self._ask("DELETE", resource.path(namespace, name), body=body)
 
     async def watch(

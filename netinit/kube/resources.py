@@ -9,11 +9,14 @@ from netinit.golang.tree import Tree, mapping, string
 
 __all__ = [
     "CONFIG_MAPS",
+    "DAEMON_SETS",
     "DEPLOYMENTS",
     "DISRUPTION_BUDGETS",
     "ENDPOINTS",
+    "ENDPOINT_SLICES",
     "EVENTS",
     "NAMESPACES",
+    "NODES",
     "PODS",
     "SECRETS",
     "SERVICES",
@@ -45,8 +48,11 @@ NAMESPACES = Resource("v1", "Namespace", "namespaces")
 PODS = Resource("v1", "Pod", "pods")
 SECRETS = Resource("v1", "Secret", "secrets")
 SERVICES = Resource("v1", "Service", "services")
+NODES = Resource("v1", "Node", "nodes")
+DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
+ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from netinit.base.errors import OptionError
+from netinit.base.net import Ports, bounds_of, find_common_ports
 from netinit.base.shown import quote
 from netinit.golang.tree import Tree, mapping, strings
 from netinit.inject.initcontainer import find_init, options_of
@@ -37,13 +38,13 @@ def _contradictions(injected: Tree) -> Iterator[str]:
     except OptionError:
         return
     for direction, included, excluded in _port_lists(options):
-        both = [] if isinstance(included, str) else sorted(set(included) & set(excluded))
+        both = [] if isinstance(included, str) else sorted(find_common_ports(included, excluded), key=bounds_of)
         if both:
             listed = ", ".join(map(str, both))
             yield f"{direction} port {listed} is included and excluded at once: it is not captured; remove one of the two"
 
 
-def _port_lists(options: Options) -> Iterator[tuple[str, tuple[int, ...] | str, tuple[int, ...]]]:
+def _port_lists(options: Options) -> Iterator[tuple[str, Ports | str, Ports]]:
     yield "inbound", options.inbound_ports, options.exclude_inbound_ports
     yield "outbound", options.outbound_ports, options.exclude_outbound_ports
 
@@ -56,7 +57,7 @@ def _nearest(key: str, known: frozenset[str]) -> str:
 
 def _unknown(annotations: dict[str, str], known: frozenset[str]) -> Iterator[str]:
     """Annotations in the domains of the mesh that nothing reads, with the nearest that is read."""
-    domains = {key.partition("/")[0] for key in known if key.partition("/")[0].endswith("istio.io")} - {"istio.io"}
+    domains = {key.partition("/")[0] for key in known if key.partition("/")[0].endswith(("istio.io", "netinit.io"))} - {"istio.io"}
     strange = [key for key in annotations if key not in known and key.partition("/")[0] in domains]
     for key in strange[:_MOST]:
         near = _nearest(key[:_LONGEST], known)

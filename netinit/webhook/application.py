@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from netinit.inject.pod import Namespace
+from netinit.serving.events import EventLog
+from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.configuration import Served
-from netinit.webhook.events import EventLog
 from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import LARGEST, Fault, Interruption, ReviewAnswer
 
-__all__ = ["Application", "Stopwatch", "reply"]
+__all__ = ["Application", "Stopwatch"]
 
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
@@ -50,17 +51,6 @@ class Stopwatch:
         finally:
             self._armed = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-
-async def reply(
-    send: Any, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, close: bool = False, more: Any = ()
-) -> None:
-    """Sends an answer, by ASGI's messages."""
-    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *more]
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 class Application:

@@ -45,6 +45,12 @@ class Board:
         """Where a file of the board is."""
         return self.folder / name
 
+    def clear(self) -> None:
+        """Takes away what a server that was killed has left here, its key before all."""
+        for pattern in ("*.pem", ".*.pem.*", "*.json", ".*.json.*", f"{_BEAT}*"):
+            for old in self.folder.glob(pattern):
+                old.unlink(missing_ok=True)
+
     def put(self, name: str, data: bytes) -> None:
         """The file holds these bytes from now on; a reader sees the old ones or the new ones, whole."""
         new = self.folder / f".{name}.{os.getpid()}"

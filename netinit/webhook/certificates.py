@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 
 __all__ = ["Facts", "Pair", "check", "describe", "make_pair", "service_names"]
 

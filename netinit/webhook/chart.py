@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import ConfigError, TemplateError
 from netinit.base.shown import quote
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS
@@ -26,6 +27,7 @@ _ORDER = (  # as kubectl should meet them: the webhooks last, when everything th
     "availability.yaml",
     "dashboard.yaml",
     "deployment.yaml",
+    "node.yaml",
     "webhooks.yaml",
 )
 

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netinit.base.errors import ClusterError
+from netinit.base.more_errors import ClusterError
 from netinit.golang.tree import Tree, mapping, strings
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, SECRETS, WEBHOOK_CONFIGURATIONS
+from netinit.kube.events import write_event
+from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS, WEBHOOK_CONFIGURATIONS
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
@@ -39,15 +40,20 @@ class WatchedCluster:
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
+        self._versions: dict[str, Any] = {}  # of the ConfigMaps that were offered last
 
     # ---- ConfigMaps
 
     async def follow_config_maps(self, offer: Callable[[Texts, list[Tree]], Any], files: Callable[[], Texts]) -> None:
-        """Offers the texts of the watched ConfigMaps, and of files for what is not watched, whenever they change."""
+        """Offers the texts of the watched ConfigMaps, and of files for what is not watched, whenever they change.
+
+        With them it hands over the ConfigMaps that changed.
+        """
         changed = asyncio.Event()
         caches = {
             name: Cache(self.client, CONFIG_MAPS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
-            for name in {self.settings.config_map, self.settings.mesh_map} - {""}
+            for name in (self.settings.config_map, self.settings.mesh_map)
+            if name
         }
         async with asyncio.TaskGroup() as group:
             for cache in caches.values():
@@ -83,26 +89,20 @@ class WatchedCluster:
         values = texts.values if texts.values is not None else data.get("values")
         mesh_text = strings(mapping(mesh).get("data")).get("mesh") if mesh else texts.mesh
         wanted = Texts(config=data.get("config", texts.config), values=values, mesh=mesh_text, origin=origin)
-        await offer(wanted, list(found.values()))
+        versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in found.items()}
+        changed = [tree for name, tree in found.items() if versions[name] != self._versions.get(name)]
+        self._versions = versions
+        await offer(wanted, changed or list(found.values()))
 
     async def tell_event(self, about: Tree, message: str) -> None:
         """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
         metadata = mapping(about.get("metadata"))
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        involved = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
-        event = {
-            "metadata": {"generateName": f"{metadata.get('name')}.", "namespace": self.namespace},
-            "involvedObject": {"kind": "ConfigMap", "apiVersion": "v1", **involved},
-            "type": "Warning",
-            "reason": "InvalidConfiguration",
-            "message": message[:1000],
-            "source": {"component": _COMPONENT},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
+        involved = {"kind": "ConfigMap", "apiVersion": "v1", **own}
         try:
-            await self.client.create(EVENTS, event, self.namespace)
+            await write_event(
+                self.client, involved, reason="InvalidConfiguration", message=message, component=_COMPONENT, namespace=self.namespace
+            )
         except ClusterError as error:
             self._note("event", str(error))
 

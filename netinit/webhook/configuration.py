@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import Tree
 from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig, load_config

@@ -10,16 +10,16 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import Tree
+from netinit.serving.events import EventLog, adopt_library_logs, level_of
+from netinit.serving.listener import HttpListener, reply
 from netinit.webhook import board as on
-from netinit.webhook.application import reply
 from netinit.webhook.board import Board
 from netinit.webhook.certificates import check, make_pair, service_names
 from netinit.webhook.configuration import Texts
-from netinit.webhook.events import EventLog, adopt_library_logs, level_of
 from netinit.webhook.feed import Feed, read_files
-from netinit.webhook.listener import ReviewListener
 from netinit.webhook.metrics import CONTENT_TYPE, KeeperMetrics, take_slot
 from netinit.webhook.renewal import Kept, RenewalPlan
 from netinit.webhook.settings import SECOND, ServeSettings
@@ -62,7 +62,7 @@ class Keeper:
         """Does its duties until it is told to end."""
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
-        listener = ReviewListener(self._answer, most_connections=_MOST_CONNECTIONS)
+        listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
         await listener.start(self._listening, None)
         duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in await self._duties()]
         await self._told.wait()
@@ -133,7 +133,7 @@ class Keeper:
         async def offer(texts: Texts, about: list[Tree]) -> None:
             new = await self.feed.offer(texts)
             if new and self.feed.problem:
-                for tree in about[:1]:
+                for tree in about:
                     await cluster.tell_event(tree, f"the webhook goes on with the one before: {self.feed.problem}")
 
         duties: list[Coroutine[Any, Any, None]] = []
@@ -166,7 +166,8 @@ class Keeper:
             await asyncio.sleep(1.0)
 
     def _serve_kept(self, kept: Kept) -> None:
-        self._publish(kept.present.certificate, kept.present.key)
+        clients = self._read("--clientCAFile", self.settings.client_ca_file)
+        self._publish(kept.present.certificate, kept.present.key, clients)
 
     async def _follow_certificate(self) -> None:
         before = ("", "", "")
@@ -184,9 +185,11 @@ class Keeper:
     def _publish(self, certificate: str, key: str, clients: str = "") -> None:
         """The pair is served from now on, if it can be."""
         pair = f"{key.rstrip()}\n{certificate}"
-        if clients and clients != self._of_files.get(on.CLIENT_AUTHORITY):
+        if "-----BEGIN CERTIFICATE" in clients and clients != self._of_files.get(on.CLIENT_AUTHORITY):
             self.board.put(on.CLIENT_AUTHORITY, clients.encode())
             self._of_files[on.CLIENT_AUTHORITY] = clients
+        if self.settings.client_ca_file and on.CLIENT_AUTHORITY not in self._of_files:
+            return  # nothing is served before the authority is known; what is wrong with its file is noted
         if pair == self._pair or pair == self._of_files.get("refused"):
             return
         try:

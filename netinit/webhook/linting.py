@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe
@@ -19,6 +19,7 @@ __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 ERROR, WARNING = "error", "warning"
 _NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
+_SLICE_OF = "kubernetes.io/service-name"
 _LONGEST_SECONDS = 10
 _SOON = 7 * 86400.0
 _MOST_CASES = 20_000
@@ -185,7 +186,7 @@ def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: boo
                 severity, "no-service", hook.subject, f"there is no {called}", "install it, or remove the webhook"
             )
         return
-    if whole and not any(_has_addresses(tree) for tree in by_kind.get("Endpoints", []) if _is(tree, namespace, name)):
+    if whole and not _has_ready_pods(namespace, name, by_kind):
         yield _finding(
             ERROR if hook.fails else WARNING,
             "no-endpoints",
@@ -241,8 +242,16 @@ def _is(tree: Tree, namespace: str, name: str) -> bool:
     return metadata.get("namespace") == namespace and metadata.get("name") == name
 
 
-def _has_addresses(tree: Tree) -> bool:
-    return any(sequence(mapping(subset).get("addresses")) for subset in sequence(tree.get("subsets")))
+def _has_ready_pods(namespace: str, name: str, by_kind: Mapping[str, list[Tree]]) -> bool:
+    """Whether the Service leads to a pod, by its EndpointSlices, or by the older Endpoints."""
+    for tree in by_kind.get("EndpointSlice", []):
+        metadata = mapping(tree.get("metadata"))
+        if metadata.get("namespace") == namespace and mapping(metadata.get("labels")).get(_SLICE_OF) == name:
+            conditions = [mapping(mapping(one).get("conditions")) for one in sequence(tree.get("endpoints"))]
+            if any(one.get("ready") is not False for one in conditions):
+                return True
+    old = [tree for tree in by_kind.get("Endpoints", []) if _is(tree, namespace, name)]
+    return any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
 
 
 def _about_namespaces(hook: _Hook, namespaces: list[Tree]) -> Iterator[InstallationFinding]:

@@ -65,6 +65,8 @@ class Metrics:
             multiprocess_mode="max",
             **own,
         )
+        self.in_flight.set(0)  # what a killed worker of this slot was doing, nobody does any more
+        self.connections.set(0)
         self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:

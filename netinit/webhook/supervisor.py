@@ -6,6 +6,8 @@ once, and shared by all of them.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gc
 import os
 import shutil
@@ -13,16 +15,17 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 from netinit.kernel import children
 from netinit.kernel.children import Answer, Child
+from netinit.serving.events import EventLog, level_of
+from netinit.serving.resources import count_cores, listen
 from netinit.webhook import keeper, metrics, worker
 from netinit.webhook.board import Board
-from netinit.webhook.events import EventLog, level_of
 from netinit.webhook.settings import SECOND, ServeSettings
 
 __all__ = ["count_cores", "listen", "run"]
@@ -34,6 +37,7 @@ _YOUNG = 5.0  # seconds; who dies younger is made again after a pause that doubl
 _LONGEST_PAUSE = 5.0
 _SLACK = 2.0
 _LET_GO = 0.1
+_PREFIX = "netinit-webhook-"  # of folders without a name of their own
 
 
 @dataclass(slots=True)
@@ -187,55 +191,33 @@ def _state_folder(named: str) -> _Folder:
             path = Path(named)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.rmtree(path / "metrics", ignore_errors=True)
-            for old in path.glob("*.json"):
-                old.unlink()
+            Board(path).clear()
             return _Folder(path, is_ours=False)
-        memory = Path("/dev/shm")  # noqa: S108 - a new folder in it, for this user alone
-        where = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-        return _Folder(Path(tempfile.mkdtemp(prefix="netinit-webhook-", dir=where)), is_ours=True)
+        return _Folder(_new_folder(), is_ours=True)
     except OSError as error:
         raise ConfigError(
             f"--stateFolder: {error.filename} cannot be made: {error.strerror}; mount an emptyDir of medium Memory there"
         ) from error
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens there, on both families where no address is given. Raises ConfigError."""
-    try:
-        if address:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            return _bind(family, address, port)
-        try:
-            return _bind(socket.AF_INET6, "::", port)
-        except OSError:  # no IPv6 here
-            return _bind(socket.AF_INET, "0.0.0.0", port)  # noqa: S104 - a server's
-    except OSError as error:
-        raise ConfigError(
-            f"port {port}{f' of {address}' if address else ''} cannot be listened on: {error.strerror}"
-        ) from error
-
-
-def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and address == "::":
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        made.bind((address, port))
-        made.listen(2048)
-        made.settimeout(0)
-    except BaseException:
-        made.close()
-        raise
+def _new_folder() -> Path:
+    """A folder in memory, if there is any; those of servers that were killed are taken away, with their keys."""
+    memory = Path("/dev/shm")  # noqa: S108 - a new folder in it, for this user alone
+    where = memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for old in where.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), _locked(old):
+            shutil.rmtree(old, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+    fcntl.flock(os.open(made, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX)  # until the server's last process ends
     return made
 
 
-def count_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The processors that this container may use: those it may run on, and no more than its limit pays for."""
-    cores = len(os.sched_getaffinity(0))
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder; OSError where a server does."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        most, period = quota.read_text().split()
-        paid = cores if most == "max" else -(-int(most) // int(period))
-    except (OSError, ValueError):
-        paid = cores
-    return max(1, min(cores, paid))
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from netinit.base.errors import ClusterError
+from netinit.base.more_errors import ClusterError
 from netinit.golang.tree import Tree
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
+    ENDPOINT_SLICES,
     ENDPOINTS,
     NAMESPACES,
     SERVICES,
@@ -19,7 +20,7 @@ from netinit.kube.resources import (
 
 __all__ = ["survey"]
 
-_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES)
+_ASKED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES)
 
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:

@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import mapping, string
 from netinit.inject.pod import Namespace
+from netinit.serving.events import EventLog, adopt_library_logs, level_of
+from netinit.serving.listener import HttpListener
 from netinit.webhook import board as on
 from netinit.webhook.application import Application
 from netinit.webhook.board import Board, Watched
 from netinit.webhook.configuration import Texts, load
-from netinit.webhook.events import EventLog, adopt_library_logs, level_of
-from netinit.webhook.listener import ReviewListener
 from netinit.webhook.metrics import Metrics, take_slot
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -81,7 +82,7 @@ class Worker:
         )
         self.expires = 0.0
         self._listening = listening
-        self._listener = ReviewListener(self.application, most_connections=settings.most_connections)
+        self._listener = HttpListener(self.application, most_connections=settings.most_connections)
         self._context: ssl.SSLContext | None = None
         self._namespaces: Mapping[str, Any] = {}
         self._told = asyncio.Event()

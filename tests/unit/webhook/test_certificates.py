@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 from netinit.webhook.certificates import check, describe, make_pair, service_names
 from netinit.webhook.registration import bundle_patch, is_ours
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data

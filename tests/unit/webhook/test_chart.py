@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from inject_data import DATA, needs_data
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks

@@ -26,9 +26,13 @@ def installed(*given):
             hook["clientConfig"]["caBundle"] = base64.b64encode(PAIR.authority.encode()).decode()
     trees.append(
         {
-            "kind": "Endpoints",
-            "metadata": {"name": "netinit-webhook", "namespace": "mesh"},
-            "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}],
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "netinit-webhook-x7",
+                "namespace": "mesh",
+                "labels": {"kubernetes.io/service-name": "netinit-webhook"},
+            },
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
         }
     )
     labels = [{"istio-injection": "enabled"}, {"istio.io/rev": "default"}, {"kubernetes.io/metadata.name": "plain"}]
@@ -110,9 +114,17 @@ def unlabelled(trees):
 
 
 def not_ready(trees):
-    next(tree for tree in trees if tree["kind"] == "Endpoints")["subsets"] = [
-        {"notReadyAddresses": [{"ip": "10.0.0.1"}]}
-    ]
+    (one,) = next(tree for tree in trees if tree["kind"] == "EndpointSlice")["endpoints"]
+    one["conditions"]["ready"] = False
+
+
+def old_endpoints(subset):
+    def change(trees):
+        remove("EndpointSlice")(trees)
+        metadata = {"name": "netinit-webhook", "namespace": "mesh"}
+        trees.append({"kind": "Endpoints", "metadata": metadata, "subsets": [{subset: [{"ip": "10.0.0.1"}]}]})
+
+    return change
 
 
 def second_injector(trees):
@@ -131,7 +143,9 @@ def second_injector(trees):
         (remove("PodDisruptionBudget"), ["no-disruption-budget"]),
         (remove("Service"), ["no-service"]),
         (not_ready, ["no-endpoints"]),
-        (remove("Endpoints"), ["no-endpoints"]),
+        (remove("EndpointSlice"), ["no-endpoints"]),
+        (old_endpoints("notReadyAddresses"), ["no-endpoints"]),
+        (old_endpoints("addresses"), []),
         (bundle(""), ["no-bundle"]),
         (bundle("nothing"), ["bad-bundle"]),
         (bundle(make_pair(("x",), now=NOW - 10**7, seconds=60).authority), ["expired-bundle"]),

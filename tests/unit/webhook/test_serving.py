@@ -19,7 +19,7 @@ import pytest
 
 from netinit.webhook.certificates import make_pair
 from netinit.webhook.supervisor import count_cores
-from webhook_server import CONFIG, Server, make_pod, make_review, patched
+from webhook_server import CONFIG, Server, make_client_pair, make_pod, make_review, patched
 
 pytestmark = pytest.mark.xdist_group("webhook")
 
@@ -186,7 +186,7 @@ def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
         (server.config / "config").write_text(json.dumps(CONFIG))
         (server.config / "values").write_text('{"release": "third"}')
         server.until(lambda: {release(server) for _ in range(10)} == {"third"}, "all processes have the third")
-        assert "[!]" not in server.get("/readyz?verbose")[1]
+        server.until(lambda: "[!]" not in server.get("/readyz?verbose")[1], "the bad one is forgotten")
 
 
 def test_a_mounted_config_map_is_followed_when_its_link_is_switched(tmp_path):
@@ -235,6 +235,21 @@ def test_clients_without_a_certificate_get_health_and_no_reviews(tmp_path):
         assert server.post(json.dumps(make_review(make_pod())))[0] == 403
 
 
+def test_a_client_with_a_certificate_of_the_authority_is_answered_once_the_authority_is_there(tmp_path):
+    certificate, key = make_client_pair()
+    (tmp_path / "client.pem").write_text(key + certificate)
+    with Server(tmp_path, "--clientCAFile", str(tmp_path / "clients.crt"), wait=False) as server:
+        server.until(lambda: "--clientCAFile" in server.monitor("/readyz?verbose")[1], "it says what it waits for")
+        assert server.monitor("/readyz")[0] == 503
+        (tmp_path / "clients.crt").write_text(certificate)
+        server.until(lambda: server.get("/readyz")[0] == 200, "it is ready")
+        context = server.context
+        context.load_cert_chain(tmp_path / "client.pem")
+        with contextlib.closing(server.connect(context)) as connection:
+            for _ in range(3):
+                assert server.review(make_pod(), connection=connection)["allowed"]
+
+
 def worker_of(server):
     """A worker's process id: the keeper is the first that was forked."""
     return max(server.children())
@@ -250,6 +265,21 @@ def test_a_killed_worker_is_made_again_and_reviews_go_on(tmp_path):
         server.until(lambda: "netinit_webhook_worker_restarts 1.0" in server.monitor("/metrics")[1], "it is counted")
         samples = server.monitor("/metrics")[1]
         assert "sidecar_injection_success_total 30.0" in samples, "what its slot has counted is not lost"
+
+
+def test_what_a_killed_worker_was_doing_is_not_counted_any_more(tmp_path):
+    def in_flight():
+        lines = server.monitor("/metrics")[1].splitlines()
+        return [float(line.split()[1]) for line in lines if line.startswith("netinit_webhook_reviews_in_flight")]
+
+    with Server(tmp_path) as server, contextlib.closing(server.connect()) as connection:
+        connection.putrequest("POST", "/inject?timeout=30s")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "5")
+        connection.endheaders()  # and the body does not come
+        server.until(lambda: in_flight() == [1.0], "the review has begun")
+        os.kill(worker_of(server), signal.SIGKILL)
+        server.until(lambda: in_flight() == [0.0], "nobody does it")
 
 
 def test_without_the_keeper_reviews_go_on(tmp_path):
@@ -272,6 +302,52 @@ def test_the_whole_tree_ends_with_its_supervisor(tmp_path):
         while any(alive(pid) for pid in tree) and time.monotonic() < end:
             time.sleep(0.02)
         assert not [pid for pid in tree if alive(pid)]
+
+
+def folder_of(server):
+    """The folder in memory that a server holds; other tests' servers have theirs beside it."""
+    held = {str(one.readlink()) for one in Path(f"/proc/{server.process.pid}/fd").iterdir()}
+    (one,) = [Path(link) for link in held if link.startswith("/dev/shm/netinit-webhook-")]
+    return one
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no folder in memory")
+def test_the_key_of_a_killed_server_is_gone_when_the_next_one_starts_and_that_of_a_living_one_is_not(tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    with Server(tmp_path / "first") as killed:
+        left = folder_of(killed)
+        assert (left / "serving.pem").exists()
+        tree = killed.children()
+        killed.process.kill()
+        killed.process.wait(10)
+        end = time.monotonic() + 10
+        while any(alive(pid) for pid in tree) and time.monotonic() < end:
+            time.sleep(0.02)
+    with Server(tmp_path / "first") as one:
+        assert not left.exists()
+        first = folder_of(one)
+        with Server(tmp_path / "second") as other:
+            second = folder_of(other)
+            assert (first / "serving.pem").exists()
+            assert (second / "serving.pem").exists()
+    assert not first.exists()
+    assert not second.exists()
+
+
+def test_a_named_folder_is_cleared_of_a_killed_servers_key(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    left = [state / name for name in ("serving.pem", ".serving.pem.7", "clients.pem", "expiry.json", "worker-0")]
+    for path in left:
+        path.write_text("left")
+    (state / "other").write_text("somebody's")
+    with Server(tmp_path, "--stateFolder", state, wait=False) as server:
+        server.until(lambda: server.get("/readyz")[0] == 200, "it is ready")
+        assert "BEGIN" in left[0].read_text()
+        assert not left[1].exists()
+        assert not left[2].exists()
+    assert (state / "other").read_text() == "somebody's"
 
 
 def alive(pid):

@@ -17,7 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-__all__ = ["ReviewListener"]
+__all__ = ["HttpListener", "reply"]
 
 _HEAD_SECONDS = 5.0
 _HEAD_BYTES = 64 << 10
@@ -27,7 +27,44 @@ _IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class _ReviewProtocol(HttpToolsProtocol):
+class _JoiningTransport:
+    """A connection on which an answer's head waits for its body: one TLS record and one packet for both."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Sends it, after what waits; the head of a final answer waits itself."""
+        if not self._head and data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
+            self._head = data
+            return
+        self._transport.write(self._head + data)
+        self._head = b""
+
+    def close(self) -> None:
+        """Ends the connection when all is sent."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def reply(
+    send: Any, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, close: bool = False, more: Any = ()
+) -> None:
+    """Sends an answer, by ASGI's messages."""
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *more]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _BoundedProtocol(HttpToolsProtocol):
     """One connection. `full` says whether there are too many."""
 
     def __init__(self, *args: Any, full: Callable[[], bool], **kwargs: Any) -> None:
@@ -39,6 +76,7 @@ class _ReviewProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = _JoiningTransport(transport)  # type: ignore[assignment]
         if self._full():
             self.connections.discard(self)
             transport.abort()
@@ -87,7 +125,7 @@ class _ReviewProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-class ReviewListener:
+class HttpListener:
     """Serves an ASGI application on a socket until `close`."""
 
     def __init__(self, application: Any, *, most_connections: int) -> None:
@@ -123,8 +161,8 @@ class ReviewListener:
         """Takes connections from now on."""
         loop = asyncio.get_running_loop()
 
-        def make() -> _ReviewProtocol:
-            return _ReviewProtocol(self._config, self.state, {}, loop, full=self._is_full)
+        def make() -> _BoundedProtocol:
+            return _BoundedProtocol(self._config, self.state, {}, loop, full=self._is_full)
 
         self._server = await loop.create_server(
             make,

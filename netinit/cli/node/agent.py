@@ -1,0 +1,26 @@
+"""`netinit node agent`: the CNI plugin's agent."""
+
+from __future__ import annotations
+
+import click
+
+from netinit.base.errors import NetinitError
+from netinit.cli.flags import FlagCommand
+from netinit.node.settings import AgentSettings
+
+
+@click.command("agent", cls=FlagCommand, settings=AgentSettings)
+def command(options: AgentSettings) -> int:
+    """Answer the CNI plugin: program pods as the runtime makes them.
+
+    Installs the plugin and keeps it installed; watches the node's pods; enters the namespace of each that was injected, and
+    programs it before anything runs there. Serves metrics, /livez and /readyz. Ends on SIGTERM, when the requests that were
+    begun are done.
+    """
+    try:
+        from netinit.node import supervisor
+    except ImportError as error:
+        raise NetinitError(
+            f"the agent needs packages that are not installed ({error.name}): pip install httptools httpx2 prometheus-client uvicorn"
+        ) from error
+    return supervisor.run(options)

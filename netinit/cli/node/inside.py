@@ -1,0 +1,63 @@
+"""`netinit node run`: a command about one pod of this node, which `kubectl netinit` runs in the agent's container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from netinit.base.errors import NamespaceError, OptionError
+from netinit.base.net import parse_address
+from netinit.base.output import show_artefact, to_json
+from netinit.base.shown import shorten
+from netinit.cli.flags import HELP_NAMES, read_value
+from netinit.cluster.itself import run_netinit
+from netinit.options import Options
+from netinit.options.kinds import quote_value
+from netinit.pods.outside import list_addresses
+
+READING = ("explain", "audit", "verify", "draw", "doctor")
+MOST = 1 << 20
+
+
+@click.command("run", context_settings=HELP_NAMES)
+@click.option("--address", "addresses", multiple=True, required=True, metavar="ADDRESS", help="An address of the pod; repeatable.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
+@click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
+@click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
+def command(addresses: tuple[str, ...], variables: tuple[str, ...], folder: str, words: tuple[str, ...]) -> int:
+    """Run explain, audit, verify, draw or doctor for the pod of this node with these addresses.
+
+    Prints an object with the exit code of the command, its answer and its notes; ends with 0 where there is one. Nothing is
+    changed. `kubectl netinit` runs it in the agent's container.
+    """
+    if words[0] not in READING:
+        raise OptionError(f"{quote_value(words[0])} is not run for a pod; commands: {', '.join(READING)}")
+    wanted = {read_value(address, parse_address, "--address") for address in addresses}
+    environ = dict(one.split("=", 1) for one in _check(variables))
+    done = run_netinit((*words, "--netns", find_namespace(folder, wanted)), environ=environ)
+    show_artefact(to_json({"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}))
+    return 0
+
+
+def _check(variables: tuple[str, ...]) -> tuple[str, ...]:
+    known = {name for flag in Options.flags for name in flag.variables}
+    for one in variables:
+        name, equals, _ = one.partition("=")
+        if not equals or name not in known:
+            raise OptionError(f"--env: {quote_value(one)} does not set a variable of an option")
+    return variables
+
+
+def find_namespace(folder: str, wanted: set[str]) -> str:
+    """The path of the one namespace that has all of these addresses. NamespaceError."""
+    found = []
+    for path in sorted(Path(folder).glob("*")):
+        try:
+            if wanted <= set(list_addresses(Options(netns=str(path)))):
+                found.append(str(path))
+        except NamespaceError:  # it went meanwhile, or is no namespace
+            continue
+    if len(found) != 1:
+        raise NamespaceError(f"{len(found)} network namespaces in {folder} have the address {' and '.join(sorted(wanted))}")
+    return found[0]

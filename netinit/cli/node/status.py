@@ -1,0 +1,75 @@
+"""`netinit node status`: what is installed on this node, how the agent is, and what went wrong last."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from netinit.base.output import show_artefact, to_json
+from netinit.base.shown import Lines, lines
+from netinit.cli.face import answer
+from netinit.cli.flags import FlagCommand
+from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.node.settings import InstallSettings
+
+_STALE = 15.0  # seconds without a word of the agent
+STATUS_FILE = "status.json"
+
+
+@click.command("status", cls=FlagCommand, settings=InstallSettings)
+@click.option("--json", "as_json", is_flag=True, help="Print an object with executable, entry, agent, problems and lastErrors.")
+def command(options: InstallSettings, as_json: bool) -> int:
+    """Show what is installed on this node, how the agent is, and what went wrong last.
+
+    Looks at files alone: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is
+    wrong.
+    """
+    found = gather(options, time.time())
+    if as_json:
+        show_artefact(to_json(found))
+    else:
+        answer(render(found))
+    return 1 if found["executable"] or found["entry"] or found["agent"] else 0
+
+
+def gather(options: InstallSettings, now: float) -> dict[str, Any]:
+    """What is wrong with each part, empty texts where nothing is; the agent's own words beside."""
+    from netinit.node.installation import make_installer
+
+    told = _read(Path(options.socket).parent / STATUS_FILE)
+    silence = now - float(told.get("time", 0))
+    checks = {name: string(wrong) for name, wrong in mapping(told.get("checks")).items()}
+    wrong = [f"{name}: {problem}" for name, problem in checks.items() if problem]
+    if not told:
+        agent = "it has not run on this node since the last start"
+    elif silence > _STALE:
+        agent = f"it has said nothing for {silence:.0f} s"
+    else:
+        agent = "; ".join(wrong)
+    return {
+        **make_installer(options).state(),
+        "agent": agent,
+        "pods": told.get("pods", 0),
+        "problems": [f"{name}: {problem}" for name, problem in mapping(told.get("problems")).items()],
+        "lastErrors": [string(one) for one in sequence(told.get("lastErrors"))],
+    }
+
+
+def _read(path: Path) -> Tree:
+    try:
+        return mapping(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def render(found: dict[str, Any]) -> Lines:
+    """A line for each part, and what went wrong."""
+    told = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
+    told.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
+    told += [f"! {problem}" for problem in found["problems"]]
+    told += [f"error: {error}" for error in found["lastErrors"]]
+    return lines(told)

@@ -1,0 +1,24 @@
+"""`netinit node uninstall`: the plugin removed from a node whose agent can't do it any more."""
+
+from __future__ import annotations
+
+import click
+
+from netinit.base.output import show
+from netinit.base.shown import lines
+from netinit.cli.flags import FlagCommand
+from netinit.node.settings import InstallSettings
+
+
+@click.command("uninstall", cls=FlagCommand, settings=InstallSettings)
+def command(options: InstallSettings) -> int:
+    """Remove the plugin's entry and its executable from this node.
+
+    The agent does this itself when its DaemonSet is deleted. It is for nodes where it could not: pods that are injected
+    without an istio-init start uncaptured from here on.
+    """
+    from netinit.node.installation import make_installer
+
+    changed = make_installer(options).uninstall()
+    show(lines(["the plugin was removed" if changed else "there was nothing to remove"]))
+    return 0

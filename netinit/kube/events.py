@@ -1,0 +1,32 @@
+"""Events on objects, which `kubectl describe` shows."""
+
+from __future__ import annotations
+
+import time
+
+from netinit.golang.tree import Tree
+from netinit.kube.client import Client
+from netinit.kube.resources import EVENTS
+
+__all__ = ["write_event"]
+
+_MOST = 1000  # characters of a message; the API takes 1024
+
+
+async def write_event(
+    client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
+) -> None:
+    """An event on the object that `involved` refers to, in this namespace. Raises ClusterError."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    event = {
+        "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},
+        "involvedObject": involved,
+        "type": kind,
+        "reason": reason,
+        "message": message[:_MOST],
+        "source": {"component": component},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    await client.create(EVENTS, event, namespace)

@@ -1,0 +1,206 @@
+"""What the plugin is answered: each verb of CNI, for each pod. Asks the roster, decides, and has the pod programmed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+from netinit.base.errors import OptionError
+from netinit.base.more_errors import CniError
+from netinit.base.shown import shorten
+from netinit.golang.tree import mapping, sequence, string
+from netinit.node.attachments import Attachment, Attachments
+from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
+from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
+from netinit.node.link import Link
+from netinit.node.metrics import NodeMetrics
+from netinit.node.protocol import CODES, Request, encode_answer, encode_error, result
+from netinit.node.roster import Roster
+from netinit.node.settings import AgentSettings
+from netinit.options import Interception, Options
+from netinit.serving.events import EventLog
+
+__all__ = ["Agent"]
+
+OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
+
+
+class Agent:
+    """The node's agent; `ready` says why it cannot serve ADD, empty where it can."""
+
+    def __init__(
+        self, settings: AgentSettings, *, roster: Roster, link: Link, attachments: Attachments, metrics: NodeMetrics, log: EventLog
+    ) -> None:
+        self.settings = settings
+        self.roster = roster
+        self.link = link
+        self.attachments = attachments
+        self.metrics = metrics
+        self.log = log
+        self.last_errors: list[str] = []
+        self.at_work: Counter[str] = Counter()  # the uids of pods that are being programmed
+        self._verbs = {
+            "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect, "STATUS": self._status,
+        }  # fmt: skip
+
+    def obstacle(self) -> str:
+        """Why pods cannot be programmed now; empty where they can."""
+        return "" if self.roster.synced else f"the node's pods are not known yet: {self.roster.error or 'the API was not asked yet'}"
+
+    async def answer(self, request: Request, namespace: int, deadline: float) -> bytes:
+        """The answer to a request, as the plugin wants it."""
+        begun = time.monotonic()
+        self.metrics.in_flight.inc()
+        outcome = FAILED
+        try:
+            outcome = await self._verbs[request.verb](request, namespace, deadline)
+            answer = encode_answer(result(request) if request.verb == "ADD" else None)
+        except CniError as error:
+            answer = encode_error(error, request.version)
+            self._note(request, error)
+        except Exception as error:  # noqa: BLE001 - the pod waits, and the log says why
+            answer = encode_error(CniError("internal error; the agent's log says more", CODES.LATER), request.version)
+            self._note(request, error)
+        finally:
+            self.metrics.in_flight.dec()
+        seconds = time.monotonic() - begun
+        self.metrics.requests.labels(request.verb, outcome).inc()
+        self.metrics.seconds.labels(request.verb).observe(seconds)
+        return answer
+
+    def _note(self, request: Request, error: Exception) -> None:
+        pod = "/".join(request.pod)
+        text = str(error) if isinstance(error, CniError) else f"internal error: {type(error).__name__}: {error}"
+        self.last_errors = [*self.last_errors[-9:], f"{request.verb} {pod}: {shorten(text, 300)}"]
+        self.log.event("error", f"{request.verb}: {text}", pod=pod, container=request.container)
+
+    # ---- ADD
+
+    async def _add(self, request: Request, namespace: int, deadline: float) -> str:
+        begun = time.monotonic()
+        decision, pod = await self._decide(request, deadline)
+        if decision.options is None:
+            self.log.event("debug", f"left alone: {decision.reason}", pod="/".join(request.pod))
+            return LEFT_ALONE
+        job = Job.of(APPLY, decision.options, seconds=_left(deadline))
+        uid = pod.uid if pod else ""
+        self.at_work[uid] += 1
+        try:
+            done = await self._do(job, namespace)
+        finally:
+            self.at_work[uid] -= 1
+            self.at_work += Counter()  # without those that are done
+        if namespace >= 0:
+            self._remember(request, namespace, decision.options, pod)
+        for warning in done.warnings:
+            self.log.event("warn", warning, pod="/".join(request.pod))
+        self.log.event(
+            "info", f"programmed by {done.backend}" if done.changed else f"rules are as planned ({done.backend})",
+            pod="/".join(request.pod), milliseconds=round((time.monotonic() - begun) * 1000, 2),
+        )  # fmt: skip
+        return PROGRAMMED
+
+    async def _decide(self, request: Request, deadline: float) -> tuple[NodeDecision, NodePod | None]:
+        """Istio's order, the part before the pod is known first."""
+        given = request.configuration.get("capture")
+        namespace, name = request.pod
+        if isinstance(given, list) and not namespace:
+            return NodeDecision(options=_given_options(self.settings.base, given)), None
+        if not name or not namespace:
+            return NodeDecision(reason="the runtime names no pod of Kubernetes"), None
+        if namespace in self.settings.exclude_namespaces:
+            return NodeDecision(reason=f"its namespace {namespace} is excluded"), None
+        if is_own_pod(namespace, name, self.settings.namespace, self.settings.daemon_set):
+            return NodeDecision(reason="it is the agent's own"), None
+        pod = await self.roster.find(namespace, name, request.uid, deadline)
+        return decide(pod, self.settings.base, request.addresses), pod
+
+    async def _do(self, job: Job, namespace: int) -> JobResult:
+        done = await self.link.do(job, namespace)
+        if done.gone:
+            raise CniError(done.error, CODES.UNKNOWN)
+        if done.error:
+            raise CniError(done.error, CODES.LATER if done.late else CODES.NOT_PROGRAMMED)
+        return done
+
+    def _remember(self, request: Request, namespace: int, options: Options, pod: NodePod | None) -> None:
+        """What DEL, CHECK and sweeps read. That it cannot be written (a full disk) is no failure of the pod."""
+        status = os.fstat(namespace)
+        given = Job.of(APPLY, options, seconds=1.0)
+        attachment = Attachment(
+            container=request.container, interface=request.interface, namespace=request.pod[0], name=request.pod[1],
+            uid=pod.uid if pod else request.uid, netns=request.netns, device=status.st_dev, inode=status.st_ino,
+            argv=given.argv, environ=given.environ,
+        )  # fmt: skip
+        try:
+            self.attachments.put(attachment)
+        except OSError as error:
+            self.log.event("warn", f"what was programmed cannot be noted: {error.strerror}", pod="/".join(request.pod))
+
+    # ---- the other verbs
+
+    async def _check(self, request: Request, namespace: int, deadline: float) -> str:
+        """The first rule that differs is the error."""
+        known = self.attachments.get(request.container, request.interface)
+        options = known.options if known else None
+        if options is None:
+            decision, _ = await self._decide(request, deadline)
+            options = decision.options
+        if options is None:
+            return LEFT_ALONE
+        done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), namespace)
+        if done.differences:
+            first, *more = done.differences
+            raise CniError("\n".join([f"the pod's rules differ from the plan: {first}", *more]), CODES.DRIFT)
+        return OK
+
+    async def _delete(self, request: Request, namespace: int, deadline: float) -> str:
+        """Takes back what ADD did where the namespace is still there; never an error, since the rest goes with the namespace."""
+        known = self.attachments.get(request.container, request.interface)
+        if known is None:
+            return LEFT_ALONE
+        if namespace >= 0 and _is(known, namespace) and (options := known.options) is not None:
+            done = await self.link.do(Job.of(REMOVE, options, seconds=_left(deadline)), namespace)
+            if done.error and not done.gone:
+                self.log.event("warn", f"DEL: the rules were not removed: {done.error}", pod="/".join(request.pod))
+        self.attachments.drop(request.container, request.interface)
+        return OK
+
+    async def _collect(self, request: Request, namespace: int, deadline: float) -> str:  # noqa: ARG002 - a verb's signature
+        """Forgets containers that the runtime does not know any more."""
+        valid = request.configuration.get("cni.dev/valid-attachments", request.configuration.get("cni.dev/attachments"))
+        if not isinstance(valid, list):
+            raise CniError("GC: cni.dev/valid-attachments is no list", CODES.CONFIGURATION)
+        known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
+        gone = self.attachments.keep(known)
+        self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
+        return OK
+
+    async def _status(self, request: Request, namespace: int, deadline: float) -> str:  # noqa: ARG002 - a verb's signature
+        if obstacle := self.obstacle():
+            raise CniError(obstacle, CODES.NOT_READY)
+        return OK
+
+
+def _left(deadline: float) -> float:
+    """The seconds until the deadline. Raises CniError where none are left."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise CniError("there was no time left to program the pod", CODES.LATER)
+    return left
+
+
+def _is(known: Attachment, namespace: int) -> bool:
+    status = os.fstat(namespace)
+    return (known.device, known.inode) == (status.st_dev, status.st_ino)
+
+
+def _given_options(base: Options, words: list[object]) -> Options:
+    """The options that a list of networks gives to pods of a runtime without Kubernetes: `"capture": ["-b", "*"]`."""
+    try:
+        given = Options.from_argv([string(word) for word in words])
+        own = {flag.field: getattr(given, flag.field) for flag in Interception.flags}
+        return Options(**own, backend=base.backend, native_nftables=base.native_nftables, reconcile=True)
+    except OptionError as error:
+        raise CniError(str(error), CODES.CONFIGURATION) from None

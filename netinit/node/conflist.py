@@ -1,0 +1,108 @@
+"""The runtime's list of plugins: with our entry at its end, and without. Pure: text in, text out.
+
+Everything else in a list stays as it is, unknown keys and the order of keys too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from netinit.base.more_errors import ConfigError
+from netinit.base.shown import quote
+from netinit.golang.tree import Tree
+from netinit.node.protocol import VERSIONS
+
+__all__ = ["TYPE", "entry_of", "first_of", "has_entry", "is_last", "is_list", "network_of", "with_entry", "without_entry"]
+
+TYPE = "netinit-cni"
+LIST, SINGLE = ".conflist", (".conf", ".json")
+
+
+def first_of(names: Iterable[str]) -> str:
+    """The file that a runtime takes: the first by name that is a network; empty where there is none."""
+    return min((name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith(".")), default="")
+
+
+def is_list(name: str) -> bool:
+    """Whether a file of this name is a list; else it is a single plugin."""
+    return name.endswith(LIST)
+
+
+def entry_of(*, socket: str, namespace: str, daemon_set: str, seconds: int) -> Tree:
+    """Our entry: what the plugin reads (netinit/plugin.c)."""
+    return {"type": TYPE, "socket": socket, "pod_namespace": namespace, "daemon_set": daemon_set, "timeout_seconds": seconds}
+
+
+def network_of(entry: Tree) -> str:
+    """A network of our plugin alone, which Multus adds to a pod's others (the annotation k8s.v1.cni.cncf.io/networks)."""
+    return _write({"cniVersion": "1.0.0", "name": TYPE, **entry})
+
+
+def with_entry(text: str, entry: Tree, *, single: bool) -> str:
+    """The list with the entry at its end, in the place of an older one; of a single plugin, the list that it becomes.
+
+    The text itself where nothing is to be done. Raises ConfigError for what no runtime would take.
+    """
+    tree = _read(text, single=single)
+    plugins = _plugins(tree)
+    if plugins[-1:] == [entry] and len(_ours(plugins)) == 1:
+        return text
+    return _write({**tree, "plugins": [*(one for one in plugins if one not in _ours(plugins)), entry]})
+
+
+def without_entry(text: str) -> str:
+    """The list without our entry; the text itself where there is none. Raises ConfigError."""
+    tree = _read(text, single=False)
+    plugins = _plugins(tree)
+    ours = _ours(plugins)
+    return _write({**tree, "plugins": [one for one in plugins if one not in ours]}) if ours else text
+
+
+def has_entry(text: str) -> bool:
+    """Whether an entry of ours is in the list, wherever it stands. Raises ConfigError."""
+    return bool(_ours(_plugins(_read(text, single=False))))
+
+
+def is_last(text: str) -> bool:
+    """Whether the one entry of ours is the list's last. Raises ConfigError."""
+    plugins = _plugins(_read(text, single=False))
+    return _ours(plugins) == plugins[-1:]
+
+
+def _read(text: str, *, single: bool) -> Tree:
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"it is not JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError("it is no object of JSON")
+    version = tree.get("cniVersion")
+    if version not in VERSIONS:
+        raise ConfigError(f"its cniVersion is {quote(str(version))}; netinit's plugin has {', '.join(VERSIONS)}")
+    if not isinstance(tree.get("name"), str) or not tree["name"]:
+        raise ConfigError("it has no name")
+    if not single:
+        return tree
+    if not isinstance(tree.get("type"), str):
+        raise ConfigError("it names no plugin (type)")
+    own = {key: value for key, value in tree.items() if key not in ("cniVersion", "name")}
+    return {"cniVersion": version, "name": tree["name"], "plugins": [own]}
+
+
+def _plugins(tree: Tree) -> list[Any]:
+    plugins = tree.get("plugins")
+    if not isinstance(plugins, list) or not all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in plugins):
+        raise ConfigError("it has no list of plugins")
+    if len(_ours(plugins)) == len(plugins):
+        raise ConfigError("it has no plugin that makes a network")
+    return plugins
+
+
+def _ours(plugins: list[Any]) -> list[Any]:
+    return [one for one in plugins if one["type"] == TYPE]
+
+
+def _write(tree: Tree) -> str:
+    return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"

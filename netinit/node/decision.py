@@ -1,0 +1,189 @@
+"""Which pods are programmed, and with which options: Istio's order of decisions, and its annotations. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netinit.base.errors import OptionError
+from netinit.base.more_errors import CniError
+from netinit.base.records import Record
+from netinit.base.shown import shorten
+from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.annotations import CHECKS, INTERCEPTION_MODE, STATUS, go_bool
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
+from netinit.node.protocol import CODES
+from netinit.options import OFF, ON, Options
+from netinit.options.interception import DEFAULT_PROXY_UID
+
+__all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "options_of_pod", "read_pod"]
+
+INJECT = "sidecar.istio.io/inject"
+_TRAFFIC = "traffic.sidecar.istio.io/"
+_REROUTE = "istio.io/reroute-virtual-interfaces"
+_KEPT = ("sidecar.istio.io/", _TRAFFIC, "istio.io/", "cni.istio.io/")  # of annotations and labels
+_ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
+_MERGED_STATISTICS = "15020"
+_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
+_SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
+UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod:
+    """What of a pod is remembered: all that decisions and repairs read, and nothing else."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""  # metadata.resourceVersion
+    annotations: dict[str, str]
+    labels: dict[str, str]
+    containers: tuple[str, ...]  # names, of init containers too
+    proxy: bool = False
+    arguments: tuple[str, ...] = ()  # the first two of the proxy's
+    environment: dict[str, str]  # of the proxy, those variables that are read
+    uid_of_proxy: int | None = None
+    gid_of_proxy: int | None = None
+    host_network: bool = False
+    ended: bool = False  # it runs no more, or is being deleted
+    addresses: tuple[str, ...] = ()
+    exit_code: int | None = None  # of istio-validation, where it has ended
+
+
+class NodeDecision(Record):
+    """The options to program a pod with; none where it is left alone, and why."""
+
+    options: Options | None = None
+    reason: str = ""
+
+
+def read_pod(tree: Tree) -> NodePod:
+    """The facts of a pod as the API has it. Never fails: what is of another type than it should be counts as absent."""
+    metadata, spec, status = (mapping(tree.get(key)) for key in ("metadata", "spec", "status"))
+    proxy = find_proxy(spec) or {}
+    context = security(proxy)
+    variables = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
+    return NodePod(
+        namespace=string(metadata.get("namespace")),
+        name=string(metadata.get("name")),
+        uid=string(metadata.get("uid")),
+        version=string(metadata.get("resourceVersion")),
+        annotations=_kept(metadata.get("annotations")),
+        labels=_kept(metadata.get("labels")),
+        containers=tuple(string(item.get("name")) for item in all_containers(spec)),
+        proxy=bool(proxy),
+        arguments=tuple(string(word) for word in sequence(proxy.get("args"))[:2]),
+        environment={name: variables[name] for name in _READ if name in variables},
+        uid_of_proxy=_number(context.get("runAsUser")),
+        gid_of_proxy=_number(context.get("runAsGroup")),
+        host_network=spec.get("hostNetwork") is True,
+        ended=string(status.get("phase")) in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp")),
+        addresses=tuple(string(item.get("ip")) for item in named(status.get("podIPs")) if item.get("ip")),
+        exit_code=_exit_code(status),
+    )
+
+
+def _kept(value: object) -> dict[str, str]:
+    return {key: text for key, text in strings(value).items() if key.startswith(_KEPT)}
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _exit_code(status: Tree) -> int | None:
+    """What istio-validation ended with, now or the last time."""
+    for item in named(status.get("initContainerStatuses")):
+        if item.get("name") == VALIDATION:
+            for state in (mapping(item.get("state")), mapping(item.get("lastState"))):
+                if (code := _number(mapping(state.get("terminated")).get("exitCode"))) is not None:
+                    return code
+    return None
+
+
+def is_own_pod(namespace: str, name: str, own_namespace: str, daemon_set: str) -> bool:
+    """Whether the pod is the agent's: its DaemonSet's name, a dash, and five letters and digits."""
+    suffix = name.removeprefix(f"{daemon_set}-")
+    plain = suffix.isascii() and suffix.isalnum() and suffix.islower() | suffix.isdigit()
+    return bool(daemon_set) and namespace == own_namespace and suffix != name and plain and len(suffix) == _SUFFIX
+
+
+def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> NodeDecision:
+    """Istio's order: the first that holds leaves the pod alone. Raises CniError for an annotation that nobody understands.
+
+    What needs no pod (no name, an excluded namespace, the agent's own) was decided before. `base` has what the node's
+    configuration says of every pod; `addresses` are those of the pod.
+    """
+    if INIT in pod.containers:
+        return NodeDecision(reason=f"it has the container {INIT}, which programs the rules itself")
+    if go_bool(pod.environment.get("DISABLE_ENVOY", "")):
+        return NodeDecision(reason="DISABLE_ENVOY is true")
+    if not pod.proxy:
+        return NodeDecision(reason=f"it has no container {PROXY}")
+    if len(pod.arguments) > 1 and pod.arguments[0] == "proxy" and pod.arguments[1] != "sidecar":
+        return NodeDecision(reason=f"its proxy is a {shorten(pod.arguments[1])}, not a sidecar")
+    if go_bool(pod.labels.get(INJECT, pod.annotations.get(INJECT, ""))) is False:
+        return NodeDecision(reason=f"{INJECT} is false")
+    if STATUS not in pod.annotations:
+        return NodeDecision(reason=f"it has no annotation {STATUS}: it was not injected")
+    return NodeDecision(options=options_of_pod(pod, base, addresses))
+
+
+def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Options:
+    """The options of a pod. Raises CniError with a line for each value that is wrong."""
+    annotations = pod.annotations
+    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in _problems(annotations)]
+    if wrong:
+        raise CniError("\n".join(wrong), CODES.BAD_POD)
+    uid = pod.uid_of_proxy or DEFAULT_PROXY_UID
+    gid = pod.gid_of_proxy or DEFAULT_PROXY_UID
+
+    def traffic(name: str, default: str = "") -> str:
+        return annotations.get(_TRAFFIC + name, default).strip()
+
+    def on(name: str) -> bool:
+        return go_bool(pod.environment.get(name, "")) is True
+
+    excluded = [*traffic("excludeInboundPorts", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
+    dual_stack = on("ISTIO_DUAL_STACK")
+    try:
+        return base.replace(
+            inbound_mode=annotations.get(INTERCEPTION_MODE, base.inbound_mode),
+            proxy_uids=(uid,),
+            proxy_gids=(gid,),
+            outbound_cidrs=traffic("includeOutboundIPRanges", "*"),
+            exclude_outbound_cidrs=traffic("excludeOutboundIPRanges"),
+            inbound_ports=_ports(traffic("includeInboundPorts", "*")),
+            exclude_inbound_ports=_ports(",".join(excluded)),
+            outbound_ports=_ports(traffic("includeOutboundPorts")),
+            exclude_outbound_ports=_ports(traffic("excludeOutboundPorts", _MERGED_STATISTICS)),
+            exclude_interfaces=traffic("excludeInterfaces"),
+            virtual_interfaces=annotations.get(_REROUTE, traffic("kubevirtInterfaces")),
+            redirect_dns=on("ISTIO_META_DNS_CAPTURE"),
+            capture_all_dns=on("ISTIO_META_DNS_CAPTURE"),
+            drop_invalid=on("INVALID_DROP"),
+            dual_stack=dual_stack,
+            **_ipv6(addresses, dual_stack=dual_stack),
+        )
+    except OptionError as error:
+        raise CniError(str(error), CODES.BAD_POD) from None
+
+
+def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
+    found = [(key, CHECKS[key](annotations[key])) for key in CHECKS if key.startswith((_TRAFFIC, _REROUTE)) and key in annotations]
+    if INTERCEPTION_MODE in annotations:
+        found.append((INTERCEPTION_MODE, CHECKS[INTERCEPTION_MODE](annotations[INTERCEPTION_MODE])))
+    return [(key, said) for key, said in found if said]
+
+
+def _ports(text: str) -> str:
+    """The list without port 0, which annotations may have and which captures nothing."""
+    return ",".join(item.strip() for item in text.split(",") if item.strip().lstrip("0"))
+
+
+def _ipv6(addresses: tuple[str, ...], *, dual_stack: bool) -> dict[str, str]:
+    """IPv6 by the addresses that the pod was given, the first or with dual stack any; nothing where they are not known."""
+    if not addresses:
+        return {}
+    asked = addresses if dual_stack else addresses[:1]
+    return {"ipv6": ON if any(":" in address for address in asked) else OFF}

@@ -1,0 +1,118 @@
+"""What the agent does beside answering: it keeps the plugin installed, and takes the node's startup taint off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from netinit.base.more_errors import ClusterError, ConfigError
+from netinit.golang.tree import mapping, sequence, string
+from netinit.kube.cache import Cache
+from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
+from netinit.kube.resources import DAEMON_SETS, NODES
+from netinit.node.installation import make_installer
+from netinit.node.metrics import NodeMetrics
+from netinit.node.settings import AgentSettings
+from netinit.serving.events import EventLog
+
+__all__ = ["Installation", "remove_taint"]
+
+_LOOK = 1.0  # seconds between two looks at what others may have changed
+_AGAIN = 5.0
+_SECONDS_TO_ASK = 5.0
+_NO_RIGHTS = (401, 403)
+
+
+class Installation:
+    """Keeps the plugin in place; `problem` says why it is not, empty where it is."""
+
+    def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
+        self.settings = settings
+        self.problem = "the plugin is not installed yet" if settings.install else ""
+        self._installer = make_installer(settings)
+        self._client = client
+        self._metrics = metrics
+        self._log = log
+        name = f"metadata.name={settings.daemon_set}"
+        self._cache = Cache(client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree))
+
+    async def watch(self) -> None:
+        """Follows the DaemonSet, whose deletion may be seen here in time."""
+        await self._cache.run()
+
+    async def keep(self) -> None:
+        """Looks whether all is in place, and puts it back where it is not."""
+        while True:
+            state = await asyncio.to_thread(self._installer.state)
+            if any(state.values()) or self.problem:
+                await self._install()
+            await asyncio.sleep(_LOOK if not self.problem else _AGAIN)
+
+    async def _install(self) -> None:
+        try:
+            changed = await asyncio.to_thread(self._installer.install)
+        except ConfigError as error:
+            if str(error) != self.problem:
+                self._log.event("error", f"the plugin cannot be installed: {error}")
+            self.problem = str(error)
+            self._metrics.installs.labels("failure").inc()
+            return
+        if changed:
+            self._log.event("info", f"the plugin was put in place: {self._installer.target}")
+        if changed or self.problem:
+            self._metrics.installs.labels("success").inc()
+        self.problem = ""
+
+    async def leave(self) -> None:
+        """Removes the plugin where the DaemonSet was deleted, and keeps it where it goes on: on an upgrade pods wait."""
+        if not self.settings.install:
+            return
+        if not await self._was_deleted():
+            self._log.event("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
+            return
+        try:
+            await asyncio.to_thread(self._installer.uninstall)
+            self._log.event("info", "the DaemonSet was deleted: the plugin was removed")
+        except ConfigError as error:
+            self._log.event("error", f"the plugin cannot be removed: {error}")
+
+    async def _was_deleted(self) -> bool:
+        """What the API says now; that it does not know us any more means that all of the installation was removed.
+
+        Without an answer the plugin stays: pods that wait are better than pods that nobody captures.
+        """
+        name, namespace = self.settings.daemon_set, self.settings.namespace
+        if self._cache.synced and not self._cache.error and self._cache.get(name, namespace) is None:
+            return True
+        try:
+            async with asyncio.timeout(_SECONDS_TO_ASK):
+                return _is_deleted(await self._client.get(DAEMON_SETS, name, namespace))
+        except ClusterError as error:
+            return error.status in (NOT_FOUND, *_NO_RIGHTS)
+        except TimeoutError:
+            return False
+
+
+def _is_deleted(tree: object) -> bool:
+    return bool(mapping(mapping(tree).get("metadata")).get("deletionTimestamp"))
+
+
+async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callable[[], bool], log: EventLog) -> None:
+    """The startup taint is off the node once all is in place; until then whoever put it there keeps pods away."""
+    key, _, value = settings.taint.partition("=")
+    while True:
+        if is_ready():
+            node = await client.get(NODES, settings.node)
+            taints = sequence(mapping(node.get("spec")).get("taints"))
+            kept = [one for one in taints if mapping(one).get("key") != key or (value and string(mapping(one).get("value")) != value)]
+            if kept == taints:
+                await asyncio.sleep(60.0)
+                continue
+            patch = [{"op": "test", "path": "/spec/taints", "value": taints}, {"op": "replace", "path": "/spec/taints", "value": kept}]
+            try:
+                await client.patch(NODES, settings.node, patch, kind=JSON_PATCH)
+                log.event("info", f"the taint {settings.taint} was taken off the node")
+            except ClusterError as error:
+                if error.status not in (CONFLICT, 422):  # somebody else has changed the taints: once more
+                    raise
+        await asyncio.sleep(_LOOK)

@@ -1,0 +1,24 @@
+"""The installer that settings describe, for the agent and for commands on a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from netinit.node import conflist
+from netinit.node.installer import Installer
+from netinit.node.settings import SECOND, InstallSettings
+
+__all__ = ["make_installer"]
+
+
+def make_installer(settings: InstallSettings) -> Installer:
+    """The installer of these settings."""
+    seconds = max(1, settings.timeout // SECOND)
+    entry = conflist.entry_of(
+        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds
+    )
+    return Installer(
+        plugin=Path(settings.plugin), bin_folder=Path(settings.bin_folder), conf_folder=Path(settings.conf_folder),
+        conf_name=settings.conf_name, run_folder=Path(settings.socket).parent, entry=entry,
+        standalone=settings.standalone,
+    )  # fmt: skip

@@ -1,0 +1,253 @@
+"""The plugin on the node: its executable in the runtime's folder, its entry in the runtime's list; put there, kept, removed.
+
+Every file is replaced whole: written beside, flushed to the disk, renamed. A disk that is full or read-only, or a list that
+cannot be read, is a problem that is told; what was there stays. One agent writes at a time (a lock in the run folder),
+and what others wrote between reading and renaming is read again. Two agents of different versions do not fight: an
+agent puts its own entry in once, and later only where there is none or it is not the last.
+
+A single plugin (`.conf`) becomes a list. It would be the first by name still, so it is put aside under a name that no
+runtime reads, and put back when the plugin is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from netinit.base.more_errors import ConfigError
+from netinit.base.shown import quote
+from netinit.golang.tree import Tree
+from netinit.node import conflist
+
+__all__ = ["Installer"]
+
+_MOST = 4 << 20  # bytes of a list
+_ASIDE = ".netinit-aside"
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "it is read-only; name the folder that the runtime reads",
+    errno.EACCES: "this process may not write there",
+    errno.ENOENT: "there is no such folder; mount it, or name another",
+}
+
+
+class Installer:
+    """The installation on one node; `entry` is what stands in the list."""
+
+    def __init__(
+        self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, entry: Tree,
+        standalone: bool = False,
+    ) -> None:  # fmt: skip
+        self.plugin = plugin
+        self.target = bin_folder / conflist.TYPE
+        self.conf_folder = conf_folder
+        self.conf_name = conf_name
+        self.entry = entry
+        self.own = conf_folder / conf_name if standalone else None  # a network of its own
+        self._lock = run_folder / "install.lock"
+        self._written = False
+
+    def install(self) -> bool:
+        """The plugin is in place; whether anything had to be done. Raises ConfigError, and nothing is half done."""
+        with self._locked():
+            changed = self._copy()
+            changed |= self._enter() if self.own is None else self._write_own(self.own)
+        self._written = True
+        return changed
+
+    def uninstall(self) -> bool:
+        """The plugin is gone, its entry before its executable, so that no runtime misses it; whether anything was there."""
+        with self._locked():
+            changed = self.own is not None and self.own.exists()
+            if self.own is not None and changed:
+                _act(self.own, self.own.unlink)
+            for path in sorted(self.conf_folder.glob(f"*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
+                try:
+                    changed |= self._leave(path)
+                except ConfigError as error:
+                    if conflist.TYPE in _read(path):
+                        raise
+                    del error  # somebody else's, and nothing of ours in it
+            if self.target.exists():
+                _act(self.target, self.target.unlink)
+                changed = True
+        return changed
+
+    def state(self) -> dict[str, str]:
+        """What there is, in words: the executable and the entry; an empty text is what is well."""
+        path = self._path()
+        found = {"executable": "", "entry": ""}
+        if not self._same_executable():
+            found["executable"] = f"{self.target} is not there, or another"
+        try:
+            if self.own is not None:
+                found["entry"] = "" if self.own.exists() else f"{self.own} is not there"
+            elif path is None:
+                found["entry"] = f"{self.conf_folder} has no network yet"
+            elif not conflist.is_list(path.name) or not conflist.has_entry(_read(path)):
+                found["entry"] = f"{path} has no entry of netinit"
+            elif not conflist.is_last(_read(path)):
+                found["entry"] = f"in {path} another plugin stands behind netinit's"
+        except ConfigError as error:
+            found["entry"] = f"{path}: {error}"
+        return found
+
+    # ---- the executable
+
+    def _same_executable(self) -> bool:
+        try:
+            return self.target.read_bytes() == self.plugin.read_bytes() and os.access(self.target, os.X_OK)
+        except OSError:
+            return False
+
+    def _copy(self) -> bool:
+        if self._same_executable():
+            return False
+        try:
+            data = self.plugin.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"--pluginFile: {self.plugin} cannot be read: {error.strerror}") from error
+        _replace(self.target, data, mode=0o755)
+        return True
+
+    # ---- the entry
+
+    def _path(self) -> Path | None:
+        """The runtime's network, or None."""
+        try:
+            names = [path.name for path in self.conf_folder.iterdir() if path.is_file()]
+        except OSError:
+            return None
+        name = self.conf_name or conflist.first_of(names)
+        return self.conf_folder / name if name in names else None
+
+    def _enter(self) -> bool:
+        for _ in range(5):
+            path = self._path()
+            if path is None:
+                named = f"{self.conf_folder}/{self.conf_name}" if self.conf_name else str(self.conf_folder)
+                raise ConfigError(f"--cniConfFolder: {named}: there is no network yet; the cluster's CNI writes it")
+            before, text = _identity(path), _read(path)
+            single = not conflist.is_list(path.name)
+            try:
+                if self._written and not single and conflist.has_entry(text) and conflist.is_last(text):
+                    return False  # perhaps that of a newer agent
+                new = conflist.with_entry(text, self.entry, single=single)
+            except ConfigError as error:
+                raise ConfigError(f"{path} is left as it is: {error}") from None
+            if new == text:
+                return False
+            target = path.with_suffix(conflist.LIST)
+            if single and target.exists() and not conflist.has_entry(_read(target)):  # else its owner has written it anew
+                raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
+            if self._put(path, target, new, before):
+                return True
+        raise ConfigError(f"{self.conf_folder}: somebody else writes there all the time")
+
+    def _write_own(self, path: Path) -> bool:
+        text = conflist.network_of(self.entry)
+        if path.exists() and (self._written or _read(path) == text):
+            return False
+        return _replace(path, text.encode(), mode=0o644)
+
+    @staticmethod
+    def _put(path: Path, target: Path, text: str, before: tuple[int, ...]) -> bool:
+        """The target has the text, and a single plugin is put aside; False where somebody has changed it meanwhile."""
+        if not _replace(target, text.encode(), like=path, unless=lambda: _identity(path) != before):
+            return False
+        if path != target:
+            _act(path, lambda: path.rename(f"{path}{_ASIDE}"))
+        return True
+
+    def _leave(self, path: Path) -> bool:
+        text = _read(path)
+        new = conflist.without_entry(text)
+        if new == text:
+            return False
+        for suffix in conflist.SINGLE:
+            aside = path.with_suffix(f"{suffix}{_ASIDE}")
+            if aside.exists() and conflist.without_entry(conflist.with_entry(_read(aside), self.entry, single=True)) == new:
+                single = path.with_suffix(suffix)
+                if not single.exists():
+                    _act(path, lambda aside=aside, single=single: aside.rename(single))  # type: ignore[misc]
+                _act(path, path.unlink)
+                return True
+        _replace(path, new.encode(), like=path)
+        return True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process of this node at a time."""
+        try:
+            self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{self._lock} cannot be made: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+        if len(data) > _MOST:
+            raise ConfigError(f"it is longer than {_MOST >> 20} MiB")
+        return data.decode()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError("it is not UTF-8") from None
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _act(path: Path, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except OSError as error:
+        raise _explain(path, error) from error
+
+
+def _explain(path: Path, error: OSError) -> ConfigError:
+    remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    return ConfigError(f"{quote(str(path))} cannot be written: {remedy}; what was there stays")
+
+
+def _replace(path: Path, data: bytes, *, mode: int = 0, like: Path | None = None, unless: Callable[[], bool] | None = None) -> bool:
+    """The file has this content, whole, and the mode and owner of another; False where `unless` says so at the end."""
+    new = path.with_name(f".{path.name}.netinit-{os.getpid()}")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if like is not None:
+                status = like.stat()
+                with contextlib.suppress(PermissionError):  # without CHOWN: the file is root's then
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+                mode = status.st_mode & 0o7777
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        if unless is not None and unless():
+            new.unlink()
+            return False
+        new.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise _explain(path, error) from error
+    return True

@@ -1,0 +1,90 @@
+"""What the agent has done in pods, as messages between its two processes: plain JSON, checked by who reads it. Pure.
+
+The process that has the rights reads what the one that speaks to the network wrote; options come as a command line and
+an environment, and are read as a pod's would be.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netinit.base.errors import ParseError
+from netinit.options import Options
+
+__all__ = ["ADDRESSES", "APPLY", "KINDS", "REMOVE", "VERIFY", "Job", "JobResult"]
+
+APPLY, REMOVE, VERIFY, ADDRESSES = "apply", "remove", "verify", "addresses"
+KINDS = (APPLY, REMOVE, VERIFY, ADDRESSES)
+MOST_DIFFERENCES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One thing to do in one namespace, which is handed over as a descriptor, or is at `path` where there is none."""
+
+    kind: str
+    argv: tuple[str, ...] = ()
+    environ: dict[str, str]
+    seconds: float
+    path: str = ""
+
+    @staticmethod
+    def of(kind: str, options: Options, *, seconds: float, path: str = "") -> Job:
+        """The job for options, of which those that name a namespace do not count."""
+        return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path)
+
+    def encode(self) -> bytes:
+        """The job as a message."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Job:
+        """The job of a message. Raises ParseError."""
+        try:
+            tree = json.loads(data)
+            job = Job(**{**tree, "argv": tuple(tree["argv"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ParseError(f"this is no job: {error}") from None
+        texts = (job.kind, job.path, *job.argv, *job.environ, *job.environ.values())
+        if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
+            raise ParseError("this is no job: a field has another type than it should")
+        return job
+
+    def options(self, netns: str) -> Options:
+        """The options, for the namespace at this path. OptionError."""
+        given = Options.from_argv(self.argv, self.environ)
+        timeout = max(1, min(given.lock_timeout, int(self.seconds * 10**9)))
+        return given.replace(
+            netns=netns, pid=0, cni_mode=True, host_network=False, lock_timeout=timeout, cleanup_only=self.kind == REMOVE
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What came of a job. `error` says why it failed; `late` and `gone` what kind of failure it was."""
+
+    error: str = ""
+    late: bool = False
+    gone: bool = False  # there is no such namespace, or not any more
+    backend: str = ""
+    changed: bool = False
+    ours: bool = True  # rules of ours are there
+    differences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """The result as a message."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> JobResult:
+        """The result of a message. Raises ParseError."""
+        try:
+            tree: dict[str, Any] = json.loads(data)
+            lists = {key: tuple(map(str, tree[key])) for key in ("differences", "warnings", "addresses")}
+            return JobResult(**{**tree, **lists})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ParseError(f"this is no result: {error}") from None

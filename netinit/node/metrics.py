@@ -1,0 +1,36 @@
+"""What Prometheus is told of a node: Istio's names, so that its dashboards go on, and our own beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+__all__ = ["CONTENT_TYPE", "NodeMetrics"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class NodeMetrics:
+    """The agent's counts."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        own: Any = {"registry": self._registry}
+        self.repairs = Counter("istio_cni_repair_pods_repaired_total", "Pods found uncaptured.", ["type", "result"], **own)
+        self.installs = Counter("istio_cni_installs_total", "Attempts to install the plugin.", ["result"], **own)
+        self.ready = Gauge("istio_cni_install_ready", "1 while the plugin is in place and the agent answers.", **own)
+        self.requests = Counter("netinit_node_requests_total", "Requests of the runtime.", ["verb", "outcome"], **own)
+        self.seconds = Histogram(
+            "netinit_node_request_seconds", "From a request's first byte to its answer.", ["verb"], buckets=_BUCKETS, **own
+        )
+        self.in_flight = Gauge("netinit_node_requests_in_flight", "Requests being answered.", **own)
+        self.pods = Gauge("netinit_node_pods", "Pods of the last sweep by what was found.", ["state"], **own)
+        self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
+        self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)
+        self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,222 @@
+"""The process with the rights: it makes the children that enter pods, and does nothing else.
+
+Theory of operation. It is single-threaded, small and warm: all that a child needs is imported, so that a fork is ready
+in a millisecond. Jobs come through a socket of packets from the agent's other process: a number, and descriptors of a
+memory file with the job and of the pod's namespace. Each job is a child, which programs the pod from outside as the
+command line would (netinit.pods.outside), and enters it for good. So many run at a time as the
+machine has use for; what starts pods comes before what looks after them. A job that is late is asked to go back what it
+did (SIGTERM), then killed. Its answer goes back as a memory file under the job's number.
+
+Nothing here enters a namespace. A child that is to enter refuses the machine's namespace and this process's by the very
+descriptor that it enters by.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from netinit.base.errors import NamespaceError, NetinitError
+from netinit.base.more_errors import ChildLostError
+from netinit.kernel import children
+from netinit.kernel.children import Child, ChildError
+from netinit.node.jobs import ADDRESSES, APPLY, MOST_DIFFERENCES, REMOVE, VERIFY, Job, JobResult
+from netinit.pods import outside
+from netinit.pods.verify import verify
+
+__all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
+
+PACKET = 64  # bytes of a packet: the job's number
+MOST_WAITING = 4096
+_MOST_BYTES = 4 << 20  # of a job
+_GRACE = 2.0  # seconds for going back
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A job that has been taken on: it waits, or its child runs until `due`."""
+
+    number: bytes
+    job: Job
+    namespace: int  # a descriptor, -1 where the job names a path
+    due: float
+    child: Child | None = None
+    told: bool = False
+    result: JobResult | None = None
+
+
+@dataclass(slots=True)
+class Programmer:
+    """The jobs at hand; `most` run at a time."""
+
+    agent: socket.socket
+    most: int
+    waiting: deque[_Begun] = field(default_factory=deque)
+    patient: deque[_Begun] = field(default_factory=deque)  # what nobody's start waits for
+    running: list[_Begun] = field(default_factory=list)
+    open: bool = True
+
+    def serve(self, seconds: float) -> None:
+        """Does what there is to do, and waits at most so long for more."""
+        poller = select.poll()
+        if self.open and len(self.waiting) + len(self.patient) < MOST_WAITING:
+            poller.register(self.agent, select.POLLIN)
+        for begun in self.running:
+            if begun.child is not None:
+                poller.register(begun.child, select.POLLIN)
+        soonest = min((begun.due for begun in self.running), default=time.monotonic() + seconds)
+        wait = max(0.0, min(seconds, soonest - time.monotonic()))
+        ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
+        if self.agent.fileno() in ready:
+            self._take()
+        for begun in list(self.running):
+            if begun.child is not None and begun.child.fileno() in ready:
+                self._finish(begun)
+            elif time.monotonic() >= begun.due:
+                self._hurry(begun)
+        self._start()
+
+    def end(self) -> None:
+        """Nothing is left running; what is at work goes back what it did."""
+        for begun in self.running:
+            self._hurry(begun)
+        end = time.monotonic() + _GRACE
+        while self.running and time.monotonic() < end:
+            self.serve(0.05)
+        for begun in self.running:
+            if begun.child is not None:
+                begun.child.end()
+
+    def _take(self) -> None:
+        """One job from the agent's process; the end of that is noticed here, too."""
+        try:
+            number, descriptors, _, _ = socket.recv_fds(self.agent, PACKET, 2, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            number, descriptors = b"", []
+        if not number:
+            self.open = False
+            return
+        try:
+            job = Job.decode(_read(descriptors[0]))
+        except (NetinitError, OSError, IndexError) as error:
+            _close(descriptors[1:])
+            self._send(number, JobResult(error=str(error)))
+            return
+        finally:
+            _close(descriptors[:1])
+        namespace = descriptors[1] if len(descriptors) > 1 else -1
+        begun = _Begun(number, job, namespace, time.monotonic() + job.seconds)
+        (self.waiting if job.kind == APPLY else self.patient).append(begun)
+
+    def _start(self) -> None:
+        while len(self.running) < self.most and (self.waiting or self.patient):
+            begun = (self.waiting or self.patient).popleft()
+            left = begun.due - time.monotonic()
+            if left <= 0:
+                self._answer(begun, JobResult(error="there was no time left for it when its turn came", late=True))
+                continue
+            kept = (begun.namespace,) if begun.namespace >= 0 else ()
+            try:
+                begun.child = children.start(
+                    lambda _, begun=begun: _work(begun.job, begun.namespace),  # type: ignore[misc]
+                    seconds=left + _GRACE, what="programming the pod", kept=kept,
+                )  # fmt: skip
+            except OSError as error:
+                self._answer(begun, JobResult(error=f"no child process can be made: {error.strerror}"))
+                continue
+            self.running.append(begun)
+
+    def _finish(self, begun: _Begun) -> None:
+        child = begun.child
+        assert child is not None  # noqa: S101 - it runs
+        try:
+            result = JobResult.decode(child.receive().encode())
+        except ChildLostError as error:
+            result = JobResult(error=str(error), late=begun.told or error.late)
+        except (ChildError, NetinitError, OSError, AttributeError) as error:
+            result = JobResult(error=f"{type(error).__name__}: {error}")
+        self.running.remove(begun)
+        child.end()
+        self._answer(begun, result)
+
+    def _hurry(self, begun: _Begun) -> None:
+        """It is late: it is to go back, and killed where it does not."""
+        child = begun.child
+        assert child is not None  # noqa: S101 - it runs
+        if begun.told:
+            self.running.remove(begun)
+            child.end()
+            self._answer(begun, JobResult(error="it was not done in time and was killed", late=True))
+            return
+        begun.told = True
+        begun.due = time.monotonic() + _GRACE
+        if child.poll() is None:
+            os.kill(child.pid, signal.SIGTERM)
+        else:  # it has ended without an answer that could be read
+            self.running.remove(begun)
+            self._answer(begun, JobResult(error="the process that did it ended without an answer"))
+
+    def _answer(self, begun: _Begun, result: JobResult) -> None:
+        _close([begun.namespace] if begun.namespace >= 0 else [])
+        self._send(begun.number, result)
+
+    def _send(self, number: bytes, result: JobResult) -> None:
+        file = os.memfd_create("result", os.MFD_CLOEXEC)
+        try:
+            os.write(file, result.encode())
+            socket.send_fds(self.agent, [number], [file])
+        except OSError:  # the other process is gone: it is noticed where its jobs are taken
+            self.open = False
+        finally:
+            os.close(file)
+
+
+def _work(job: Job, namespace: int) -> str:
+    """In the child: what came of it, as a text."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    return perform(job, f"/proc/self/fd/{namespace}" if namespace >= 0 else job.path).encode().decode()
+
+
+def perform(job: Job, netns: str) -> JobResult:
+    """Does the job in the namespace at this path."""
+    if not netns:
+        return JobResult(error="the pod's network namespace is gone", gone=True)
+    try:
+        options = job.options(netns)
+        if job.kind in (APPLY, REMOVE):
+            done = outside.program_for_good(options)
+            return JobResult(backend=done.backend, changed=done.changed, warnings=done.warnings)
+        if job.kind == VERIFY:
+            report = verify(options)
+            found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])
+            return JobResult(backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours)
+        if job.kind == ADDRESSES:
+            return JobResult(addresses=outside.list_addresses(options))
+    except NamespaceError as error:
+        return JobResult(error=str(error), gone=True)
+    except ChildLostError as error:
+        return JobResult(error=str(error), late=error.late)
+    except (NetinitError, KeyboardInterrupt) as error:
+        return JobResult(error=str(error))
+    raise ValueError(job.kind)
+
+
+def _read(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size > _MOST_BYTES:
+        raise NetinitError(f"the job is longer than {_MOST_BYTES >> 20} MiB")
+    return os.pread(descriptor, size, 0)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

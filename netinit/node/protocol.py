@@ -1,0 +1,211 @@
+"""What a container runtime asks and is answered: CNI's requests, results and errors (versions 0.3.1 to 1.1.0). Pure.
+
+The frames around them are netinit/plugin.c's, which says how they look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from netinit.base.more_errors import CniError
+from netinit.base.shown import escape, quote, shorten
+from netinit.golang.tree import Tree, mapping, sequence, string
+
+__all__ = [
+    "CODES",
+    "VERSIONS",
+    "Head",
+    "Request",
+    "encode_answer",
+    "encode_error",
+    "parse_head",
+    "parse_request",
+    "result",
+]
+
+VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+NEWEST = VERSIONS[-1]
+_WITH_IP_VERSION = VERSIONS[:2]  # an address says there which family it is of
+GREETING = b"netinit-cni 1 "
+LONGEST_HEAD = 64
+_MOST_VARIABLES, _MOST_INPUT, _LONGEST = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
+_MOST_MESSAGE = 2000
+_FIRST_OF = {"CHECK": 1, "GC": 3, "STATUS": 3}  # the place in VERSIONS of the first that has a verb
+_VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS")
+_OF_A_POD = ("ADD", "DEL", "CHECK")
+_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
+_INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
+
+
+class CODES:
+    """CNI's error codes, and ours."""
+
+    VERSION, FIELD, UNKNOWN, ENVIRONMENT, IO, DECODING, CONFIGURATION = range(1, 8)
+    LATER = 11
+    NOT_READY, IMPAIRED = 50, 51
+    NOT_PROGRAMMED, BAD_POD, DRIFT = 100, 101, 102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What comes before a request: how long its two parts are, and the milliseconds in which it wants an answer."""
+
+    variables: int
+    input: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request: its verb, the pod as the runtime names it, and the plugin's configuration."""
+
+    verb: str
+    version: str
+    container: str = ""
+    netns: str = ""
+    interface: str = ""
+    arguments: dict[str, str] = field(default_factory=dict)
+    configuration: Tree = field(default_factory=dict)
+
+    @property
+    def pod(self) -> tuple[str, str]:
+        """Namespace and name; empty where the runtime is none of Kubernetes'."""
+        return self.arguments.get("K8S_POD_NAMESPACE", ""), self.arguments.get("K8S_POD_NAME", "")
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid, where the runtime says it."""
+        return self.arguments.get("K8S_POD_UID", "")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses that the plugins before have given the pod, in their order, without masks."""
+        found = sequence(mapping(self.configuration.get("prevResult")).get("ips"))
+        return tuple(string(mapping(one).get("address")).partition("/")[0] for one in found if mapping(one).get("address"))
+
+
+def parse_head(line: bytes) -> Head:
+    """The first line. Raises CniError."""
+    words = line[len(GREETING) :].split(b" ")
+    if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
+        raise CniError("this is no request of netinit's plugin", CODES.DECODING)
+    variables, given, milliseconds = map(int, words)
+    if variables > _MOST_VARIABLES or given > _MOST_INPUT:
+        raise CniError("the request is too long", CODES.CONFIGURATION)
+    return Head(variables=variables, input=given, milliseconds=min(milliseconds, _LONGEST))
+
+
+def parse_request(variables: bytes, given: bytes) -> Request:
+    """The request of its variables and of what stood on stdin. Raises CniError."""
+    environ = _read_variables(variables)
+    tree = _read_configuration(given)
+    version = tree.get("cniVersion")
+    if version not in VERSIONS:
+        told = quote(version) if isinstance(version, str) else "not given"
+        raise CniError(f"cniVersion is {told}; netinit has {', '.join(VERSIONS)}", CODES.VERSION)
+    verb = environ.get("CNI_COMMAND", "")
+    if verb not in _VERBS:
+        raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CODES.ENVIRONMENT)
+    if VERSIONS.index(version) < _FIRST_OF.get(verb, 0):
+        raise CniError(f"{verb} came with CNI {VERSIONS[_FIRST_OF[verb]]}; the configuration is of {version}", CODES.VERSION)
+    request = Request(
+        verb=verb,
+        version=version,
+        container=environ.get("CNI_CONTAINERID", ""),
+        netns=environ.get("CNI_NETNS", ""),
+        interface=environ.get("CNI_IFNAME", ""),
+        arguments=_read_arguments(environ.get("CNI_ARGS", "")),
+        configuration=tree,
+    )
+    if verb in _OF_A_POD:
+        _check_pod(request)
+    return request
+
+
+def _read_variables(variables: bytes) -> dict[str, str]:
+    *items, rest = variables.split(b"\0")
+    if rest:
+        raise CniError("the request's variables are cut off", CODES.DECODING)
+    try:
+        texts = [item.decode() for item in items]
+    except UnicodeDecodeError:
+        raise CniError("a variable of CNI is not UTF-8", CODES.ENVIRONMENT) from None
+    return dict(text.split("=", 1) for text in texts if "=" in text)
+
+
+def _read_configuration(given: bytes) -> Tree:
+    try:
+        tree = json.loads(given)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        raise CniError("the configuration on stdin is not JSON", CODES.DECODING) from None
+    if not isinstance(tree, dict):
+        raise CniError("the configuration on stdin is no object", CODES.DECODING)
+    name = tree.get("name")
+    if not isinstance(name, str) or not _ID.match(name):
+        raise CniError("the configuration has no name, or one with other characters than letters, digits, _ . -", CODES.CONFIGURATION)
+    if not isinstance(tree.get("prevResult", {}), dict):
+        raise CniError("prevResult is no object", CODES.DECODING)
+    return tree
+
+
+def _read_arguments(text: str) -> dict[str, str]:
+    """CNI_ARGS, K=V;K=V. What is no pair is refused, as libcni does."""
+    pairs = [item.split("=", 1) for item in text.split(";") if item]
+    if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004 - a pair
+        raise CniError(f"CNI_ARGS is {quote(text)}; it must be KEY=VALUE;KEY=VALUE", CODES.ENVIRONMENT)
+    return dict(pairs)
+
+
+def _check_pod(request: Request) -> None:
+    needed = {"CNI_CONTAINERID": request.container, "CNI_IFNAME": request.interface}
+    if request.verb != "DEL":
+        needed["CNI_NETNS"] = request.netns
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise CniError(f"{request.verb} needs {', '.join(missing)}, which the runtime did not set", CODES.ENVIRONMENT)
+    if not _ID.match(request.container):
+        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _ . -", CODES.ENVIRONMENT)
+    if not _INTERFACE.match(request.interface) or request.interface in (".", ".."):
+        raise CniError("CNI_IFNAME is no interface name: 1 to 15 characters, no blanks, slashes and colons", CODES.ENVIRONMENT)
+
+
+def result(request: Request) -> Tree:
+    """What ADD prints: prevResult in the list's version, otherwise unchanged; without one an empty result."""
+    previous = request.configuration.get("prevResult")
+    if not isinstance(previous, dict):
+        return {"cniVersion": request.version}
+    made: Tree = {**previous, "cniVersion": request.version}
+    if "ips" in made:
+        made["ips"] = [_convert_address(item, request.version) for item in sequence(made["ips"])]
+    return made
+
+
+def _convert_address(item: Any, version: str) -> Any:
+    """An address as this version has it: up to 0.4.0 it says its family."""
+    if not isinstance(item, dict):
+        return item
+    kept = {key: value for key, value in item.items() if key != "version"}
+    if version in _WITH_IP_VERSION:
+        kept["version"] = "6" if ":" in string(item.get("address")) else "4"
+    return kept
+
+
+def encode_answer(tree: Tree | None) -> bytes:
+    """A success, with what the plugin prints."""
+    return _frame(0, b"" if tree is None else json.dumps(tree).encode() + b"\n")
+
+
+def encode_error(error: CniError, version: str = NEWEST) -> bytes:
+    """A failure, as CNI has it: one line for people, and more below where there is more."""
+    first, _, more = str(error).partition("\n")
+    tree = {"cniVersion": version, "code": error.code, "msg": f"netinit: {escape(shorten(first, _MOST_MESSAGE))}"}
+    if more:
+        tree["details"] = "\n".join(escape(line) for line in shorten(more, _MOST_MESSAGE).split("\n"))
+    return _frame(1, json.dumps(tree).encode() + b"\n")
+
+
+def _frame(code: int, body: bytes) -> bytes:
+    return GREETING + f"{code} {len(body)}\n".encode() + body

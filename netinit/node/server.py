@@ -1,0 +1,159 @@
+"""The agent's process that answers: it has given up every capability, and asks the other one for what needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from netinit.base.errors import NetinitError
+from netinit.kernel import capabilities
+from netinit.kube.access import find_access
+from netinit.kube.client import Client
+from netinit.node.agent import Agent
+from netinit.node.attachments import Attachments
+from netinit.node.door import Door
+from netinit.node.duties import Installation, remove_taint
+from netinit.node.link import Link
+from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
+from netinit.node.roster import Roster
+from netinit.node.settings import AgentSettings
+from netinit.node.sweep import Sweeper
+from netinit.serving.events import EventLog, adopt_library_logs, level_of
+from netinit.serving.listener import HttpListener, reply
+
+__all__ = ["STATUS_FILE", "serve"]
+
+STATUS_FILE = "status.json"  # beside the socket: what `netinit node status` shows
+_MOST_CONNECTIONS = 64
+_DRAIN = 15.0  # seconds for requests that were begun
+_AGAIN = 1.0
+_TELL = 2.0
+
+
+def serve(settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket) -> None:
+    """The life of this process: it ends on SIGTERM, or with the one that has the rights."""
+    capabilities.give_up()
+    asyncio.run(AgentServer(settings, door, monitoring, programmer).run())
+
+
+class AgentServer:
+    """The process's state. `problems` is what is wrong now, by what it is about."""
+
+    def __init__(
+        self, settings: AgentSettings, door: socket.socket, monitoring: socket.socket, programmer: socket.socket
+    ) -> None:
+        self.settings = settings
+        self.log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
+        self.metrics = NodeMetrics()
+        self.problems: dict[str, str] = {}
+        self.folder = Path(settings.socket).parent
+        self.draining = False
+        self._sockets = (door, monitoring)
+        self._link = Link(programmer)
+        self._told = asyncio.Event()
+
+    async def run(self) -> None:
+        """Does its duties until it is told to end."""
+        adopt_library_logs(self.log)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told.set)
+        self._link.start()
+        listener = HttpListener(self._answer, most_connections=_MOST_CONNECTIONS)
+        await listener.start(self._sockets[1], None)
+        async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
+            await self._work(client)
+        await listener.close(1.0)
+
+    async def _work(self, client: Client) -> None:
+        shared: dict[str, Any] = {
+            "roster": Roster(client, self.settings.node),
+            "link": self._link,
+            "attachments": Attachments(self.folder / "attachments"),
+            "metrics": self.metrics,
+            "log": self.log,
+        }
+        self.agent = Agent(self.settings, **shared)
+        self.installation = Installation(self.settings, client, self.metrics, self.log)
+        self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
+        door = Door(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
+        duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in self._duties(client, door).items()]
+        ends = [asyncio.create_task(self._told.wait()), asyncio.create_task(self._link.lost.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        self.draining = True
+        if self._told.is_set():
+            await self.installation.leave()
+        for task in (*duties, *ends):
+            task.cancel()
+        if not await door.close(_DRAIN):
+            self.log.event("error", f"requests were cut off: they were not done within {_DRAIN:.0f} s")
+
+    def _duties(self, client: Client, door: Door) -> dict[str, Callable[[], Awaitable[None]]]:
+        found: dict[str, Callable[[], Awaitable[None]]] = {
+            "socket": door.run, "pods": self.agent.roster.run, "status": self._tell, "sweep": self.sweeper.run,
+        }  # fmt: skip
+        if self.settings.install:
+            found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
+        if self.settings.taint:
+            found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
+        return found
+
+    async def _insist(self, name: str, duty: Callable[[], Awaitable[None]]) -> None:
+        """Does a duty, and again a second after it failed."""
+        while True:
+            try:
+                await duty()
+            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other duties go on
+                told = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                self.problems[name] = f"{told}" if isinstance(told, NetinitError) else f"{type(told).__name__}: {told}"
+                self.log.event("error", f"{name}: {self.problems[name]}")
+                await asyncio.sleep(_AGAIN)
+                self.problems.pop(name, None)
+
+    # ---- how it is
+
+    def checks(self) -> dict[str, str]:
+        """What must be well for pods to start, and what is wrong with it."""
+        return {
+            "serving": "it was told to end" if self.draining else "",
+            "pods": self.agent.obstacle(),
+            "plugin": self.installation.problem,
+        }
+
+    async def _tell(self) -> None:
+        """Writes down how it is, for `netinit node status`, and into metrics."""
+        while True:
+            checks = self.checks()
+            self.metrics.ready.set(0 if any(checks.values()) else 1)
+            self.metrics.api_error.set(1 if self.agent.roster.error else 0)
+            problems = {**self.problems, **({"API": self.agent.roster.error} if self.agent.roster.error else {})}
+            tree = {
+                "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
+                "pods": sum(1 for _ in self.agent.roster), "lastErrors": self.agent.last_errors,
+            }  # fmt: skip
+            new = self.folder / f".{STATUS_FILE}"
+            new.write_text(json.dumps(tree))
+            new.rename(self.folder / STATUS_FILE)
+            await asyncio.sleep(_TELL)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
+        """Metrics and health, without TLS."""
+        path = scope["path"]
+        if path == "/metrics":
+            await reply(send, 200, self.metrics.text(), CONTENT_TYPE)
+        elif path in {"/livez", "/healthz"}:
+            await reply(send, 200, b"ok\n")
+        elif path == "/readyz":
+            checks = self.checks()
+            good = not any(checks.values())
+            lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
+            lines += [f"[!]{name}: {problem}" for name, problem in sorted(self.problems.items())]
+            text = "\n".join(lines) + "\n" if b"verbose" in scope["query_string"] or not good else "ok\n"
+            await reply(send, 200 if good else 503, text.encode())
+        else:
+            await reply(send, 404, b"there are /metrics, /livez and /readyz\n")

@@ -1,0 +1,110 @@
+"""What `netinit node agent` and its sisters are asked: one declaration a flag. Pure."""
+
+from __future__ import annotations
+
+from netinit.options import AUTO, BACKENDS, Options
+from netinit.options.declare import DeclaredOptions, plain
+from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
+
+__all__ = ["DELETE", "LABEL", "NOTHING", "PROGRAM", "REPORT", "SECOND", "SOCKET", "AgentSettings", "InstallSettings"]
+
+SECOND = 10**9
+SOCKET = "/run/netinit/cni.sock"
+NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
+_TEXT = Kind(metavar="NAME", read=str)
+_NAMES = Kind(metavar="NAMES", read=lambda text: tuple(split_list(text)), write=write_list)
+
+
+class InstallSettings(DeclaredOptions):
+    """Where the plugin is put on a node, and what its entry says."""
+
+    namespace: str = plain(
+        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.",
+    )
+    daemon_set: str = plain(
+        "--daemonSetName", _TEXT, default="netinit-node", also=("DAEMONSET_NAME",),
+        help_text="This DaemonSet: its own pods are let through, and its deletion removes the plugin.")
+    socket: str = plain("--socket", PATH, default=SOCKET, help_text="The Unix socket that the plugin speaks to.")
+    timeout: int = plain(
+        "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.",
+    )
+    plugin: str = plain(
+        "--pluginFile", PATH, default="/usr/lib/netinit/netinit-cni", help_text="The plugin's executable, as this image has it.",
+    )
+    bin_folder: str = plain(
+        "--cniBinFolder", PATH, default="/host/opt/cni/bin", help_text="The runtime's folder of plugins, as this container sees it.",
+    )
+    conf_folder: str = plain(
+        "--cniConfFolder", PATH, default="/host/etc/cni/net.d",
+        help_text="The runtime's folder of networks, as this container sees it.")
+    conf_name: str = plain(
+        "--cniConfName", _TEXT, default="",
+        help_text="The file of the network that gets the plugin (default: the first of the folder, as runtimes choose).")
+
+    standalone: bool = plain(
+        "--standalone", SWITCH, default=False,
+        help_text="Write a network of its own, --cniConfName, for Multus, in the place of an entry in the cluster's.")
+
+    def _check(self) -> list[str]:
+        if self.standalone and not self.conf_name:
+            return ["--standalone: goes with --cniConfName, the file of the network"]
+        return []
+
+
+class AgentSettings(InstallSettings):
+    """The agent's settings. Durations are nanoseconds; an empty text is as good as none."""
+
+    node: str = plain(
+        "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.",
+    )
+    exclude_namespaces: tuple[str, ...] = plain(
+        "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
+        help_text="Pods of these namespaces are left alone.")
+    backend: str = plain(
+        "--backend", choice(AUTO, *BACKENDS), default=AUTO, help_text="The backend that programs the pods' namespaces.",
+    )
+    native_nftables: bool = plain(
+        "--native-nftables", SWITCH, default=False, also=("NATIVE_NFTABLES",), help_text="Program nft tables instead of iptables.",
+    )
+    jobs: int = plain("--jobs", COUNT, default=0, help_text="Pods that are programmed at the same time; 0 is three for each core.")
+    most_requests: int = plain(
+        "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are told to try again.",
+    )
+    install: bool = plain("--install", SWITCH, default=True, help_text="Keep the plugin installed on the node.")
+    netns_folder: str = plain(
+        "--netnsFolder", PATH, default="/run/netns", help_text="Where the runtime keeps the pods' namespaces, for sweeps and repairs.",
+    )
+    repair: str = plain(
+        "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
+        help_text="What becomes of a pod that runs without its rules: an event, a label too, deleted, or programmed.")
+    repair_label: str = plain(
+        "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.",
+    )
+    sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
+    sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
+    taint: str = plain(
+        "--startupTaint", _TEXT, default="", help_text="Take this taint off the node once the plugin is in place, KEY or KEY=VALUE.",
+    )
+    monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
+    address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address alone.")
+    kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
+    context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
+    log_level: str = plain(
+        "--log_output_level", LOG_LEVELS, default="info", help_text="What is logged: error, warn, info, or debug.",
+    )
+    log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
+
+    @property
+    def base(self) -> Options:
+        """What the node's configuration says of every pod's options."""
+        return Options(backend=self.backend, native_nftables=self.native_nftables, reconcile=True)
+
+    def _check(self) -> list[str]:
+        problems = super()._check()
+        if not self.node:
+            problems.append("--nodeName: no node is named; set NODE_NAME from spec.nodeName (fieldRef)")
+        if self.native_nftables and self.backend not in (AUTO, "nftables"):
+            problems.append("--native-nftables: contradicts --backend; give one of the two")
+        if "=" not in self.repair_label:
+            problems.append("--repairLabel: must be KEY=VALUE")
+        return problems

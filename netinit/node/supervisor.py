@@ -1,0 +1,76 @@
+"""The agent's first process: the one with the rights. It starts the one that answers, and then programs pods.
+
+It has no threads and no event loop, so that a fork of it is whole at any time, and knows no secrets: what the other reads
+of the API never comes here. Where the other ends, it ends as well, and Kubernetes starts both anew; meanwhile the plugin
+says that pods must wait.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+import time
+from pathlib import Path
+
+from netinit.base.errors import BackendUnavailableError
+from netinit.kernel import children, detect, preload
+from netinit.kernel.children import Answer
+from netinit.node.door import open_socket
+from netinit.node.programmer import ENDING, Programmer
+from netinit.node.settings import AgentSettings
+from netinit.serving.events import EventLog, level_of
+from netinit.serving.resources import count_cores, listen
+
+__all__ = ["run"]
+
+_TICK = 0.5
+_AT_ONCE_PER_CORE = 3
+_DRAIN = 20.0  # seconds for the other process
+_FILES = 8192  # descriptors: some of each request, and of each pod that is programmed
+
+
+def run(settings: AgentSettings) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. Raises ConfigError where it cannot listen."""
+    log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
+    if not detect.has_capability(detect.CAP_SYS_ADMIN):
+        raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard), hard))
+    door, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port)
+    preload.load_all(str(Path(__file__).parents[1]))
+    most = settings.jobs or count_cores() * _AT_ONCE_PER_CORE
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    told: list[int] = []
+    for number in ENDING:
+        signal.signal(number, lambda number, _: told.append(number))
+    gc.collect()
+    gc.freeze()
+
+    def live(_: Answer) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the first process
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        ours.close()
+        from netinit.node import server
+
+        server.serve(settings, door, monitoring, theirs)
+
+    log.event("info", f"answering at {settings.socket}, metrics on port {settings.monitoring_port}, {most} pods at a time")
+    with children.start(live, seconds=1.0, what="the agent", kept=None) as agent:
+        theirs.close()
+        door.close()
+        monitoring.close()
+        programmer = Programmer(ours, most)
+        while not told and programmer.open:
+            programmer.serve(_TICK)
+        if agent.poll() is None:
+            os.kill(agent.pid, signal.SIGTERM)
+        end = time.monotonic() + _DRAIN
+        while agent.poll() is None and time.monotonic() < end:
+            programmer.serve(0.05)
+        programmer.end()
+    log.event("info", "ended" if told else "the process that answers is gone; ending, to be started anew")
+    return 0 if told else 1

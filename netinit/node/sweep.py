@@ -1,0 +1,224 @@
+"""Looking after pods that run: whose rules are not the plan's, and what becomes of those. Rules are read, not guessed.
+
+A sweep asks for each pod of the node that is to be captured whether its live rules are as planned, as `netinit verify`
+does. Namespaces are known from ADD, by path and identity; those of pods that started without the plugin are found among
+the runtime's by the pods' addresses. A pod whose istio-validation has just ended with 126 is looked at without delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from netinit.base.more_errors import ClusterError, CniError
+from netinit.kube.client import CONFLICT, NOT_FOUND, Client
+from netinit.kube.events import write_event
+from netinit.kube.resources import PODS
+from netinit.node.attachments import Attachment, Attachments
+from netinit.node.decision import UNCAPTURED, NodePod, decide
+from netinit.node.jobs import ADDRESSES, APPLY, VERIFY, Job, JobResult
+from netinit.node.link import Link
+from netinit.node.metrics import NodeMetrics
+from netinit.node.roster import Roster
+from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.options import Options
+from netinit.serving.events import EventLog
+
+__all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
+
+CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
+_COMPONENT = "netinit-node"
+_AT_ONCE = 4
+_JOB_SECONDS = 30.0
+_LOOK = 2.0  # seconds between two looks for pods whose validation failed
+
+
+@dataclass(frozen=True, slots=True)
+class SweptPod:
+    """What was found of a pod: its state, and the first difference or why nothing is known."""
+
+    pod: NodePod
+    state: str
+    detail: str = ""
+    path: str = ""
+    options: Options | None = None
+
+
+class Sweeper:
+    """Sweeps now and then; `is_busy` says whether a pod of this uid is just being programmed."""
+
+    def __init__(
+        self, settings: AgentSettings, client: Client, *, roster: Roster, link: Link, attachments: Attachments,
+        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool],
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.client = client
+        self.roster = roster
+        self.link = link
+        self.attachments = attachments
+        self.metrics = metrics
+        self.log = log
+        self.is_busy = is_busy
+        self._told: dict[str, str] = {}  # uid -> what was said of the pod last
+        self._failed: set[str] = set()  # uids whose validation's failure was looked at
+
+    async def run(self) -> None:
+        """Sweeps until it is cancelled."""
+        due = time.monotonic() + min(30.0, self.settings.sweep_interval / SECOND)
+        while True:
+            if self.settings.sweep and time.monotonic() >= due:
+                due = time.monotonic() + self.settings.sweep_interval / SECOND
+                await self.sweep()
+            failed = [pod for pod in self.roster if pod.exit_code == UNCAPTURED and pod.uid not in self._failed]
+            if failed and self.settings.repair != NOTHING:
+                self._failed = {pod.uid for pod in self.roster if pod.exit_code == UNCAPTURED}
+                await self.look_at(failed)
+            await asyncio.sleep(_LOOK)
+
+    async def sweep(self) -> Counter[str]:
+        """How many pods of the node were found in which state."""
+        begun = time.monotonic()
+        found = await self.look_at(list(self.roster))
+        seconds = time.monotonic() - begun
+        counts = Counter(finding.state for finding in found)
+        for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
+            self.metrics.pods.labels(state).set(counts[state])
+        self.metrics.sweep.set(seconds)
+        self._told = {uid: text for uid, text in self._told.items() if uid in {finding.pod.uid for finding in found}}
+        self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
+        return counts
+
+    async def look_at(self, pods: list[NodePod]) -> list[SweptPod]:
+        """What is found of these pods, each repaired as the settings say."""
+        wanted = [(pod, options) for pod in pods if (options := self._options_of(pod)) is not None]
+        paths = await self._find_namespaces([pod for pod, _ in wanted])
+        turn = asyncio.Semaphore(_AT_ONCE)
+
+        async def look(pod: NodePod, options: Options) -> SweptPod:
+            async with turn:
+                finding = await self._examine(pod, options, paths.get(pod.uid, ""))
+                await self._answer(finding)
+                return finding
+
+        return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
+
+    def _options_of(self, pod: NodePod) -> Options | None:
+        """The options of a pod that runs and is to be captured; None of others, and of one that just starts."""
+        if pod.ended or pod.host_network or not pod.addresses or self.is_busy(pod.uid):
+            return None
+        if pod.namespace in self.settings.exclude_namespaces:
+            return None
+        try:
+            return decide(pod, self.settings.base, pod.addresses).options
+        except CniError:  # it could not have started
+            return None
+
+    # ---- namespaces
+
+    async def _find_namespaces(self, pods: list[NodePod]) -> dict[str, str]:
+        """The paths of the pods' namespaces, by uid."""
+        known = {one.uid: one for one in self.attachments if _is_there(one)}
+        found = {pod.uid: known[pod.uid].netns for pod in pods if pod.uid in known}
+        missing = {address: pod.uid for pod in pods if pod.uid not in found for address in pod.addresses}
+        if not missing:
+            return found
+        for path in _list_namespaces(self.settings.netns_folder, but={one.inode for one in known.values()}):
+            done = await self.link.do(Job.of(ADDRESSES, self.settings.base, seconds=_JOB_SECONDS, path=path))
+            found |= {missing[address]: path for address in done.addresses if address in missing}
+        return found
+
+    # ---- one pod
+
+    async def _examine(self, pod: NodePod, options: Options, path: str) -> SweptPod:
+        if not path and pod.exit_code == UNCAPTURED:
+            return SweptPod(pod, BARE, "its validation ended with 126")
+        if not path:
+            return SweptPod(pod, UNKNOWN, "its namespace is not found")
+        done = await self.link.do(Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path))
+        if done.error:
+            return SweptPod(pod, UNKNOWN, done.error, path)
+        if not done.differences:
+            return SweptPod(pod, CAPTURED)
+        return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
+
+    async def _answer(self, finding: SweptPod) -> None:
+        """Tells of a pod once for each thing that is wrong with it, and repairs it."""
+        pod, state = finding.pod, finding.state
+        if state in (CAPTURED, UNKNOWN):
+            self._told.pop(pod.uid, None)
+            return
+        self.metrics.drift.inc()
+        text = f"{state}: {finding.detail}"
+        again, self._told[pod.uid] = self._told.get(pod.uid) == text, text
+        repair = self.settings.repair
+        if not again:
+            what = "runs without its interception rules" if state == BARE else "has other rules than planned"
+            self.log.event("warn", f"the pod {what}: {finding.detail}", pod=f"{pod.namespace}/{pod.name}")
+            if repair != NOTHING:
+                reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
+                await self._tell(pod, reason, f"the pod {what}: {finding.detail}")
+        if repair == PROGRAM and finding.options is not None:
+            await self._program(finding, finding.options)
+        elif repair in (LABEL, DELETE) and state == BARE:
+            await self._change(pod, repair)
+
+    async def _program(self, finding: SweptPod, options: Options) -> None:
+        done: JobResult = await self.link.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))
+        self.metrics.repairs.labels("repair", "fail" if done.error else "success").inc()
+        pod = finding.pod
+        if done.error:
+            self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=f"{pod.namespace}/{pod.name}")
+            return
+        self._told.pop(pod.uid, None)
+        await self._tell(pod, "InterceptionRepaired", f"the rules were programmed by {done.backend}", kind="Normal")
+
+    async def _change(self, pod: NodePod, repair: str) -> None:
+        """Labels or deletes the very pod that was looked at."""
+        try:
+            if repair == LABEL:
+                key, _, value = self.settings.repair_label.partition("=")
+                if pod.labels.get(key) == value:
+                    return
+                patch = {"metadata": {"labels": {key: value}, "resourceVersion": pod.version}}
+                await self.client.patch(PODS, pod.name, patch, pod.namespace, part="status")
+            else:
+                await self.client.delete(PODS, pod.name, pod.namespace, uid=pod.uid, version=pod.version)
+        except ClusterError as error:
+            gone = error.status in {CONFLICT, NOT_FOUND}  # it is another by now: the watch brings it
+            self.metrics.repairs.labels(repair, "skip" if gone else "fail").inc()
+            self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=f"{pod.namespace}/{pod.name}")
+            return
+        self.metrics.repairs.labels(repair, "success").inc()
+
+    async def _tell(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
+        involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        try:
+            await write_event(
+                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
+            )
+        except ClusterError as error:
+            self.log.event("error", f"an event cannot be written: {error}", pod=f"{pod.namespace}/{pod.name}")
+
+
+def _list_namespaces(folder: str, but: set[int]) -> list[str]:
+    """The paths of the runtime's namespaces, without those of these numbers."""
+    found = []
+    for path in sorted(Path(folder).glob("*")):
+        try:
+            if path.stat().st_ino not in but:
+                found.append(str(path))
+        except OSError:  # it went meanwhile
+            continue
+    return found
+
+
+def _is_there(one: Attachment) -> bool:
+    try:
+        status = Path(one.netns).stat()
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (one.device, one.inode)

@@ -1,0 +1,40 @@
+"""`netinit node run`: the pod of a node found by its address, and asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.netns
+SIDECAR = ["-b", "*", "-i", "*", "-p", "15001", "-u", "1337"]
+
+
+def ask(*words):
+    command = [sys.executable, "-m", "netinit", "node", "run", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_pod_with_the_address_is_asked_and_no_other(pod, tmp_path):
+    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
+    (tmp_path / "cni-2").write_text("no namespace")
+    address = f"--address={pod.address}"
+    where = (address, f"--netnsFolder={tmp_path}", "--")
+    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    done = ask(*where, "explain", "--live", *SIDECAR, "--to", "203.0.113.7:443", "--uid", "1000")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["code"] == 0
+    assert told["answer"].startswith("captured: goes to the proxy on 15001")
+    told = json.loads(ask(*where, "verify", *SIDECAR, "-x", "10.0.0.0/8").stdout)
+    assert told["code"] == 3, told
+    none = ask("--address=203.0.113.99", f"--netnsFolder={tmp_path}", "--", "verify")
+    assert (none.returncode, "0 network namespaces" in none.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("words", [["apply"], ["remove"], ["inject"], ["--netns", "x", "apply"]])
+def test_nothing_that_changes_a_pod_is_run(words):
+    done = ask("--address=10.0.0.1", "--", *words)
+    assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)

@@ -1,0 +1,219 @@
+"""Pods that run without their rules: found by reading, told, labelled, deleted or programmed; and the node's installation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from netinit.lab import NetworkNamespace
+from netinit.node.decision import decide, read_pod
+from netinit.options import Options
+from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod
+from programming import check_same, differences_in, state
+
+pytestmark = pytest.mark.xdist_group("node")
+V4 = {"address": "10.77.0.2/24"}
+DAEMON_SET_PATH = f"/apis/apps/v1/namespaces/netinit-system/daemonsets/{DAEMON_SET}"
+LIST = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}]}
+OWN = ("--sweepInterval", "1s")
+
+
+def options_of(tree):
+    return decide(read_pod(tree), Options(reconcile=True), ("10.77.0.2",)).options
+
+
+@pytest.fixture
+def api():
+    with Api() as made:
+        yield made
+
+
+@pytest.fixture
+def runtime(tmp_path, pod):
+    """The pod's namespace in the runtime's folder, as a file that is mounted."""
+    folder = tmp_path / "netns"
+    folder.mkdir()
+    (folder / "cni-1234").touch()
+    (folder / "cni-other").touch()
+    with NetworkNamespace("other") as other:
+        subprocess.run(["mount", "--bind", other.path, folder / "cni-other"], check=True)
+        subprocess.run(["mount", "--bind", pod.path, folder / "cni-1234"], check=True)
+        try:
+            yield folder / "cni-1234"
+        finally:
+            subprocess.run(["umount", folder / "cni-1234", folder / "cni-other"], check=True)
+
+
+def reasons(api):
+    return [event["reason"] for event in api.events()]
+
+
+def test_a_pod_that_started_without_the_plugin_is_found_by_its_address_and_told_once(api, tmp_path, pod, runtime):
+    before = state(pod)
+    api.put(make_validated_pod("web", "10.77.0.2"))
+    with Node(tmp_path, api, *OWN) as node:
+        node.until(lambda: reasons(api), "the event")
+        node.until(lambda: 'netinit_node_pods{state="without-rules"} 1.0' in node.get("/metrics")[1], "the metric")
+        time.sleep(3)
+        assert reasons(api) == ["InterceptionMissing"]
+        (event,) = api.events()
+        assert (event["involvedObject"]["name"], event["type"]) == ("web", "Warning")
+        assert "without its interception rules: missing" in event["message"]
+    check_same(state(pod), before, "the pod was touched")
+
+
+def test_drift_is_told_with_the_first_rule_and_again_when_it_is_another(api, tmp_path, pod, runtime):
+    api.put(make_validated_pod("web", "10.77.0.2"))
+    with Node(tmp_path, api, *OWN) as node:
+        assert node.ask("ADD", netns=runtime, configuration={"prevResult": {"ips": [V4]}})[0] == 0
+        pod.run(["iptables", "-t", "nat", "-D", "ISTIO_INBOUND", "1"], check=True)
+        node.until(lambda: "InterceptionDrift" in reasons(api), "the event")
+        pod.run(["iptables", "-t", "nat", "-D", "ISTIO_INBOUND", "1"], check=True)
+        pod.run(["iptables", "-t", "nat", "-I", "PREROUTING", "-p", "tcp", "-j", "ACCEPT"], check=True)
+        time.sleep(3)
+        messages = [event["message"] for event in api.events() if event["reason"] == "InterceptionDrift"]
+        assert "nat ISTIO_INBOUND rule 1" in messages[0]
+        assert 'state="drifted"} 1.0' in node.get("/metrics")[1]
+
+
+def test_a_pod_is_programmed_in_place(api, tmp_path, pod, runtime):
+    tree = make_validated_pod("web", "10.77.0.2", 126)
+    api.put(tree)
+    with Node(tmp_path, api, "--repair", "program", "--sweep=false") as node:  # the failed validation alone is reason to look
+        node.until(lambda: "InterceptionRepaired" in reasons(api), "the event")
+        assert differences_in(pod, options_of(tree)) == []
+        assert 'istio_cni_repair_pods_repaired_total{result="success",type="repair"} 1.0' in node.get("/metrics")[1]
+
+
+def test_a_pod_is_deleted_with_preconditions_and_labelled(api, tmp_path, pod, runtime):
+    api.put(make_validated_pod("web", "10.77.0.2", 126))
+    with Node(tmp_path, api, "--repair", "delete") as node:
+        node.until(lambda: any(method == "DELETE" for method, _, _ in api.asked), "the deletion")
+    ((_, path, body),) = [one for one in api.asked if one[0] == "DELETE"]
+    assert path == "/api/v1/namespaces/shop/pods/web"
+    assert body["preconditions"] == {"uid": "uid-shop-web", "resourceVersion": "1"}
+    api.asked.clear()
+    with Node(tmp_path, api, "--repair", "label") as node:
+        node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the label")
+    ((_, path, body),) = [one for one in api.asked if one[0] == "PATCH"]
+    assert path == "/api/v1/namespaces/shop/pods/web/status"
+    assert body["metadata"] == {"labels": {"cni.istio.io/uninitialized": "true"}, "resourceVersion": "1"}
+
+
+def test_a_pod_whose_validation_failed_and_whose_rules_are_there_now_is_left_alone(api, tmp_path, pod, runtime):
+    tree = make_validated_pod("web", "10.77.0.2", 126)
+    with pod.entered():
+        from netinit.pods.apply import apply
+
+        apply(options_of(tree))
+    api.put(tree)
+    with Node(tmp_path, api, "--repair", "delete", *OWN) as node:
+        node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the sweep")
+        assert api.asked == []
+
+
+# ---- the node's installation
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("bin", "net.d"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "net.d" / "10-net.conflist"
+    path.write_text(json.dumps(LIST))
+    return path
+
+
+def plugins(path):
+    return [one["type"] for one in json.loads(path.read_text())["plugins"]]
+
+
+@pytest.mark.parametrize(("there", "left"), [(True, ["bridge", "netinit-cni"]), (False, ["bridge"])], ids=["upgraded", "deleted"])
+def test_the_plugin_stays_on_an_upgrade_and_goes_with_the_daemonset(api, tmp_path, folders, require_netns, there, left):
+    api.objects[DAEMON_SET_PATH] = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system"}}
+    with Node(tmp_path, api, install=True) as node:
+        assert plugins(folders) == ["bridge", "netinit-cni"]
+        entry = json.loads(folders.read_text())["plugins"][-1]
+        assert (entry["socket"], entry["daemon_set"]) == (str(node.socket), DAEMON_SET)
+        folders.write_text(json.dumps(LIST))  # the cluster's CNI writes its file anew
+        node.until(lambda: "netinit-cni" in plugins(folders), "the entry is back")
+        if not there:
+            del api.objects[DAEMON_SET_PATH]
+        assert node.stop() == 0
+    assert plugins(folders) == left
+    assert (tmp_path / "bin" / "netinit-cni").exists() is there
+
+
+def test_the_plugin_stays_where_the_api_does_not_answer(api, tmp_path, folders, require_netns):
+    api.objects[DAEMON_SET_PATH] = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system"}}
+    with Node(tmp_path, api, install=True) as node:
+        api.away.set()
+        assert node.stop() == 0
+    assert plugins(folders) == ["bridge", "netinit-cni"]
+
+
+def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_path, folders, require_netns):
+    folders.write_text("{")
+    with Node(tmp_path, api, install=True, wait=False) as node:
+        node.until(lambda: "is left as it is" in node.get("/readyz")[1], "the reason")
+        assert node.get("/readyz")[0] == 503
+        status = subprocess.run(
+            [*node_command(node, "status")], capture_output=True, text=True, check=False
+        )
+        assert status.returncode == 1
+        assert "it is not JSON" in status.stdout
+        folders.write_text(json.dumps(LIST))
+        node.until(lambda: node.get("/readyz")[0] == 200, "ready", 30)
+        time.sleep(2.5)
+        done = subprocess.run([*node_command(node, "status")], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "✔ agent" in done.stdout
+        node.kill()
+        assert subprocess.run([*node_command(node, "uninstall")], check=False, capture_output=True).returncode == 0
+        assert plugins(folders) == ["bridge"]
+
+
+def node_command(node, name):
+    return [
+        sys.executable, "-m", "netinit", "node", name, "--socket", str(node.socket), "--cniBinFolder", str(node.folder / "bin"),
+        "--cniConfFolder", str(node.folder / "net.d"), "--pluginFile", str(node.plugin),
+    ]  # fmt: skip
+
+
+def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, folders, require_netns):
+    other = {"key": "other", "effect": "NoSchedule"}
+    taints = [other, {"key": "netinit.io/not-ready", "effect": "NoSchedule"}]
+    api.objects[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}, "spec": {"taints": taints}}
+    folders.write_text("{")
+    with Node(tmp_path, api, "--startupTaint", "netinit.io/not-ready", install=True, wait=False) as node:
+        node.until(lambda: node.get("/readyz")[0] == 503, "not ready")
+        time.sleep(1.5)
+        assert not any(method == "PATCH" for method, _, _ in api.asked)
+        folders.write_text(json.dumps(LIST))
+        node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the patch", 30)
+    (body,) = {json.dumps(body) for method, _, body in api.asked if method == "PATCH"}
+    assert json.loads(body)[1] == {"op": "replace", "path": "/spec/taints", "value": [other]}
+
+
+def test_a_sweep_of_a_hundred_pods_is_cheap(api, tmp_path, require_netns):
+    folder = tmp_path / "netns"
+    folder.mkdir()
+    pods = [NetworkNamespace(f"pod-{number}") for number in range(100)]
+    with contextlib.ExitStack() as stack, Node(tmp_path, api, "--sweepInterval", "2s") as node:
+        for number, one in enumerate(pods):
+            stack.enter_context(one)
+            path = folder / one.name
+            path.touch()
+            subprocess.run(["mount", "--bind", one.path, path], check=True)
+            stack.callback(subprocess.run, ["umount", path], check=True)
+            api.put(make_validated_pod(one.name, f"10.0.0.{number}"))
+            assert node.ask("ADD", netns=path, pod=one.name, configuration={"prevResult": {"ips": [V4]}})[0] == 0
+        node.until(lambda: 'state="captured"} 100.0' in node.get("/metrics")[1], "the sweep", 90)
+        line = next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds"))
+        print(line)
+        assert float(line.split()[1]) < 60

@@ -1,0 +1,144 @@
+"""containerd as a kubelet uses it: its CRI, spoken without a client's library, and an image that does nothing but wait.
+
+The few messages that are needed are written by hand (k8s.io/cri-api, runtime/v1): a field is its number and its bytes. A
+process of its own speaks to the socket (`python cri.py SOCKET METHOD`), since gRPC's threads and the tests' forks do not go
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+PAUSE = "int pause(void);\nint main(void)\n{\n    for (;;)\n        pause();\n}\n"
+IMAGE = "netinit.test/pause:1"
+
+
+def field(number, value):
+    """A field of a message: a number, or a text, or bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(value):
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def read_fields(data):
+    """The fields of a message as pairs of number and value."""
+    at, found = 0, []
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    while at < len(data):
+        key = number()
+        value = number()
+        if key & 7 == 2:
+            at += value
+            found.append((key >> 3, data[at - value : at]))
+        else:
+            found.append((key >> 3, value))
+    return found
+
+
+class CriError(Exception):
+    """What the runtime refuses, in its words."""
+
+
+class Cri:
+    """The runtime's service on a socket."""
+
+    def __init__(self, socket):
+        self.socket = socket
+
+    def call(self, method, request):
+        command = [sys.executable, __file__, self.socket, method]
+        done = subprocess.run(command, input=request, capture_output=True, check=False, timeout=120)
+        if done.returncode:
+            raise CriError(done.stderr.decode())
+        return done.stdout
+
+    @staticmethod
+    def sandbox(name, namespace="shop", uid="", attempt=0):
+        """The configuration of a sandbox, as a kubelet makes it."""
+        metadata = field(1, name) + field(2, uid or f"uid-{namespace}-{name}") + field(3, namespace) + field(4, attempt)
+        return field(1, metadata) + field(2, name) + field(3, f"/tmp/logs-{name}") + field(8, field(1, ""))
+
+    def run_sandbox(self, name, namespace="shop", uid="", attempt=0):
+        """The sandbox's id. CriError with the plugin's message where it cannot be made."""
+        answer = self.call("RunPodSandbox", field(1, self.sandbox(name, namespace, uid, attempt)))
+        return dict(read_fields(answer))[1].decode()
+
+    def status(self, sandbox):
+        """What containerd says of a sandbox: its process, its addresses."""
+        answer = self.call("PodSandboxStatus", field(1, sandbox) + field(2, 1))
+        info = [dict(read_fields(value)) for number, value in read_fields(answer) if number == 2]
+        return json.loads(next(one[2] for one in info if one[1] == b"info"))
+
+    def stop_sandbox(self, sandbox):
+        self.call("StopPodSandbox", field(1, sandbox))
+        self.call("RemovePodSandbox", field(1, sandbox))
+
+    def ready(self):
+        """Why the runtime's network is not ready; empty where it is."""
+        answer = self.call("Status", b"")
+        conditions = [dict(read_fields(value)) for _, value in read_fields(dict(read_fields(answer))[1])]
+        return "; ".join(f"{one.get(1)} {one.get(4)}" for one in conditions if not one.get(2))
+
+
+def make_image(folder):
+    """An archive of an image whose one file waits for ever."""
+    folder = Path(folder)
+    (folder / "pause.c").write_text(PAUSE)
+    subprocess.run(["gcc", "-static", "-O2", "-o", folder / "pause", folder / "pause.c"], check=True)
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as archive:
+        archive.add(folder / "pause", "pause")
+    data = layer.getvalue()
+    config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"]}, "history": [{}],
+              "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]}}  # fmt: skip
+    path = folder / "pause.tar"
+    with tarfile.open(path, "w") as archive:
+        manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+        for name, content in (("config.json", json.dumps(config).encode()), ("layer.tar", data), ("manifest.json", json.dumps(manifest).encode())):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def main():
+    import grpc
+
+    _, socket, method = sys.argv
+    channel = grpc.insecure_channel(f"unix://{socket}")
+    try:
+        answer = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(sys.stdin.buffer.read(), timeout=100)
+    except grpc.RpcError as error:
+        sys.exit(error.details())
+    sys.stdout.buffer.write(answer)
+
+
+if __name__ == "__main__":
+    main()

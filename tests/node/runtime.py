@@ -1,0 +1,114 @@
+"""A node's runtime for tests: containerd with folders of its own, and lists as clusters have them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from cri import Cri, make_image
+from netinit.lab import NetworkNamespace
+
+PLUGINS = Path("/usr/lib/cni")
+V4 = {"subnet": "10.90.0.0/16"}
+CONFIG = """version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+[grpc]
+address = "{folder}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "netinit.test/pause:1"
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{folder}/bin"
+conf_dir = "{folder}/net.d"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+"""
+
+
+def find_obstacle():
+    """Why there can be no runtime here, or nothing."""
+    if os.environ.get("NETINIT_NODE_TEST") != "isolated":
+        return "run `make node-test`, as root: the runtime's networks are made in a network namespace of their own"
+    if not importlib.util.find_spec("grpc"):
+        return "grpcio is not installed: run `make node-test`"
+    missing = [name for name in ("containerd", "ctr", "runc", "podman") if not shutil.which(name)]
+    if missing or not PLUGINS.is_dir():
+        return f"not installed: {', '.join(missing or ['containernetworking-plugins'])}"
+    return None
+
+
+class There(NetworkNamespace):
+    """A namespace that exists, by its path."""
+
+    def __init__(self, path):
+        super().__init__(str(path))
+        self._there = path
+
+    def _open(self):
+        self._hold(os.open(self._there, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def bridge(*ranges, bridge="cni0", **more):
+    """A list as clusters have it: the reference plugins alone."""
+    ipam = {"type": "host-local", "ranges": [[one] for one in ranges]}
+    return {
+        "cniVersion": "0.4.0", "name": "net", **more,
+        "plugins": [{"type": "bridge", "bridge": bridge, "isGateway": True, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}],
+    }  # fmt: skip
+
+
+class Runtime:
+    """containerd, by `with`."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.socket = self.folder / "containerd.sock"
+
+    def __enter__(self):
+        shutil.copytree(PLUGINS, self.folder / "bin")
+        (self.folder / "net.d").mkdir()
+        (self.folder / "config.toml").write_text(CONFIG.format(folder=self.folder))
+        with (self.folder / "containerd.log").open("w") as log:
+            self.process = subprocess.Popen(["containerd", "-c", self.folder / "config.toml"], stdout=log, stderr=log)
+        end = time.monotonic() + 60
+        while self.ctr("version", check=False).returncode and time.monotonic() < end:
+            time.sleep(0.1)
+        self.ctr("-n", "k8s.io", "images", "import", make_image(self.folder))
+        self.cri = Cri(self.socket)
+        return self
+
+    def __exit__(self, *_):
+        for line in self.ctr("-n", "k8s.io", "tasks", "ls", "-q", check=False).stdout.split():
+            self.ctr("-n", "k8s.io", "tasks", "kill", "-s", "9", line, check=False)
+        self.process.terminate()
+        self.process.wait(30)
+
+    def ctr(self, *words, check=True):
+        done = subprocess.run(["ctr", "-a", self.socket, *words], capture_output=True, text=True, check=False, timeout=120)
+        assert not check or done.returncode == 0, done.stderr + (self.folder / "containerd.log").read_text()[-2000:]
+        return done
+
+    def network(self, tree, name="10-net.conflist"):
+        """The cluster's CNI writes its list; containerd has read it."""
+        for path in (self.folder / "net.d").iterdir():
+            path.unlink()
+        (self.folder / "net.d" / name).write_text(json.dumps(tree))
+        self.settle()
+
+    def settle(self):
+        """The runtime has read its folder."""
+        end = time.monotonic() + 20
+        while self.cri.ready() and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(0.5)  # its watch of the folder
+
+    def namespace(self, sandbox):
+        """The sandbox's network namespace, as a path on the node."""
+        spec = self.cri.status(sandbox)["runtimeSpec"]
+        return next(one["path"] for one in spec["linux"]["namespaces"] if one["type"] == "network")

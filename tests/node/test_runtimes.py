@@ -1,0 +1,212 @@
+"""Real runtimes: containerd asked as a kubelet asks it, `ctr run --cni`, and podman; the reference plugins and ours in one list."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cri import CriError
+from netinit.lab.servers import Listener
+from netinit.node.decision import decide, read_pod
+from netinit.options import Options
+from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod
+from programming import differences_in
+from runtime import V4, There, bridge
+
+DUAL = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
+
+
+@contextlib.contextmanager
+def agent(runtime, api, folder, *words):
+    """The agent, which installs itself in the runtime's folders."""
+    with Node(folder, api, "--cniBinFolder", runtime.folder / "bin", "--cniConfFolder", runtime.folder / "net.d", "--netnsFolder", "/run/netns", *words, install=True) as node:
+        runtime.settle()
+        yield node
+
+
+@contextlib.contextmanager
+def sandbox(runtime, name, **more):
+    made = runtime.cri.run_sandbox(name, **more)
+    try:
+        yield made
+    finally:
+        runtime.cri.stop_sandbox(made)
+
+
+def check_captured(path, addresses, families):
+    """An application's connection arrives at the proxy, and so does one from outside; the proxy's own goes out."""
+    own = {6 if ":" in one else 4: one for one in addresses}
+    gateways = {4: ".".join([*own.get(4, "").split(".")[:2], "0", "1"]), 6: f"{own.get(6, '').partition('::')[0]}::1"}
+    with There("/proc/self/ns/net") as node, There(path) as pod:
+        node.serve("outside", [Listener(80, family, address=gateways[family]) for family in families])
+        pod.serve("app", [Listener(80, family) for family in families], uid=1000, gid=1000)
+        pod.serve("proxy", [Listener(port, family) for port in (15001, 15006) for family in families], uid=1337, gid=1337)
+        for family in families:
+            out = pod.connect(gateways[family], 80, uid=1000, gid=1000)
+            assert (out.server, out.port) == ("proxy", 15001), (family, out)
+            assert pod.connect(gateways[family], 80, uid=1337, gid=1337).server == "outside"
+            came = node.connect(own[family], 80)
+            assert (came.server, came.port) == ("proxy", 15006), (family, came)
+
+
+def addresses_of(path):
+    with There(path) as pod:
+        text = pod.run(["ip", "-json", "address", "show", "eth0"], check=True).stdout
+    return [info["local"] for one in json.loads(text) for info in one["addr_info"] if info["scope"] == "global"]
+
+
+def subnets(number, families=(4, 6)):
+    """Networks of one bridge and no other."""
+    return [{"subnet": f"10.{number}.0.0/16" if family == 4 else f"fd{number}::/64"} for family in families]
+
+
+@pytest.mark.parametrize(("number", "env", "families"), [(93, [], (4,)), (94, [], (6,)), (95, DUAL, (4, 6))], ids=["IPv4", "IPv6", "both"])
+def test_a_pod_of_containerd_is_captured_before_anything_runs_in_it(runtime, api, tmp_path, number, env, families):
+    runtime.network(bridge(*subnets(number, families), bridge=f"cni{number}", name=f"net{number}"))
+    api.put(make_pod("web", env=env))
+    with agent(runtime, api, tmp_path), sandbox(runtime, "web") as made:
+        path = runtime.namespace(made)
+        check_captured(path, addresses_of(path), families)
+        assert "netinit-cni" in (runtime.folder / "net.d" / "10-net.conflist").read_text()
+
+
+def test_without_an_agent_pods_wait_and_start_when_it_is_back_and_its_own_starts_at_once(runtime, api, tmp_path):
+    runtime.network(bridge(V4))
+    api.put(make_pod("web"))
+    with agent(runtime, api, tmp_path) as node:
+        node.kill()
+        for _ in range(3):
+            with pytest.raises(CriError, match="agent does not answer"):
+                runtime.cri.run_sandbox("web")
+        with sandbox(runtime, f"{DAEMON_SET}-ab3de", namespace=AGENT_NAMESPACE) as own:
+            assert runtime.namespace(own)
+        node.start()
+        with sandbox(runtime, "web", attempt=1) as made:
+            assert differences(runtime, made) == []
+
+
+def differences(runtime, made):
+    with There(runtime.namespace(made)) as pod:
+        return differences_in(pod, decide(read_pod(make_pod("web")), Options(), ("10.90.0.2",)).options)
+
+
+def test_a_bad_annotation_is_what_the_kubelet_is_told(runtime, api, tmp_path):
+    runtime.network(bridge(V4))
+    api.put(make_pod("web", annotations={"traffic.sidecar.istio.io/includeInboundPorts": "http"}))
+    with agent(runtime, api, tmp_path), pytest.raises(CriError, match="includeInboundPorts"):
+        runtime.cri.run_sandbox("web")
+
+
+def test_kill_9_under_a_stream_of_pods_leaves_each_captured_or_waiting(runtime, api, tmp_path):
+    runtime.network(bridge(V4))
+    source = random.Random(5)
+    names = [f"pod-{number}" for number in range(16)]
+    for name in names:
+        api.put(make_pod(name))
+    over = threading.Event()
+    kills, refusals = [], []
+    with agent(runtime, api, tmp_path) as node:
+
+        def kill_again_and_again():
+            while not over.wait(source.uniform(0.1, 1.0)):
+                node.kill()
+                kills.append(1)
+                node.start()
+
+        def insist(name):
+            for attempt in range(200):
+                try:
+                    made = runtime.cri.run_sandbox(name, attempt=attempt)
+                except CriError as error:
+                    refusals.append(str(error))
+                    time.sleep(0.2)
+                    continue
+                found = differences(runtime, made)
+                runtime.cri.stop_sandbox(made)
+                return found
+            return ["it waits"]
+
+        killer = threading.Thread(target=kill_again_and_again)
+        killer.start()
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(insist, names))
+        over.set()
+        killer.join()
+    print(f"{len(kills)} kills, {len(refusals)} refusals, {found.count([])} captured, {found.count(['it waits'])} wait")
+    assert kills
+    assert all(one in ([], ["it waits"]) for one in found), found
+    assert found.count([]) >= len(names) // 2
+
+
+@pytest.fixture
+def capturing(runtime, api, tmp_path):
+    """A list for runtimes without Kubernetes: its last entry says what is captured."""
+    with Node(tmp_path, api) as node:
+        shutil.copy(node.plugin, runtime.folder / "bin" / "netinit-cni")
+        tree = bridge(*subnets(91), bridge="cni9", name="alone")
+        tree["plugins"].append({"type": "netinit-cni", "socket": str(node.socket), "capture": ["-b", "*", "-i", "*", "--dual-stack"]})
+        yield tree
+
+
+def test_ctr_run_with_cni_is_captured(runtime, capturing):
+    for source, target in ((runtime.folder / "bin", "/opt/cni/bin"), (runtime.folder / "net.d", "/etc/cni/net.d")):
+        Path(target).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "--bind", source, target], check=True)
+    try:
+        runtime.network(capturing)
+        runtime.ctr("-n", "k8s.io", "run", "--detach", "--cni", "--snapshotter", "native", "netinit.test/pause:1", "alone")
+        listed = runtime.ctr("-n", "k8s.io", "tasks", "ls").stdout.splitlines()
+        pid = next(line.split()[1] for line in listed if line.startswith("alone"))
+        path = f"/proc/{pid}/ns/net"
+        check_captured(path, addresses_of(path), (4, 6))
+    finally:
+        runtime.ctr("-n", "k8s.io", "tasks", "kill", "-s", "9", "alone", check=False)
+        time.sleep(0.5)
+        runtime.ctr("-n", "k8s.io", "containers", "delete", "alone", check=False)
+        for target in ("/opt/cni/bin", "/etc/cni/net.d"):
+            subprocess.run(["umount", target], check=True)
+
+
+@pytest.fixture
+def short():
+    """A folder with a short name: podman takes no run folder of more than 50 characters."""
+    with tempfile.TemporaryDirectory(prefix="np") as made:
+        yield Path(made)
+
+
+def test_podman_with_its_cni_networks_is_captured(runtime, capturing, short):
+    folder = short
+    (folder / "net").mkdir(parents=True)
+    capturing["plugins"][0]["bridge"] = "cni8"
+    capturing["plugins"][0]["ipam"]["ranges"] = [[one] for one in subnets(92)]
+    (folder / "net" / "50-alone.conflist").write_text(json.dumps(capturing))
+    (folder / "containers.conf").write_text(
+        f'[containers]\ndefault_ulimits = []\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n[network]\n'
+        f'network_backend = "cni"\ncni_plugin_dirs = ["{runtime.folder / "bin"}"]\nnetwork_config_dir = "{folder / "net"}"\ndefault_network = "podman"\n'
+    )
+    environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
+
+    def podman(*words):
+        own = ("--root", folder / "root", "--runroot", folder / "runroot", "--tmpdir", folder / "tmp", "--storage-driver", "vfs")
+        done = subprocess.run(["podman", *own, *words], env=environ, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    podman("load", "-i", runtime.folder / "pause.tar")
+    made = podman("run", "--detach", "--network", "alone", "netinit.test/pause:1")
+    try:
+        path = f"/proc/{podman('inspect', '--format', '{{.State.Pid}}', made)}/ns/net"
+        check_captured(path, addresses_of(path), (4, 6))
+    finally:
+        podman("rm", "--force", "--time", "0", made)

@@ -1,0 +1,281 @@
+"""A node for tests and measurements: an API with the node's pods, a real agent, and the plugin as a runtime starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from webhook_server import free_port
+
+ROOT = Path(__file__).parent.parent
+NODE, AGENT_NAMESPACE, DAEMON_SET = "node-1", "netinit-system", "netinit-node"
+FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
+
+
+@functools.cache
+def build_plugin(*more, source="netinit/plugin.c"):
+    """The plugin, compiled as the image's build does where musl is there."""
+    folder = Path(tempfile.mkdtemp(prefix="netinit-plugin-"))
+    own = more or (("-O2", "-static", "-s") if shutil.which("musl-gcc") else ("-O2",))
+    compiler = "musl-gcc" if shutil.which("musl-gcc") and not more else "gcc"
+    subprocess.run([compiler, *FLAGS, *own, "-o", folder / "netinit-cni", ROOT / source], check=True)
+    return folder / "netinit-cni"
+
+
+def make_pod(name, namespace="shop", *, uid="", annotations=None, labels=None, env=(), security=None, args=("proxy", "sidecar"), **more):
+    """An injected pod as the API has it."""
+    proxy = {"name": "istio-proxy", "args": list(args), "env": list(env), "securityContext": security or {}}
+    spec = {"nodeName": NODE, "containers": [{"name": "app"}, proxy], **more.pop("spec", {})}
+    return {
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": uid or f"uid-{namespace}-{name}", "resourceVersion": "1", "labels": labels or {},
+            "annotations": {"sidecar.istio.io/status": "{}", **(annotations or {})},
+        },
+        "spec": spec,
+        "status": {"phase": "Running", **more.pop("status", {})},
+        **more,
+    }  # fmt: skip
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self):
+        api, parts = self.server.api, urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if api.away.is_set():
+            self.close_connection = True
+            return
+        query = dict(parse_qsl(parts.query))
+        if query.get("watch"):
+            self.watch(api)
+            return
+        status, tree = api.answer(self.command, parts.path, json.loads(body) if body else None, query)
+        text = json.dumps(tree).encode()
+        with contextlib.suppress(OSError):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    def watch(self, api):
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.send_response(200)
+            self.end_headers()
+            at = len(api.changes)
+            while not api.away.is_set() and not api.closed:
+                while at < len(api.changes):
+                    self.wfile.write(json.dumps(api.changes[at]).encode() + b"\n")
+                    self.wfile.flush()
+                    at += 1
+                time.sleep(0.01)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - the library's names
+
+    def log_message(self, *_):
+        pass
+
+
+class Api:
+    """A cluster's API with pods, a node and a DaemonSet, by `with`; `asked` holds the requests that change something."""
+
+    def __init__(self):
+        self.objects = {}  # path -> tree
+        self.changes = []
+        self.asked = []
+        self.away, self.closed = threading.Event(), False
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self.server.request_queue_size = 128
+        self.server.daemon_threads = True
+        self.server.api = self
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.closed = True
+        self.server.shutdown()
+        self.server.server_close()
+
+    @staticmethod
+    def path(tree):
+        return f"/api/v1/namespaces/{tree['metadata']['namespace']}/pods/{tree['metadata']['name']}"
+
+    def put(self, tree, *, told=True):
+        """The pod is there; `told`: the watch says so."""
+        with self.lock:
+            self.objects[self.path(tree)] = tree
+            if told:
+                self.changes.append({"type": "ADDED", "object": tree})
+
+    def drop(self, tree):
+        with self.lock:
+            self.objects.pop(self.path(tree), None)
+            self.changes.append({"type": "DELETED", "object": tree})
+
+    def answer(self, method, path, body, query):
+        with self.lock:
+            if method != "GET":
+                self.asked.append((method, path, body))
+            if method == "GET" and path == "/api/v1/pods":
+                items = [tree for key, tree in self.objects.items() if "/pods/" in key]
+                return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
+            if method == "POST":
+                return 201, body
+            if path not in self.objects:
+                return 404, {"kind": "Status", "reason": "NotFound", "message": f"{path} not found"}
+            if method == "DELETE":
+                wanted = (body or {}).get("preconditions", {})
+                found = self.objects[path]["metadata"]
+                if any(found.get(key) != value for key, value in wanted.items()):
+                    return 409, {"kind": "Status", "reason": "Conflict", "message": "the precondition does not hold"}
+            return 200, self.objects[path]
+
+    def kubeconfig(self, folder):
+        path = Path(folder) / "kubeconfig"
+        tree = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path.write_text(json.dumps(tree))
+        return path
+
+    def events(self):
+        return [body for method, path, body in self.asked if method == "POST" and path.endswith("/events")]
+
+
+class Node:
+    """A running agent, by `with`, and the plugin that asks it."""
+
+    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None):
+        self.folder = Path(folder)
+        self.api = api
+        self.words = words
+        self.install = install
+        self.wait = wait
+        self.environ = environ or {}
+        self.inside = inside or contextlib.nullcontext  # the network namespace that the agent runs in
+        self.plugin = plugin or build_plugin()
+        self.monitoring = free_port()
+        self.socket = self.folder / "run" / "cni.sock"
+        self.log = self.folder / "agent.log"
+        self.process = None
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        command = [
+            sys.executable, "-m", "netinit", "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
+            "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
+            "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
+            "--pluginFile", self.plugin, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
+            "--netnsFolder", self.folder / "netns", *self.words,
+        ]  # fmt: skip
+        with self.log.open("a") as log, self.inside():
+            self.process = subprocess.Popen(
+                [str(word) for word in command], cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **self.environ}
+            )
+        if self.wait:
+            self.until(lambda: self.get("/readyz")[0] == 200, "the agent is ready")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def until(self, holds, what, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the agent ended ({self.process.returncode}):\n{self.log.read_text()[-3000:]}")
+            with contextlib.suppress(OSError):
+                if holds():
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {what}\n{self.log.read_text()[-3000:]}")
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def configuration(self, **more):
+        tree = {
+            "cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", "socket": str(self.socket),
+            "pod_namespace": AGENT_NAMESPACE, "daemon_set": DAEMON_SET, "timeout_seconds": 30, **more,
+        }  # fmt: skip
+        return {key: value for key, value in tree.items() if value is not None}
+
+    def environment(self, verb, *, netns="", pod="web", namespace="shop", uid="", container="", interface="eth0", more=""):
+        arguments = "IgnoreUnknown=1" + (f";K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={pod}" if pod else "")
+        arguments += (f";K8S_POD_UID={uid}" if uid else "") + more
+        found = {
+            "CNI_COMMAND": verb, "CNI_CONTAINERID": container or f"c-{pod or 'none'}", "CNI_IFNAME": interface,
+            "CNI_NETNS": str(netns), "CNI_ARGS": arguments, "CNI_PATH": "/opt/cni/bin",
+        }  # fmt: skip
+        return {key: value for key, value in found.items() if value}
+
+    def begin(self, verb, *, configuration=None, **pod):
+        """The plugin, started as a runtime does."""
+        text = configuration if isinstance(configuration, (str, bytes)) else json.dumps(self.configuration(**(configuration or {})))
+        process = subprocess.Popen(
+            [self.plugin], env=self.environment(verb, **pod), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(text if isinstance(text, bytes) else text.encode())
+            process.stdin.close()
+        process.stdin = None
+        return process
+
+    def ask(self, verb, *, configuration=None, **pod):
+        """Exit code and what the plugin printed, as a tree where it printed something."""
+        with self.begin(verb, configuration=configuration, **pod) as process:
+            out, err = process.communicate(timeout=60)
+        assert not err, err
+        return process.returncode, json.loads(out) if out.strip() else None
+
+
+def make_validated_pod(name, address, exit_code=None, **more):
+    """A pod that runs, with an address, and perhaps a validation that has ended."""
+    statuses = [{"name": "istio-validation", "state": {"terminated": {"exitCode": exit_code}}}] if exit_code is not None else []
+    return make_pod(name, status={"podIPs": [{"ip": address}], "initContainerStatuses": statuses}, **more)

@@ -1,0 +1,163 @@
+"""The agent's verbs in one process, on a machine in memory: what is programmed, compared, removed, remembered and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import time
+
+import pytest
+
+from netinit.backends.memory_machine import MemoryMachine
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import CniError
+from netinit.node.agent import Agent
+from netinit.node.attachments import Attachments
+from netinit.node.decision import read_pod
+from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
+from netinit.node.metrics import NodeMetrics
+from netinit.node.protocol import parse_request
+from netinit.node.settings import AgentSettings
+from netinit.options import Options
+from netinit.pods.apply import apply, remove
+from netinit.pods.verify import verify
+from netinit.serving.events import EventLog
+from node_agent import make_pod
+
+SETTINGS = AgentSettings(node="n", namespace="mesh")
+
+
+class MemoryLink:
+    """Does jobs on a machine in memory, through the messages of the real one; `error` is what becomes of the next."""
+
+    def __init__(self):
+        self.machine = MemoryMachine()
+        self.jobs = []
+        self.error = None
+
+    async def do(self, job, namespace=-1):
+        job = Job.decode(job.encode())
+        self.jobs.append(job.kind)
+        if self.error:
+            return JobResult.decode(self.error.encode())
+        options = job.options("/pretended")
+        try:
+            if job.kind == VERIFY:
+                report = verify(options, self.machine)
+                found = JobResult(differences=tuple(one.describe() for one in report.differences), ours=report.ours)
+            else:
+                done = (apply if job.kind == APPLY else remove)(options, machine=self.machine)
+                found = JobResult(backend=done.backend, changed=done.changed)
+        except NetinitError as error:
+            found = JobResult(error=str(error))
+        return JobResult.decode(found.encode())
+
+
+class FixedRoster:
+    synced, error = True, ""
+
+    def __init__(self, *trees):
+        self.pods = {(pod.namespace, pod.name): pod for pod in map(read_pod, trees)}
+
+    async def find(self, namespace, name, uid, deadline):
+        if (namespace, name) not in self.pods:
+            raise CniError("not known", 11)
+        return self.pods[namespace, name]
+
+
+@pytest.fixture
+def agent(tmp_path):
+    return Agent(
+        SETTINGS, roster=FixedRoster(make_pod("web"), make_pod("plain", annotations={"sidecar.istio.io/inject": "false"})), link=MemoryLink(),
+        attachments=Attachments(tmp_path / "attachments"), metrics=NodeMetrics(), log=EventLog("debug", stream=io.StringIO()),
+    )  # fmt: skip
+
+
+def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, **more):
+    namespace, _, name = pod.partition("/")
+    arguments = f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}" if name else ""
+    variables = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/n", "CNI_ARGS": arguments}
+    data = b"".join(f"{key}={value}".encode() + b"\0" for key, value in variables.items())
+    request = parse_request(data, json.dumps({"cniVersion": version, "name": "net", **more}).encode())
+    with open(os.devnull) as file:  # noqa: PTH123 - a descriptor in the place of a namespace's
+        answer = asyncio.run(agent.answer(request, file.fileno(), time.monotonic() + seconds))
+    head, _, body = answer.partition(b"\n")
+    return int(head.split()[2]), json.loads(body) if body else None
+
+
+def rules(agent):
+    return agent.link.machine.snapshot()
+
+
+def test_add_programs_check_compares_and_del_takes_back(agent):
+    before = rules(agent)
+    assert ask(agent, prevResult={"ips": [{"address": "10.0.0.2/24"}]}) == (0, {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]})
+    assert "ISTIO_INBOUND" in rules(agent)
+    assert ask(agent, "CHECK") == (0, None)
+    assert ask(agent, "DEL") == (0, None)
+    assert rules(agent) == before
+    code, tree = ask(agent, "CHECK")
+    assert (code, tree["code"]) == (1, 102)
+    assert "missing" in tree["msg"]
+    assert agent.link.jobs == [APPLY, VERIFY, REMOVE, VERIFY]
+
+
+@pytest.mark.parametrize("pod", ["shop/plain", "kube-system/any", "mesh/netinit-node-ab3de", ""])
+def test_pods_that_are_left_alone_cost_no_job(agent, pod):
+    assert ask(agent, pod=pod)[0] == 0
+    assert ask(agent, "CHECK", pod=pod)[0] == 0
+    assert agent.link.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [(JobResult(error="x"), 100), (JobResult(error="x", late=True), 11), (JobResult(error="x", gone=True), 3)],
+    ids=["refused", "late", "gone"],
+)
+def test_what_fails_has_a_code_by_its_kind_and_is_remembered_for_status(agent, result, code):
+    agent.link.error = result
+    assert ask(agent)[1]["code"] == code
+    assert agent.last_errors == ["ADD shop/web: x"]
+    assert list(agent.attachments) == []
+    assert not agent.at_work
+
+
+def test_a_request_whose_time_is_over_is_told_to_come_again(agent):
+    assert ask(agent, seconds=-1)[1]["code"] == 11
+    assert agent.link.jobs == []
+
+
+def test_a_fault_of_our_own_makes_the_pod_wait(agent):
+    agent.roster.pods[("shop", "web")] = None
+    code, tree = ask(agent)
+    assert (code, tree["code"]) == (1, 11)
+    assert "AttributeError" not in tree["msg"]
+
+
+def test_a_list_for_runtimes_without_kubernetes_says_what_is_captured(agent):
+    assert ask(agent, pod="", capture=["-b", "*", "-i", "*"])[0] == 0
+    assert agent.link.jobs == [APPLY]
+    assert ask(agent, pod="", capture=["--no-such-flag"])[1]["code"] == 7
+    assert ask(agent, pod="shop/plain", capture=["-b", "*"])[0] == 0
+    assert agent.link.jobs == [APPLY], "a pod of Kubernetes goes by its own annotations"
+
+
+def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
+    ask(agent)
+    (known,) = agent.attachments
+    agent.attachments.put(type(known)(**{**{name: getattr(known, name) for name in known.__slots__}, "inode": 1}))
+    assert ask(agent, "DEL") == (0, None)
+    assert agent.link.jobs == [APPLY]
+    assert list(agent.attachments) == []
+
+
+def test_a_job_is_the_same_after_its_message():
+    options = Options(inbound_ports="80", exclude_outbound_cidrs="10.0.0.0/8", inbound_mode="TPROXY", backend="nftables", reconcile=True)
+    job = Job.of(APPLY, options, seconds=3.0)
+    read = Job.decode(job.encode()).options("/n")
+    assert read == options.replace(netns="/n", cni_mode=True, lock_timeout=3 * 10**9)
+    for bad in (b"", b"[]", b'{"kind": "apply"}', job.encode().replace(b'"apply"', b'"dance"'), job.encode().replace(b"3.0", b'"x"')):
+        with pytest.raises(NetinitError):
+            Job.decode(bad)

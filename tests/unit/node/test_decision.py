@@ -1,0 +1,167 @@
+"""Which pods are programmed, in Istio's order, and the options that annotations and the proxy come to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netinit.base.more_errors import CniError
+from netinit.base.net import Network
+from netinit.node.decision import decide, is_own_pod, read_pod
+from netinit.node.protocol import CODES
+from netinit.options import Options
+from node_agent import make_pod
+
+BASE = Options(reconcile=True, backend="nftables")
+TRAFFIC = "traffic.sidecar.istio.io/"
+
+
+def decision(tree, addresses=()):
+    return decide(read_pod(tree), BASE, addresses)
+
+
+def options(addresses=(), **more):
+    made = decision(make_pod("web", **more), addresses).options
+    assert made is not None
+    return made
+
+
+def annotated(**texts):
+    return options(annotations={TRAFFIC + name: text for name, text in texts.items()})
+
+
+def with_container(tree, name, place="containers"):
+    tree["spec"].setdefault(place, []).append({"name": name})
+    return tree
+
+
+# Each pod is left alone for the reason of its line, and for all below too: the order shows in what is said.
+ORDER = [
+    (lambda tree: with_container(tree, "istio-init", "initContainers"), "istio-init"),
+    (lambda tree: tree["spec"]["containers"][1]["env"].append({"name": "DISABLE_ENVOY", "value": "true"}), "DISABLE_ENVOY"),
+    (lambda tree: tree["spec"]["containers"][1].update(args=["proxy", "router"]), "router"),
+    (lambda tree: tree["metadata"]["labels"].update({"sidecar.istio.io/inject": "false"}), "inject is false"),
+    (lambda tree: tree["metadata"]["annotations"].pop("sidecar.istio.io/status"), "not injected"),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)))
+def test_the_first_reason_of_istios_order_is_given(first):
+    tree = make_pod("web")
+    for change, _ in ORDER[first:]:
+        change(tree)
+    found = decision(tree)
+    assert found.options is None
+    assert ORDER[first][1] in found.reason
+
+
+def test_a_pod_without_a_proxy_is_left_alone_and_one_with_a_native_sidecar_is_not():
+    tree = make_pod("web")
+    proxy = tree["spec"]["containers"].pop()
+    assert "no container istio-proxy" in decision(tree).reason
+    tree["spec"]["initContainers"] = [proxy]
+    assert decision(tree).options is not None
+
+
+def test_the_label_counts_before_the_annotation():
+    key = "sidecar.istio.io/inject"
+    assert decision(make_pod("web", annotations={key: "false"})).options is None
+    assert decision(make_pod("web", annotations={key: "false"}, labels={key: "true"})).options is not None
+    assert decision(make_pod("web", annotations={key: "true"}, labels={key: "false"})).options is None
+
+
+def test_what_nobody_says_is_the_sidecars_usual_interception():
+    made = options()
+    assert (made.inbound_mode, made.inbound_ports, made.outbound_cidrs) == ("REDIRECT", "*", "*")
+    assert (made.exclude_inbound_ports, made.exclude_outbound_ports) == ((15020, 15021, 15090), (15020,))
+    assert (made.proxy_uids, made.proxy_gids, made.backend, made.reconcile) == ((1337,), (1337,), "nftables", True)
+    assert (made.redirect_dns, made.drop_invalid, made.dual_stack) == (False, False, False)
+
+
+@pytest.mark.parametrize(("uid", "gid", "wanted"), [(None, None, (1337, 1337)), (0, 0, (1337, 1337)), (2000, 3000, (2000, 3000)), (2000, None, (2000, 1337))])
+def test_the_proxys_ids_count_unless_they_are_roots(uid, gid, wanted):
+    made = options(security={key: value for key, value in (("runAsUser", uid), ("runAsGroup", gid)) if value is not None})
+    assert (*made.proxy_uids, *made.proxy_gids) == wanted
+
+
+def test_annotations_become_options():
+    made = annotated(
+        includeOutboundIPRanges="10.0.0.0/8,fd00::/8", excludeOutboundIPRanges="10.1.0.0/16", includeInboundPorts="80,8080",
+        excludeInboundPorts="22,15021", includeOutboundPorts="3306", excludeOutboundPorts="53", excludeInterfaces="eth1", kubevirtInterfaces="net1",
+    )  # fmt: skip
+    assert made.outbound_cidrs == (Network.parse("10.0.0.0/8"), Network.parse("fd00::/8"))
+    assert made.exclude_outbound_cidrs == (Network.parse("10.1.0.0/16"),)
+    assert (made.inbound_ports, made.exclude_inbound_ports) == ((80, 8080), (22, 15021, 15020, 15090))
+    assert (made.outbound_ports, made.exclude_outbound_ports) == ((3306,), (53,))
+    assert (made.exclude_interfaces, made.virtual_interfaces) == (("eth1",), ("net1",))
+
+
+def test_the_newer_annotation_for_virtual_interfaces_counts_before_the_older():
+    key = "istio.io/reroute-virtual-interfaces"
+    assert options(annotations={key: "net2", TRAFFIC + "kubevirtInterfaces": "net1"}).virtual_interfaces == ("net2",)
+
+
+def test_an_empty_list_of_ports_is_none_and_the_proxys_own_are_excluded_nevertheless():
+    made = annotated(includeInboundPorts="", excludeInboundPorts="")
+    assert (made.inbound_ports, made.exclude_inbound_ports) == ((), (15020, 15021, 15090))
+
+
+def test_the_proxys_variables_count_and_all_dns_is_captured():
+    made = options(env=[{"name": name, "value": "true"} for name in ("ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")])
+    assert (made.redirect_dns, made.capture_all_dns, made.dual_stack, made.drop_invalid) == (True, True, True, True)
+
+
+def test_ipv6_follows_the_first_address_and_with_dual_stack_any():
+    dual = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
+    assert options(("10.0.0.1", "fd00::1")).ipv6 == "off"
+    assert options(("fd00::1", "10.0.0.1")).ipv6 == "on"
+    assert options(("10.0.0.1", "fd00::1"), env=dual).ipv6 == "on"
+    assert options().ipv6 == "auto"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("includeOutboundIPRanges", "10.0.0.0"), ("excludeInboundPorts", "x"), ("includeInboundPorts", "70000"), ("excludeInterfaces", "a b")],
+)
+def test_a_bad_annotation_is_an_error_that_names_it(name, text):
+    with pytest.raises(CniError, match=name) as caught:
+        annotated(**{name: text})
+    assert caught.value.code == CODES.BAD_POD
+
+
+def test_a_bad_mode_is_an_error():
+    with pytest.raises(CniError, match="interceptionMode"):
+        options(annotations={"sidecar.istio.io/interceptionMode": "MAGIC"})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "own"),
+    [
+        ("mesh", "netinit-node-ab3de", True), ("other", "netinit-node-ab3de", False), ("mesh", "netinit-node-ab3d", False),
+        ("mesh", "netinit-node", False), ("mesh", "netinit-node-extra-ab3de", False), ("mesh", "xnetinit-node-ab3de", False),
+        ("mesh", "netinit-node-AB3DE", False), ("mesh", "netinit-node-12345", True),
+    ],
+)  # fmt: skip
+def test_the_agents_own_pod_is_known_by_namespace_and_the_name_of_its_daemonset(namespace, name, own):
+    assert is_own_pod(namespace, name, "mesh", "netinit-node") is own
+
+
+NOISE = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 70000) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "spec", "containers", "env", "args", "value"]), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.fixed_dictionaries({"metadata": NOISE, "spec": NOISE, "status": NOISE}), st.sampled_from(["metadata", "spec", "status", ""]))
+def test_a_pod_of_any_shape_is_read(tree, whole):
+    if whole:
+        tree = {**make_pod("web"), whole: tree[whole]}
+    decision(tree)
+
+
+def test_what_validation_ended_with_is_remembered():
+    state = {"name": "istio-validation", "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 126}}}
+    assert read_pod(make_pod("web", status={"initContainerStatuses": [state]})).exit_code == 126
+    assert read_pod(make_pod("web")).exit_code is None

@@ -1,0 +1,304 @@
+"""The plugin's place on a node: the runtime's list with our entry and without, and what may not be destroyed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netinit.base.more_errors import ConfigError
+from netinit.node import conflist, installer
+from netinit.node.conflist import entry_of, first_of, with_entry, without_entry
+from netinit.node.installer import Installer
+
+ENTRY = entry_of(socket="/run/netinit/cni.sock", namespace="mesh", daemon_set="netinit-node", seconds=30)
+LIST = {
+    "name": "k8s", "cniVersion": "0.3.1", "x-unknown": {"b": [1, 2.5, None], "a": "ü"}, "disableCheck": True,
+    "plugins": [{"type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}}, {"type": "portmap", "capabilities": {"portMappings": True}}],
+}  # fmt: skip
+SINGLE = {"cniVersion": "0.4.0", "name": "bridge", "type": "bridge", "bridge": "cni0", "ipam": {"type": "host-local"}}
+
+
+@pytest.fixture
+def place(tmp_path):
+    for name in ("bin", "net.d", "run"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plugin").write_bytes(b"\x7fELF plugin")
+    return tmp_path
+
+
+def made(place, entry=ENTRY, **more):
+    return Installer(
+        plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=more.get("name", ""), run_folder=place / "run", entry=entry
+    )
+
+
+def write(place, tree, name="10-net.conflist", mode=0o640):
+    path = place / "net.d" / name
+    path.write_text(tree if isinstance(tree, str) else json.dumps(tree, indent=4))
+    path.chmod(mode)
+    return path
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def everything(place):
+    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file() and path.name != "install.lock"}
+
+
+def test_our_entry_is_the_last_and_all_else_stays_with_mode_keys_and_their_order(place):
+    path = write(place, LIST)
+    assert made(place).install() is True
+    found = read(path)
+    assert found["plugins"] == [*LIST["plugins"], ENTRY]
+    assert {key: value for key, value in found.items() if key != "plugins"} == {key: value for key, value in LIST.items() if key != "plugins"}
+    assert list(found) == list(LIST)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    target = place / "bin" / "netinit-cni"
+    assert target.read_bytes() == b"\x7fELF plugin"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o755
+    assert sorted(everything(place)) == ["bin/netinit-cni", "net.d/10-net.conflist", "plugin"]
+
+
+def test_installing_again_touches_nothing(place):
+    path = write(place, LIST)
+    made(place).install()
+    before = path.stat().st_ino, path.stat().st_mtime_ns, (place / "bin" / "netinit-cni").stat().st_ino
+    assert made(place).install() is False
+    assert (path.stat().st_ino, path.stat().st_mtime_ns, (place / "bin" / "netinit-cni").stat().st_ino) == before
+
+
+def test_an_older_entry_is_replaced_and_one_that_is_not_last_is_moved(place):
+    old = {**ENTRY, "timeout_seconds": 5}
+    path = write(place, {**LIST, "plugins": [LIST["plugins"][0], old, LIST["plugins"][1]]})
+    made(place).install()
+    assert read(path)["plugins"] == [*LIST["plugins"], ENTRY]
+
+
+def test_two_agents_of_different_versions_do_not_fight(place):
+    path = write(place, LIST)
+    old, new = made(place, {**ENTRY, "timeout_seconds": 5}), made(place)
+    assert [old.install(), new.install(), old.install(), new.install(), old.install()] == [True, True, False, False, False]
+    assert read(path)["plugins"][-1] == ENTRY
+
+
+def test_what_others_rewrite_gets_the_entry_back(place):
+    path = write(place, LIST)
+    own = made(place)
+    own.install()
+    for plugins in (LIST["plugins"], [*LIST["plugins"], ENTRY, {"type": "multus-tail"}]):
+        write(place, {**LIST, "plugins": plugins})
+        assert any(own.state().values())
+        assert own.install() is True
+        assert read(path)["plugins"][-1] == ENTRY
+        assert own.state() == {"executable": "", "entry": ""}
+    (place / "bin" / "netinit-cni").unlink()
+    assert own.install() is True
+    write(place, {**LIST, "name": "earlier"}, "05-multus.conflist")  # another network is the first now
+    assert own.install() is True
+    assert read(place / "net.d" / "05-multus.conflist")["plugins"][-1] == ENTRY
+
+
+def test_uninstalling_gives_back_what_was_there(place):
+    path = write(place, LIST)
+    made(place).install()
+    assert made(place).uninstall() is True
+    assert read(path) == LIST
+    assert not (place / "bin" / "netinit-cni").exists()
+    assert made(place).uninstall() is False
+
+
+def test_a_single_plugin_becomes_a_list_and_one_again(place):
+    path = write(place, SINGLE, "10-bridge.conf", mode=0o600)
+    before = everything(place)
+    made(place).install()
+    own = {key: value for key, value in SINGLE.items() if key not in ("cniVersion", "name")}
+    assert read(path.with_suffix(".conflist")) == {"cniVersion": "0.4.0", "name": "bridge", "plugins": [own, ENTRY]}
+    assert stat.S_IMODE(path.with_suffix(".conflist").stat().st_mode) == 0o600
+    assert first_of(one.name for one in (place / "net.d").iterdir()) == "10-bridge.conflist"
+    assert made(place).install() is False
+    made(place).uninstall()
+    assert everything(place) == before
+
+
+def test_a_list_made_of_a_single_plugin_that_somebody_changed_since_stays_a_list(place):
+    path = write(place, SINGLE, "10-bridge.conf").with_suffix(".conflist")
+    made(place).install()
+    tree = read(path)
+    tree["plugins"].insert(1, {"type": "portmap"})
+    path.write_text(json.dumps(tree))
+    made(place).uninstall()
+    assert [one["type"] for one in read(path)["plugins"]] == ["bridge", "portmap"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON"), ('{"name": "x"', "not JSON"), ("[]", "no object"), (json.dumps({**LIST, "cniVersion": "0.2.0"}), "cniVersion"),
+        (json.dumps({key: value for key, value in LIST.items() if key != "cniVersion"}), "cniVersion"), (json.dumps({**LIST, "plugins": {}}), "no list of plugins"),
+        (json.dumps({**LIST, "plugins": []}), "no plugin that makes a network"), (json.dumps({**LIST, "plugins": ["x"]}), "no list"),
+        (json.dumps({**LIST, "name": ""}), "no name"), (json.dumps({**LIST, "plugins": [ENTRY]}), "no plugin that makes a network"), ("[" * 100_000, "not JSON"),
+    ],
+)  # fmt: skip
+def test_a_list_that_is_none_is_left_as_it_is_and_told(place, text, said):
+    write(place, text)
+    before = everything(place)
+    with pytest.raises(ConfigError, match=said) as caught:
+        made(place).install()
+    assert "10-net.conflist is left as it is" in str(caught.value)
+    assert {name: data for name, data in everything(place).items() if name != "bin/netinit-cni"} == before
+
+
+def test_a_folder_without_a_network_is_waited_for(place):
+    with pytest.raises(ConfigError, match="no network yet"):
+        made(place).install()
+    write(place, LIST, "README")
+    write(place, LIST, ".10-half.conflist")
+    with pytest.raises(ConfigError, match="no network yet"):
+        made(place).install()
+    assert "no network yet" in made(place).state()["entry"]
+
+
+def test_a_network_that_is_named_is_taken_and_no_other(place):
+    first, second = write(place, LIST, "00-a.conflist"), write(place, LIST, "50-b.conflist")
+    made(place, name="50-b.conflist").install()
+    assert read(first) == LIST
+    assert read(second)["plugins"][-1] == ENTRY
+
+
+def test_the_list_in_the_place_of_a_single_plugin_is_not_overwritten(place):
+    write(place, SINGLE, "10-bridge.conf")
+    write(place, LIST, "10-bridge.conflist")
+    before = everything(place)
+    with pytest.raises(ConfigError, match="which exists"):
+        made(place).install()
+    assert {name: data for name, data in everything(place).items() if name != "bin/netinit-cni"} == before
+
+
+def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):
+    path = write(place, SINGLE, "10-bridge.conf")
+    own = made(place)
+    own.install()
+    write(place, {**SINGLE, "bridge": "cni1"}, "10-bridge.conf")
+    assert any(own.state().values())
+    assert own.install() is True
+    assert read(path.with_suffix(".conflist"))["plugins"][0]["bridge"] == "cni1"
+    assert not path.exists()
+    own.uninstall()
+    assert read(path)["bridge"] == "cni1"
+
+
+def test_a_network_of_its_own_is_written_for_multus_and_removed(place):
+    path = place / "net.d" / "netinit-cni.conf"
+    own = Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=path.name, run_folder=place / "run",
+                    entry=ENTRY, standalone=True)  # fmt: skip
+    assert own.install() is True
+    assert read(path) == {"cniVersion": "1.0.0", "name": "netinit-cni", **ENTRY}
+    assert (own.install(), own.state()) == (False, {"executable": "", "entry": ""})
+    path.unlink()
+    assert own.state()["entry"]
+    assert own.install() is True
+    assert own.uninstall() is True
+    assert list((place / "net.d").iterdir()) == []
+
+
+def test_what_changes_between_reading_and_renaming_is_read_again(place, monkeypatch):
+    path = write(place, LIST)
+    real, count = installer.conflist.with_entry, []
+
+    def meanwhile(text, entry, *, single):
+        new = real(text, entry, single=single)
+        if not count:
+            count.append(1)
+            write(place, {**LIST, "name": "rewritten"})
+        return new
+
+    monkeypatch.setattr(installer.conflist, "with_entry", meanwhile)
+    made(place).install()
+    assert (read(path)["name"], read(path)["plugins"][-1]) == ("rewritten", ENTRY)
+
+
+def test_twenty_agents_at_once_leave_one_entry(place):
+    path = write(place, LIST)
+    threads = [threading.Thread(target=made(place).install) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read(path)["plugins"] == [*LIST["plugins"], ENTRY]
+
+
+FULL = """
+import json, sys
+from pathlib import Path
+from netinit.base.more_errors import ConfigError
+from netinit.node.installer import Installer
+place = Path(sys.argv[1])
+entry = json.loads(sys.argv[2])
+try:
+    Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name="", run_folder=place / "run", entry=entry).install()
+except ConfigError as error:
+    print(error)
+"""
+
+
+def run_mounted(place, prepare, folder="net.d"):
+    """What an installer says in a mount namespace in which a folder was prepared by these commands of a shell."""
+    words = ["unshare", "--mount", "sh", "-ec", f'cd "$1/{folder}"; {prepare}; exec "$2" -c "$3" "$1" "$4"', "sh", place, sys.executable, FULL, json.dumps(ENTRY)]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.mounts
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting needs root")
+def test_a_full_disk_and_a_read_only_folder_are_told_and_nothing_is_destroyed(place):
+    write(place, LIST)
+    before = everything(place)
+    said = run_mounted(place, "mkdir ../full; mount -t tmpfs -o size=16k tmpfs ../full; cp -p * ../full/; mount --move ../full .; cd .;"
+                       " dd if=/dev/zero of=fill bs=1k 2>/dev/null || true")  # fmt: skip
+    assert "the disk is full; what was there stays" in said
+    said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .")
+    assert "it is read-only" in said
+    said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .; echo newer >../plugin", "bin")
+    assert "it is read-only" in said
+    assert (place / "bin" / "netinit-cni").read_bytes() == before["plugin"], "the one before is still there"
+    (place / "full").rmdir()
+    assert {name: data for name, data in everything(place).items() if name.startswith("net.d")} == {"net.d/10-net.conflist": before["net.d/10-net.conflist"]}
+
+
+PLUGIN = st.fixed_dictionaries({"type": st.sampled_from(["bridge", "x", "portmap"])}, optional={"a": st.integers() | st.text(max_size=5)})
+
+
+@given(st.lists(PLUGIN, min_size=1, max_size=4), st.sampled_from(["0.3.1", "1.0.0"]))
+def test_adding_and_removing_are_each_others_inverse_and_adding_is_idempotent(plugins, version):
+    text = json.dumps({"cniVersion": version, "name": "n", "plugins": plugins})
+    added = with_entry(text, ENTRY, single=False)
+    assert with_entry(added, ENTRY, single=False) == added
+    assert json.loads(without_entry(added)) == json.loads(text)
+    assert without_entry(text) == text
+    assert conflist.is_last(added)
+
+
+def test_the_first_network_is_the_first_by_name():
+    assert first_of(["99-z.conf", "10-b.conflist", "10-a.conf", "00.txt", ".00.conf"]) == "10-a.conf"
+    assert first_of([]) == ""
+
+
+def test_the_plugins_own_file_is_missing(place):
+    write(place, LIST)
+    (place / "plugin").unlink()
+    with pytest.raises(ConfigError, match="--pluginFile"):
+        made(place).install()
+    assert Path(place / "net.d" / "10-net.conflist").exists()

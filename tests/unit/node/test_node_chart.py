@@ -1,0 +1,124 @@
+"""The chart's DaemonSet of the node: what it asks of the node and of the API, and where it looks on each platform."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from netinit.base.more_errors import ConfigError
+from netinit.cli.webhook.manifests import CHART, objects
+from netinit.golang import goyaml
+from netinit.node.settings import AgentSettings
+from netinit.options.argv import take_flags
+from netinit.webhook.chart import merge_values, set_value
+
+VALUES = (
+    (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
+    ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
+    ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
+)  # fmt: skip
+FOLDERS = {
+    "": ("/opt/cni/bin", "/etc/cni/net.d"),
+    "k3s": ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
+    "openshift": ("/var/lib/cni/bin", "/etc/cni/multus/net.d"),
+    "gke": ("/home/kubernetes/bin", "/etc/cni/net.d"),
+    "microk8s": ("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"),
+    "talos": ("/opt/cni/bin", "/etc/cni/net.d"),
+}
+
+
+def made(*given):
+    return [tree for tree in objects("mesh", "netinit", (), ("node.enabled=true", *given)) if "netinit-node" in tree["metadata"]["name"]]
+
+
+def daemon_set(*given):
+    (found,) = [tree for tree in made(*given) if tree["kind"] == "DaemonSet"]
+    return found
+
+
+def container(*given):
+    (found,) = daemon_set(*given)["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_it_is_not_there_unless_it_is_wanted():
+    assert not [tree for tree in objects("mesh", "netinit") if tree["kind"] == "DaemonSet"]
+
+
+@pytest.mark.parametrize("given", VALUES, ids=",".join)
+def test_the_containers_flags_are_those_of_the_agent(given):
+    words = container(*given)["args"]
+    assert words[:2] == ["node", "agent"]
+    taken = take_flags(words[2:], AgentSettings.flags)
+    settings = AgentSettings.from_texts(taken.texts, {"NODE_NAME": "n", "POD_NAMESPACE": "mesh"}, [*taken.problems, *taken.rest])
+    assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
+    mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
+    assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.socket.rpartition("/")[0]} == mounts
+
+
+@pytest.mark.parametrize("platform", FOLDERS)
+def test_each_platforms_folders_are_mounted(platform):
+    volumes = daemon_set(*([f"node.platform={platform}"] if platform else []))["spec"]["template"]["spec"]["volumes"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in volumes}
+    assert (paths["bin"], paths["conf"]) == FOLDERS[platform]
+    assert paths["run"] == "/run/netinit"
+    words = container(*([f"node.platform={platform}"] if platform else []))["args"]
+    assert ("--standalone" in words) is (platform == "openshift")
+
+
+def test_it_has_three_capabilities_a_seccomp_profile_and_nothing_of_the_host_but_four_folders():
+    spec = daemon_set()["spec"]["template"]["spec"]
+    own = container()["securityContext"]
+    assert own["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN", "NET_ADMIN", "NET_RAW"]}
+    assert (own["privileged"], own["readOnlyRootFilesystem"], spec["securityContext"]["seccompProfile"]) == (False, True, {"type": "RuntimeDefault"})
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert (spec["priorityClassName"], spec["tolerations"]) == ("system-node-critical", [{"operator": "Exists"}])
+    (netns,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "netns"]
+    assert (netns["readOnly"], netns["mountPropagation"]) == (True, "HostToContainer")
+    assert len(spec["volumes"]) == 4
+
+
+def rights(*given):
+    return {(resource, verb) for tree in made(*given) if "Role" in tree["kind"] and "Binding" not in tree["kind"] for rule in tree["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_the_rights_are_what_the_settings_need():
+    least = {("pods", "get"), ("pods", "list"), ("pods", "watch"), ("events", "create"), ("daemonsets", "get"), ("daemonsets", "list"), ("daemonsets", "watch")}
+    assert rights() == least
+    assert rights("node.repair=delete") == least | {("pods", "delete")}
+    assert rights("node.repair=label") == least | {("pods/status", "patch")}
+    assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
+
+
+@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.repair=pray", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
+def test_the_schema_refuses_what_is_no_value(wrong):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = goyaml.load((CHART / "values.yaml").read_text())
+    assert list(jsonschema.Draft7Validator(schema).iter_errors(merge_values(values, set_value(wrong), "--set", {})))
+    for given in VALUES:
+        changed = values
+        for text in given:
+            changed = merge_values(changed, set_value(text), "--set", {})
+        assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(changed)] == []
+
+
+def test_an_unknown_value_of_the_node_is_told():
+    with pytest.raises(ConfigError, match="did you mean platform"):
+        made("node.plattform=k3s")
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="helm is not installed")
+@pytest.mark.parametrize("given", VALUES, ids=",".join)
+def test_helm_renders_the_same_objects(given, tmp_path):
+    shutil.copytree(CHART, tmp_path / "netinit")
+    words = [word for text in ("node.enabled=true", *given) for word in ("--set-json", f"{text.partition('=')[0]}={json.dumps(goyaml.load(text.partition('=')[2]))}")]
+    done = subprocess.run(["helm", "template", "netinit", tmp_path / "netinit", "-n", "mesh", *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    theirs = [tree for tree in goyaml.load_all(done.stdout) if tree and "netinit-node" in tree["metadata"]["name"]]
+    ours = json.loads(json.dumps(made(*given)).replace('"app.kubernetes.io/managed-by": "netinit"', '"app.kubernetes.io/managed-by": "Helm"'))
+    key = lambda tree: (tree["kind"], tree["metadata"]["name"])  # noqa: E731
+    assert sorted(ours, key=key) == sorted(theirs, key=key)

@@ -1,0 +1,255 @@
+"""The plugin's program, without an agent and against agents that misbehave; its reader of JSON beside Python's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from node_agent import SANITIZERS, build_plugin
+from plugin_reader import differences, read_all
+
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
+
+VERSIONS = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+POD = "IgnoreUnknown=1;K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3de"
+PREVIOUS = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 'a"\\b'}
+
+
+@pytest.fixture(params=["plain", "sanitized"])
+def plugin(request):
+    return build_plugin() if request.param == "plain" else build_plugin(*SANITIZERS)
+
+
+def ask(plugin, verb="ADD", given=None, *, raw=None, **environ):
+    found = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/nowhere", **environ}
+    tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", "socket": "/nowhere/s", "pod_namespace": "mesh", "daemon_set": "netinit-node"}
+    text = raw if raw is not None else json.dumps({**tree, **(given or {})}).encode()
+    done = subprocess.run(
+        [plugin], input=text, env={key: value for key, value in found.items() if value is not None}, capture_output=True, check=False, timeout=60
+    )
+    assert done.stderr == b""
+    return done.returncode, json.loads(done.stdout) if done.stdout else None
+
+
+@contextlib.contextmanager
+def agent(folder, *answers, heard=None):
+    """An agent that answers each connection with the next bytes, and hangs where they are None."""
+    path = str(folder / "s")
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen()
+    over = threading.Event()
+
+    def serve():
+        for answer in answers:
+            with contextlib.suppress(OSError):
+                peer, _ = listening.accept()
+                with peer:
+                    head, descriptors, _, _ = socket.recv_fds(peer, 64, 4)
+                    head, _, data = head.partition(b"\n")
+                    _, _, variables, given, milliseconds = head.split()
+                    while len(data) < int(variables) + int(given) and (part := peer.recv(1 << 16)):
+                        data += part
+                    if heard is not None:
+                        heard.append((data[: int(variables)], data[int(variables) :], int(milliseconds), [os.fstat(one) for one in descriptors]))
+                    for one in descriptors:
+                        os.close(one)
+                    if answer is None:
+                        over.wait(20)
+                    else:
+                        peer.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield path
+    finally:
+        over.set()
+        listening.close()
+
+
+def framed(code, tree):
+    body = json.dumps(tree).encode() if tree is not None else b""
+    return f"netinit-cni 1 {code} {len(body)}\n".encode() + body
+
+
+def test_it_is_one_static_file_of_some_dozen_kilobytes():
+    if not shutil.which("musl-gcc"):
+        pytest.skip("musl-gcc is not installed: apt-get install musl-tools")
+    plugin = build_plugin()
+    assert plugin.stat().st_size < 50_000
+    assert b"interpreter" not in subprocess.run(["file", plugin], capture_output=True, check=False).stdout
+    data = plugin.read_bytes()
+    assert data[:4] == b"\x7fELF"
+    assert b"/lib/ld" not in data
+
+
+@pytest.mark.parametrize(("verb", "code"), [("ADD", 11), ("CHECK", 11), ("GC", 11), ("STATUS", 50)])
+def test_without_an_agent_pods_wait(plugin, verb, code):
+    status, tree = ask(plugin, verb)
+    assert (status, tree["code"], tree["cniVersion"]) == (1, code, "1.0.0")
+    assert "agent does not answer" in tree["msg"]
+
+
+def test_without_an_agent_pods_can_end(plugin):
+    assert ask(plugin, "DEL") == (0, None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_agents_own_pod_is_let_through_with_the_result_before_unchanged(plugin, version):
+    given = {"cniVersion": version, "prevResult": {**PREVIOUS, "cniVersion": version}}
+    assert ask(plugin, "ADD", given, CNI_ARGS=POD) == (0, given["prevResult"])
+    assert ask(plugin, "ADD", {"cniVersion": version}, CNI_ARGS=POD) == (0, {"cniVersion": version})
+    assert ask(plugin, "CHECK", given, CNI_ARGS=POD) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "", "K8S_POD_NAMESPACE=mesh", "K8S_POD_NAME=netinit-node-ab3de", "K8S_POD_NAMESPACE=other;K8S_POD_NAME=netinit-node-ab3de",
+        "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node", "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3d",
+        "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3deX", "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-AB3DE",
+        "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=web;X=K8S_POD_NAME=netinit-node-ab3de", "K8S_POD_NAMESPACE=mesh;XK8S_POD_NAME=netinit-node-ab3de",
+        "K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3de;K8S_POD_NAME=web", ";;;=;K8S_POD_NAME", "K8S_POD_NAMESPACE=meshmesh;K8S_POD_NAME=netinit-node-ab3de",
+    ],
+)  # fmt: skip
+def test_no_other_pod_is_let_through(plugin, arguments):
+    assert ask(plugin, "ADD", CNI_ARGS=arguments)[1]["code"] == 11
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"pod_namespace": ""}, {"daemon_set": ""}, {"pod_namespace": None}, {"daemon_set": 7}, {"pod_namespace": "mes"}, {"daemon_set": "netinit"},
+        {"args": {"pod_namespace": "mesh"}, "pod_namespace": "x"}, {"prevResult": {"daemon_set": "netinit-node"}, "daemon_set": "x"},
+        {"pod_namespace": "mesh\0"}, {"note": '"pod_namespace":"mesh","daemon_set":"netinit-node"', "pod_namespace": "x"},
+    ],
+)  # fmt: skip
+def test_what_stands_elsewhere_in_the_configuration_lets_nobody_through(plugin, given):
+    assert ask(plugin, "ADD", given, CNI_ARGS=POD)[1]["code"] == 11
+
+
+def test_names_may_be_written_with_escapes(plugin):
+    raw = b'{"cniVersion":"1.0.0","socket":"\\/nowhere","pod_\\u006eamespace":"m\\u0065sh","daemon_set":"netinit\\u002dnode"}'
+    assert ask(plugin, raw=raw, CNI_ARGS=POD) == (0, {"cniVersion": "1.0.0"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [(b"", 6), (b"{", 6), (b"[]", 6), (b'{"cniVersion":"1.0.0"}}', 6), (b"{" + b'"a":' * 200 + b"1", 6), (b" " * (1 << 20) + b"{}", 7),
+     (b'{"cniVersion":"2.0.0"}', 1), (b"{}", 1), (b'{"cniVersion":1}', 1)],
+)  # fmt: skip
+def test_what_is_no_configuration_is_told_by_cnis_codes(plugin, raw, code):
+    assert ask(plugin, raw=raw)[1]["code"] == code
+
+
+def test_the_verb_must_be_one(plugin):
+    assert ask(plugin, "PLAY")[1]["code"] == 4
+    assert ask(plugin, CNI_COMMAND=None)[1]["code"] == 4
+    assert ask(plugin, CNI_ARGS="x" * 70_000)[1]["code"] == 4
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, "0.1.0"])
+def test_version_is_answered_without_an_agent(plugin, version):
+    status, tree = ask(plugin, "VERSION", {"cniVersion": version})
+    assert (status, tree["supportedVersions"]) == (0, VERSIONS)
+    assert tree["cniVersion"] == (version if version in VERSIONS else "1.1.0")
+
+
+def test_the_agent_gets_variables_input_deadline_and_the_open_namespace(plugin, tmp_path):
+    heard = []
+    given = {"prevResult": PREVIOUS, "timeout_seconds": 7, "more": "ü" * 100_000}
+    with agent(tmp_path, framed(0, PREVIOUS), heard=heard) as path:
+        assert ask(plugin, "ADD", {**given, "socket": path}, CNI_ARGS="A=b", CNI_NETNS="/proc/self/ns/net") == (0, PREVIOUS)
+    variables, text, milliseconds, statuses = heard[0]
+    assert dict(item.split(b"=", 1) for item in variables.split(b"\0")[:-1])[b"CNI_ARGS"] == b"A=b"
+    assert json.loads(text)["more"] == given["more"]
+    assert 6000 < milliseconds <= 7000
+    own = Path("/proc/self/ns/net").stat()
+    assert [(one.st_dev, one.st_ino) for one in statuses] == [(own.st_dev, own.st_ino)]
+
+
+def test_the_agents_error_and_exit_code_are_passed_on(plugin, tmp_path):
+    error = {"cniVersion": "1.0.0", "code": 101, "msg": "a bad annotation"}
+    with agent(tmp_path, framed(1, error)) as path:
+        assert ask(plugin, "ADD", {"socket": path}) == (1, error)
+
+
+WHOLE = framed(0, PREVIOUS)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"\n", b"netinit-cni", WHOLE[:20], WHOLE[:-1], WHOLE + b"x", b"netinit-cni 2" + WHOLE[13:], b"netinit-cni 1 0 \n", b"netinit-cni 1 -1 0\n",
+     b"netinit-cni 1 0 99999999999999999999\n", b"netinit-cni 1 200 0\n", b"netinit-cni 1 0 3000000\n" + b"x" * 3_000_000, b"\0" * 5000],
+)  # fmt: skip
+def test_an_answer_that_is_not_whole_is_none(plugin, tmp_path, answer):
+    with agent(tmp_path, answer) as path:
+        assert ask(plugin, "ADD", {"socket": path})[1]["code"] == 11
+
+
+def test_an_agent_that_hangs_is_given_up_after_the_time_of_the_configuration(plugin, tmp_path):
+    with agent(tmp_path, None) as path:
+        begun = time.monotonic()
+        assert ask(plugin, "ADD", {"socket": path, "timeout_seconds": 1})[1]["code"] == 11
+        assert 0.9 < time.monotonic() - begun < 10
+
+
+def test_a_socket_with_a_path_that_no_socket_can_have_is_as_good_as_none(plugin):
+    assert ask(plugin, "ADD", {"socket": "/x" * 100})[1]["code"] == 11
+
+
+def test_a_fifo_in_the_place_of_the_namespace_holds_up_nobody(plugin, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with agent(tmp_path, framed(0, PREVIOUS)) as path:
+        assert ask(plugin, "ADD", {"socket": path}, CNI_NETNS=str(tmp_path / "fifo")) == (0, PREVIOUS)
+
+
+# ---- the reader
+
+WORDS = [b'"', b"\\", b"\\u", b"\\ud83d", b"\\ude00", b"\\u0000", b"\\u00e9", b"{", b"}", b"[", b"]", b":", b",", b"true", b"null", b"false", b"-", b"0",
+         b"1", b"1e9", b"1.5", b".", b"E+", b" ", b"\n", b'"cniVersion"', b'"socket"', b'"pod_namespace"', b'"daemon_set"', b'"prevResult"', b'"a"', b"x" * 260]  # fmt: skip
+
+
+def cases(count, seed):
+    """Configurations, changed ones, and words strung together."""
+    source = random.Random(seed)
+    good = [
+        json.dumps({"cniVersion": "1.0.0", "socket": "/a\n\u00e9\U0001f600", "daemon_set": "d" * source.randrange(300), "prevResult": PREVIOUS}).encode(),
+        b'{"pod_namespace":"a","pod_namespace":"b","prevResult":[1,-0.5e-3,"x"], "socket" : null}',
+        b" { } ", b'{"prevResult":{},"a":[[],{},[{}]]}', b'{"socket":"\\ud800\\udc00\\ud800x\\udc00"}',
+    ]  # fmt: skip
+    for number in range(count):
+        if number % 3 == 0:
+            yield b"".join(source.choices(WORDS, k=source.randrange(1, 14)))
+            continue
+        case = bytearray(source.choice(good))
+        for _ in range(source.randrange(3)):
+            place = source.randrange(len(case))
+            case[place : place + source.randrange(4)] = source.choice(WORDS) if source.random() < 0.5 else bytes([source.randrange(1, 128)])
+        yield bytes(case)
+
+
+def test_the_reader_understands_what_pythons_does():
+    found = differences([*cases(6000, 1), b"", b"\0", b"{}" + b"\0", b"\xff", b'{"a":"\xff"}'])
+    assert found == []
+
+
+def test_deep_nesting_is_refused_and_not_followed_for_ever():
+    assert read_all([b'{"a":' + b"[" * 500_000, b'{"a":' + b"[" * 90 + b"]" * 90 + b"}"])[0] is None
+    assert read_all([b'{"a":' + b"[" * 90 + b"]" * 90 + b"}"])[0] is not None
+
+
+def test_of_two_members_of_one_name_the_last_counts():
+    (found,) = read_all([b'{"daemon_set":"a","daemon_set":"b","socket":"s","socket":7}'])
+    assert found[0] == (None, None, None, b"b")
