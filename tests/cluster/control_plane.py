@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.cli.webhook.manifests import objects
 from netinit.webhook.certificates import make_pair
+from webhook_server import make_client_pair
 
 ROOT = Path(__file__).parents[2]
 ADDRESSES = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
@@ -87,6 +88,7 @@ class ControlPlane:
         account = f"system:serviceaccount:{NAMESPACE}:{NAME}"
         groups = f"system:serviceaccounts,system:serviceaccounts:{NAMESPACE}"
         write("tokens.csv", f'{ADMIN},admin,1,"system:masters"\n{WEBHOOK},{account},2,"{groups}"\n')
+        self.show_a_certificate_to_webhooks(write)
         for name, token in (("admin", ADMIN), ("webhook", WEBHOOK)):
             write(f"{name}.kubeconfig", json.dumps(self.kubeconfig(token)))
         self.start(
@@ -101,9 +103,26 @@ class ControlPlane:
             "--service-account-signing-key-file", self.folder / "accounts.key", "--service-account-issuer", "https://localhost",
             "--service-cluster-ip-range", "10.78.0.0/16", "--enable-aggregator-routing=true",
             "--disable-admission-plugins", "ServiceAccount", "--allow-privileged=true",
+            "--admission-control-config-file", self.folder / "admission.json",
         )  # fmt: skip
         self.until(lambda: self.ask("GET", "/readyz", raw=True) == "ok", "the API server is ready", 120)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    def show_a_certificate_to_webhooks(self, write):
+        """The API server's admission configuration: the certificate that it has for ours, if it is asked for one."""
+        user = {"client-certificate": str(self.folder / "caller.crt"), "client-key": str(self.folder / "caller.key")}
+        callers = {"apiVersion": "v1", "kind": "Config", "users": [{"name": f"{NAME}.{NAMESPACE}.svc", "user": user}]}
+        write("callers.kubeconfig", json.dumps(callers))
+        group = "apiserver.config.k8s.io/v1"
+        webhooks = {
+            "apiVersion": group,
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(self.folder / "callers.kubeconfig"),
+        }
+        plugin = {"name": "MutatingAdmissionWebhook", "configuration": webhooks}
+        write("admission.json", json.dumps({"apiVersion": group, "kind": "AdmissionConfiguration", "plugins": [plugin]}))
+        for name, text in zip(("caller.crt", "caller.key"), make_client_pair(), strict=True):
+            write(name, text)
 
     def __exit__(self, *_):
         for process in reversed(self.processes):
@@ -226,18 +245,19 @@ class ControlPlane:
         self.ask("DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
 
     def endpoints(self, *addresses, name=NAME):
-        """What the endpoints controller would do when these replicas are ready."""
-        subsets = (
-            [{"addresses": [{"ip": one} for one in addresses], "ports": [{"name": "https", "port": PORT}]}]
-            if addresses
-            else []
-        )
+        """What the endpoints' controllers would do when these replicas are ready; API servers since 1.33 read slices."""
+        ports = [{"name": "https", "port": PORT}]
+        metadata = {"name": name, "namespace": NAMESPACE}
+        ready = [{"addresses": [{"ip": one} for one in addresses], "ports": ports}] if addresses else []
+        self.apply({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": ready})
         self.apply(
             {
-                "apiVersion": "v1",
-                "kind": "Endpoints",
-                "metadata": {"name": name, "namespace": NAMESPACE},
-                "subsets": subsets,
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+                "ports": ports,
             }
         )
 

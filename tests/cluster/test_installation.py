@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import itertools
 import json
+import socket
+import ssl
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,8 +20,8 @@ from inject_data import CURRENT as INJECT
 from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
 from netinit.golang import goyaml
 from netinit.inject.manifests import workloads
-from netinit.webhook.certificates import describe
-from webhook_server import CONFIG, make_pod
+from netinit.webhook.certificates import describe, make_pair, service_names
+from webhook_server import CONFIG, make_pod, make_review
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/netinit-webhook-tls"
@@ -86,14 +90,14 @@ def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):
     with installed(clean, tmp_path):
         reaches(clean, namespace)
         pod = bare("warned", annotations={"traffic.sidecar.istio.io/excludeInbuondPorts": "80"})
-        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        code, _, said = clean.kubectl("-n", namespace, "apply", "--validate=false", "-f", "-", text=json.dumps(pod))
         assert code == 0, said
         assert (
             'Warning: annotation "traffic.sidecar.istio.io/excludeInbuondPorts" is not known and has no effect; did you mean'
             in said
         )
         pod = bare("refused", annotations={"status.sidecar.istio.io/port": "no"})
-        code, _, said = clean.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(pod))
+        code, _, said = clean.kubectl("-n", namespace, "apply", "--validate=false", "-f", "-", text=json.dumps(pod))
         assert code == 1
         assert (
             f"denied the request: pod {namespace}/refused: invalid value 'no' for annotation 'status.sidecar.istio.io/port'"
@@ -142,11 +146,11 @@ def test_two_replicas_share_one_secret(clean, tmp_path):
 
 
 class Stream:
-    """Pods created one after the other, as long as the block lasts; what failed is kept."""
+    """Pods created one after the other, by requests and by kubectl, as long as the block lasts; what failed is kept."""
 
     def __init__(self, plane, namespace):
         self.plane, self.namespace = plane, namespace
-        self.failed, self.bare, self.count = [], [], 0
+        self.failed, self.bare, self.count, self.runs = [], [], 0, 0
         self.ending = threading.Event()
 
     def run(self):
@@ -158,8 +162,18 @@ class Stream:
                 self.failed.append(str(error))
             self.count += 1
 
+    def run_kubectl(self):
+        words = ("-n", self.namespace, "run", "--image=app:1", "--restart=Never", OVERRIDES, "--dry-run=server", "-o", "json")
+        while not self.ending.is_set():
+            code, pod, said = self.plane.kubectl(*words, f"web-{next(numbers)}")
+            if code:
+                self.failed.append(said)
+            elif not injected(json.loads(pod)):
+                self.bare.append(self.count)
+            self.runs += 1
+
     def __enter__(self):
-        self.threads = [threading.Thread(target=self.run) for _ in range(2)]
+        self.threads = [threading.Thread(target=work) for work in (self.run, self.run, self.run_kubectl)]
         for thread in self.threads:
             thread.start()
         return self
@@ -197,7 +211,7 @@ def test_a_rolling_update_fails_no_pod(clean, tmp_path):
                 assert old.process.wait(30) == 0
             stream.more(20)
         assert (stream.failed, stream.bare) == ([], [])
-        print(f"{stream.count} pods during the update")
+        print(f"{stream.count} pods and {stream.runs} kubectl runs during the update")
 
 
 def test_a_rotation_of_the_certificate_fails_no_pod(clean, tmp_path):
@@ -218,8 +232,19 @@ def test_a_rotation_of_the_certificate_fails_no_pod(clean, tmp_path):
         data = clean.ask("GET", SECRET)["data"]
         assert base64.b64decode(data["ca.crt"]).count(b"BEGIN CERTIFICATE") >= 2
         assert describe(base64.b64decode(data["tls.crt"]).decode()).until > time.time()
-        print(f"{stream.count} pods during the rotation")
+        print(f"{stream.count} pods and {stream.runs} kubectl runs during the rotation")
     clean.ask("DELETE", SECRET)
+
+
+def test_creating_pods_is_timed_with_the_webhook_and_without(clean, tmp_path):
+    plain, asked = fresh(clean), fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path), ThreadPoolExecutor(4) as threads:
+        reaches(clean, asked)
+        for namespace in (plain, asked):
+            begun = time.monotonic()
+            made = list(threads.map(lambda _: clean.pod(namespace, bare(), dry_run=False), range(200)))  # noqa: B023
+            print(f"{len(made) / (time.monotonic() - begun):.0f} pods a second {'with' if namespace is asked else 'without'} it")
+            assert {injected(pod) for pod in made} == {namespace is asked}
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
@@ -240,46 +265,89 @@ def test_without_a_webhook_the_failure_policy_decides(clean, tmp_path, policy):
     print(f"{policy}: {said.strip()}")
 
 
-def test_an_expired_certificate_is_what_kubectl_names(clean, tmp_path):
-    from netinit.webhook.certificates import make_pair, service_names
+class Impostor:
+    """What stands in our place with a certificate, by `with`: it takes connections, reads, and never answers."""
 
-    old = make_pair(service_names(NAME, NAMESPACE), now=time.time() - 3600, seconds=1800)
-    namespace = fresh(clean, **{"istio-injection": "enabled"})
-    _, trees = clean.install()
-    import socket
-    import ssl
+    def __init__(self, plane, folder, pair, *given):
+        (folder / "impostor.pem").write_text(pair.key + pair.certificate)
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(folder / "impostor.pem")
+        _, trees = plane.install(*given)
+        configuration = next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration")
+        for webhook in configuration["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = base64.b64encode(pair.authority.encode()).decode()
+        plane.apply(configuration)
+        plane.endpoints(ADDRESSES[0])
+        self.asked = 0
 
-    (tmp_path / "old.pem").write_text(old.key + old.certificate)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "old.pem")
-    for webhook in (configuration := next(tree for tree in trees if tree["kind"] == "MutatingWebhookConfiguration"))[
-        "webhooks"
-    ]:
-        webhook["clientConfig"]["caBundle"] = base64.b64encode(old.authority.encode()).decode()
-    clean.apply(configuration)
-    with socket.create_server((ADDRESSES[0], 15017)) as listening:  # ours would refuse to serve it
+    def __enter__(self):
+        self.listening = socket.create_server((ADDRESSES[0], 15017))
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+        return self
 
-        def serve():
+    def serve(self):
+        with contextlib.ExitStack() as kept:
             while True:
                 try:
-                    connection, _ = listening.accept()
+                    connection, _ = self.listening.accept()
                 except OSError:
                     return
-                with contextlib.suppress(OSError), connection:
-                    context.wrap_socket(connection, server_side=True).close()
+                self.asked += 1
+                with contextlib.suppress(OSError):
+                    kept.enter_context(self.context.wrap_socket(connection, server_side=True))
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        clean.endpoints(ADDRESSES[0])
+    def __exit__(self, *_):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        self.thread.join(10)
 
-        def said():
-            return clean.kubectl(
-                "-n", namespace, "run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never", OVERRIDES
-            )[2]
 
-        clean.until(lambda: "certificate has expired or is not yet valid" in said(), "kubectl says so", 30)
-        listening.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("expired", "certificate has expired or is not yet valid"), ("slow", "context deadline exceeded")],
+)
+def test_what_kubectl_says_of_an_expired_certificate_and_of_a_slow_webhook(clean, tmp_path, what, said, policy):
+    age = 3600 if what == "expired" else 0  # ours would refuse to serve it
+    pair = make_pair(service_names(NAME, NAMESPACE), now=time.time() - age, seconds=1800)
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    outside = fresh(clean)
+    told = []
+
+    def run(where):
+        begun = time.monotonic()
+        words = ("run", f"web-{next(numbers)}", "--image=app:1", "--restart=Never", OVERRIDES, "-o", "json")
+        told.append((*clean.kubectl("-n", where, *words), time.monotonic() - begun))
+        return told[-1]
+
+    with Impostor(clean, tmp_path, pair, f"webhook.failurePolicy={policy}", "webhook.timeoutSeconds=2") as impostor:
+        clean.until(lambda: run(namespace) and impostor.asked, "the API server has heard of the webhook", 30)
+        code, pod, error, seconds = run(namespace)
+        if policy == "Fail":
+            assert code == 1
+            assert said in error
+            assert 'failed calling webhook "namespace.sidecar-injector.istio.io"' in error
+        else:
+            assert code == 0, error
+            assert not injected(json.loads(pod))
+        assert (seconds >= 2) is (what == "slow"), "the API server waits for its timeoutSeconds, and not longer"
+        assert seconds < 30
+        asked = impostor.asked
+        assert run(outside)[0] == 0
+        assert impostor.asked == asked, "namespaces that do not ask do not wait"
+    print(f"{what}, {policy}, {seconds:.1f} s: {error.strip()}")
+
+
+def test_the_api_server_shows_its_certificate_and_nobody_else_is_answered(clean, tmp_path):
+    namespace = fresh(clean, **{"istio-injection": "enabled"})
+    with installed(clean, tmp_path, more=["--clientCAFile", clean.folder / "caller.crt"]) as (replica,):
+        reaches(clean, namespace)
+        assert injected(clean.pod(namespace, bare()))
+        stranger = http.client.HTTPSConnection(replica.address, 15017, context=ssl._create_unverified_context(), timeout=30)
+        with contextlib.closing(stranger):
+            stranger.request("POST", "/inject", json.dumps(make_review(make_pod())), {"Content-Type": "application/json"})
+            assert stranger.getresponse().status == 403
 
 
 def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
@@ -313,6 +381,10 @@ def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
         assert events()[0]["involvedObject"]["name"] == "istio-sidecar-injector"
         assert "template 'sidecar' cannot be parsed" in events()[0]["message"]
         assert release(namespace) == "two"
+        put("istio-sidecar-injector", config=json.dumps(CONFIG), values='{"release": "two"}')
+        put("istio", mesh="defaultConfig: {concurrency: many}")
+        told = lambda: [one["involvedObject"]["name"] for one in events()]  # noqa: E731
+        clean.until(lambda: "istio" in told(), "there is an event on the mesh's ConfigMap")
 
 
 def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):
@@ -442,14 +514,17 @@ def golden():
 
 
 LABELLED = {"metadata": {"labels": {"istio-injection": "enabled"}}}
-BY_DEFAULT = {"protocol": "TCP", "scheme": "HTTP", "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+BY_DEFAULT = {"path": "/", "protocol": "TCP", "scheme": "HTTP", "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+              "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}  # fmt: skip
 OF_THE_POD = ("ISTIO_META_POD_PORTS", "ISTIO_KUBE_APP_PROBERS")
 
 
 def without_defaults(value):
     """What templates write of the pod into variables, without what the API server adds to a pod before it asks."""
     if isinstance(value, dict):
-        return {key: without_defaults(item) for key, item in value.items() if BY_DEFAULT.get(key) != item}
+        kept = {key: item for key, item in value.items() if BY_DEFAULT.get(key) != item}
+        kept.pop("imagePullPolicy", None)  # its default follows from the image's tag
+        return {key: without_defaults(item) for key, item in kept.items()}
     return [without_defaults(item) for item in value] if isinstance(value, list) else value
 
 
@@ -458,6 +533,9 @@ def normal(pod):
         for variable in (one for container in pod["spec"].get(key, ()) for one in container.get("env", ())):
             if variable["name"] in OF_THE_POD and variable.get("value"):
                 variable["value"] = without_defaults(json.loads(variable["value"]))
+    annotations = pod["annotations"] or {}
+    if overrides := annotations.get("proxy.istio.io/overrides"):
+        annotations["proxy.istio.io/overrides"] = json.dumps(without_defaults(json.loads(overrides)))
     return pod
 
 
@@ -478,7 +556,7 @@ def test_istios_golden_pods_come_out_of_the_api_server(clean, tmp_path):
     for (settings, override, sidecars), of_settings in golden().items():
         if sidecars and not native:
             continue
-        folder = tmp_path / f"config-{settings}-{abs(hash(override))}"
+        folder = tmp_path / f"config-{settings}-{sidecars}-{abs(hash(override))}"
         folder.mkdir()
         source = INJECT / "settings" / settings
         for name, file in (("config", "config.yaml"), ("values", "values.json")):
@@ -520,13 +598,21 @@ def reaches_any(plane, namespace):
     plane.until(answers, "the webhook is asked")
 
 
+def labelled(plane, namespace):
+    """The namespace of that name, which asks for injection."""
+    with contextlib.suppress(ApiError):  # it is there already
+        plane.namespace(namespace, **LABELLED["metadata"]["labels"])
+    return namespace
+
+
 def compare(plane, case, injected_ns, plain_ns):
     inputs = [one for tree in documents(INJECT / "cases" / case["input"]) if tree for one in workloads(tree)]
     wants = [one for tree in documents(INJECT / "cases" / case["want"]) if tree for one in workloads(tree)]
     outcomes = set()
     for workload, wanted in zip(inputs, wants, strict=True):
         told = []
-        for source, namespace in ((workload, injected_ns), (wanted, plain_ns)):
+        own = labelled(plane, workload.namespace) if workload.namespace else injected_ns
+        for source, namespace in ((workload, own), (wanted, plain_ns)):
             pod = json.loads(json.dumps(source.pod()))
             pod["spec"].setdefault("serviceAccountName", "default")
             owner = {

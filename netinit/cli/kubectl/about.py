@@ -1,0 +1,150 @@
+"""A command of netinit asked of a pod in the cluster, or of every pod of a Deployment and its like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+
+from netinit.base.shown import lines
+from netinit.cli.face import answer
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.asking import cluster_options, environment, find_kubectl, find_pods
+from netinit.cluster.destinations import NamedDestination, find_destinations
+from netinit.cluster.kubectl import Kubectl
+from netinit.cluster.objects import ClusterPod
+from netinit.cluster.sources import (
+    AgentSource,
+    EphemeralSource,
+    ManifestSource,
+    PodAnswer,
+    PodQuestion,
+    PodSource,
+    ask_first,
+)
+from netinit.golang.tree import mapping, string
+from netinit.inject.initcontainer import find_init
+from netinit.inject.podfile import read_object
+
+AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
+WITH_TARGET = ("explain", "draw")
+WHAT = {
+    "explain": "Show what happens to a connection of a pod, and why.",
+    "audit": "Show what of a pod's traffic does not go through the proxy.",
+    "verify": "Compare a pod's live rules with those that its manifest asks for.",
+    "draw": "Draw the path of packets through a pod's rules.",
+    "doctor": "Find out whether the rules work where a pod runs.",
+}
+MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
+Further options are those of netinit's command of this name. The live rules are read through the node agent, or by an
+ephemeral container (kubectl debug), which needs an image of netinit that the node can pull.
+"""
+OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. Of a Service its ClusterIP and its endpoints
+are asked about, each with an answer of its own.
+"""
+_COUNTERS = re.compile(r"  \[\d+ packets\]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is printed of a pod."""
+
+    pod: ClusterPod
+    head: str
+    notes: tuple[str, ...]
+    body: tuple[str, ...]
+    code: int
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The answer without what differs between equal pods: their addresses and counters."""
+        text = "\n".join(self.body)
+        for address in sorted(self.pod.addresses, key=len, reverse=True):
+            text = re.sub(rf"(?<![0-9a-f.:]){re.escape(address)}(?![0-9a-f])", "POD", text)
+        return tuple(_COUNTERS.sub("", text).split("\n"))
+
+
+def make_command(verb: str) -> click.Command:
+    """The command of this name."""
+
+    @cluster_options
+    def command(named: str, words: tuple[str, ...], to: str = "", **given: str) -> int:
+        return _run(verb, named, words, to, **given)
+
+    params = [
+        click.Argument(["named"], metavar="OBJECT"),
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]"),
+        click.Option(["--image"], default="", metavar="IMAGE",
+                     help="For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."),
+        click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
+                     help="Who reads the rules: the first that can, or one alone."),
+    ]  # fmt: skip
+    if verb in WITH_TARGET:
+        params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))
+    made: click.Command = click.command(
+        verb, params=params, help=f"{WHAT[verb]}\n\n{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}",
+        context_settings={**HELP_NAMES, "ignore_unknown_options": True},
+    )(command)  # fmt: skip
+    return made
+
+
+def _run(
+    verb: str, named: str, words: tuple[str, ...], to: str, *, namespace: str, context: str, kubeconfig: str, agent_namespace: str,
+    image: str, source: str,
+) -> int:  # fmt: skip
+    kubectl = find_kubectl(context, kubeconfig)
+    pods = find_pods(kubectl, named, namespace)
+    targets: list[NamedDestination] = find_destinations(kubectl, to, pods[0].namespace) if to else []
+    agent = AgentSource(kubectl, agent_namespace)
+    told = [_ask(verb, pod, words, targets, _sources(kubectl, agent, pod, image, source)) for pod in pods]
+    answer(lines(_arrange(told)))
+    return max(one.code for one in told)
+
+
+def _sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
+    image = image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
+    known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
+    return list(known.values()) if source == AUTO else [known[source]]
+
+
+def find_image(pod: ClusterPod) -> str:
+    """The image of the pod's own init container where that is netinit's: the node has it already."""
+    image = string(mapping(find_init(mapping(pod.tree.get("spec")))).get("image"))
+    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return image if name == "netinit" else ""
+
+
+def _ask(verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], sources: list[PodSource]) -> _Told:
+    """All that is to be said of a pod."""
+    facts = read_object(pod.tree)
+    told: list[str] = []
+    notes: dict[str, None] = {}
+    found: list[PodAnswer] = []
+    asked: list[tuple[str, tuple[str, ...]]] = [
+        (f"  to {one.title or 'the address'}, {one.endpoint}:", ("--to", one.endpoint)) for one in targets
+    ]
+    for head, to in asked or [("", ())]:
+        found.append(ask_first(sources, pod, PodQuestion(verb, (*to, *words), facts.options)))
+        notes |= dict.fromkeys(found[-1].notes)
+        told += [head] * bool(head)
+        told += [f"    {line}" for line in found[-1].text]
+    code = max(abs(one.code) for one in found)
+    return _Told(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(told), code)
+
+
+def _arrange(told: list[_Told]) -> list[str]:
+    """Pods whose answer is rare first; an answer that was given already is not repeated."""
+    groups: dict[tuple[str, ...], list[_Told]] = {}
+    for one in told:
+        groups.setdefault(one.meaning, []).append(one)
+    printed: list[str] = []
+    for group in sorted(groups.values(), key=len):
+        first = group[0]
+        printed += [first.head, *[f"  note: {note}" for note in first.notes], *first.body]
+        printed += [f"{one.head}: the same as of {first.pod.name}" for one in group[1:]]
+    if len(told) > 1:
+        printed.append(f"{len(told)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
+    return printed
+
+

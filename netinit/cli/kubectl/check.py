@@ -1,0 +1,165 @@
+"""`kubectl netinit check`: every pod of a mesh in one table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.more_errors import ClusterError, DriftError
+from netinit.base.output import show_artefact, to_json
+from netinit.base.shown import Lines, escape, lines, shorten
+from netinit.cli.audit.report import INTENT_WORDS, examine
+from netinit.cli.face import answer, note
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.asking import cluster_options, find_kubectl
+from netinit.cli.question import complete_servers, find_planned
+from netinit.cluster.kubectl import Kubectl
+from netinit.cluster.objects import ClusterPod, read_pods
+from netinit.cluster.sources import AgentSource, PodQuestion
+from netinit.golang.tree import mapping, sequence, string, strings
+from netinit.inject.podfile import PodFacts, read_object
+from netinit.options import Options
+from netinit.simulate.audit import kinds
+
+Row = dict[str, Any]
+JSON, TABLE = "json", "table"
+PLANNED, DIFFERENT, NOT_READ = "as planned", "different", "not read"
+MOST_OF_A_CELL = 60
+MESH_LABELS = {"istio-injection": "enabled"}
+REVISION = "istio.io/rev"
+_BYPASSES = {kind.name for kind in kinds.BYPASSES}
+
+
+@click.command("check", context_settings=HELP_NAMES)
+@cluster_options
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
+@click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
+def command(*, namespace: str, context: str, kubeconfig: str, agent_namespace: str, everywhere: bool, form: str) -> int:
+    """Show every pod that is in the mesh, or in a namespace of it: injected, rules as planned, bypasses, warnings.
+
+    Rules are read through the node agent; where it does not run they are "not read", and bypasses are those of the manifest.
+    No container is added to any pod. Exit codes: 0, 3 where the rules of a pod are not as planned.
+    """
+    if everywhere and namespace:
+        raise OptionError("-A: means all namespaces; leave out --namespace")
+    kubectl = find_kubectl(context, kubeconfig)
+    where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
+    pods = read_pods(kubectl.get("pods", *where))
+    meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
+    agent = AgentSource(kubectl, agent_namespace)
+    seen: dict[Any, Row] = {}
+    rows = [row for pod in pods if (row := _look(pod, agent, seen, meshed=pod.namespace in meshed))]
+    if form == JSON:
+        show_artefact(to_json({"pods": rows, "notes": notes}))
+    else:
+        note(notes)
+        answer(render_rows(rows))
+    return DriftError.exit_code if any(row["rules"] == DIFFERENT for row in rows) else 0
+
+
+def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool) -> tuple[set[str], list[str]]:
+    """Those whose pods are to be injected, and what could not be asked."""
+    try:
+        if everywhere:
+            listed = sequence(kubectl.get("namespaces").get("items"))
+        else:
+            listed = [kubectl.get("namespace", name) for name in names]
+    except ClusterError as error:
+        return set(), [f"only pods that have a proxy are listed: {error}"]
+    found = set()
+    for metadata in (mapping(mapping(one).get("metadata")) for one in listed):
+        labels = strings(metadata.get("labels"))
+        if labels.get(REVISION) or any(labels.get(key) == value for key, value in MESH_LABELS.items()):
+            found.add(string(metadata.get("name")))
+    return found, []
+
+
+def _look(pod: ClusterPod, agent: AgentSource, seen: dict[Any, Row], *, meshed: bool) -> Row | None:
+    """A pod's row; None for one that has nothing to do with the mesh."""
+    row: Row = {
+        "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
+        "bypasses": None, "byDesign": None, "source": None, "warnings": [],
+    }  # fmt: skip
+    try:
+        facts = read_object(pod.tree)
+    except NetinitError as error:
+        return row | {"reason": "its options cannot be read", "warnings": [str(error)]}
+    if not facts.intercepted:
+        reason = "on its node's network" if facts.host_network else "neither an init container nor a proxy"
+        return row | {"reason": reason} if meshed and pod.phase not in {"Succeeded", "Failed"} else None
+    row |= {"injected": True, "warnings": [str(finding) for finding in facts.findings]}
+    row |= {"reason": "init container" if facts.programs else "by a CNI plugin"}
+    row |= _verify(pod, facts, agent)
+    return row | _audit(pod, facts, agent, seen, live=row["rules"] == DIFFERENT)
+
+
+def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
+    """Whether the live rules are those of the manifest, as the node agent sees them."""
+    try:
+        found = agent.ask(pod, PodQuestion("verify", ("--json",), facts.options))
+        report = mapping(json.loads("\n".join(found.text)))
+    except NetinitError as error:
+        return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
+    except (ValueError, RecursionError):
+        return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": "; ".join(found.notes) or "no answer"}
+    ours = [mapping(one) for one in sequence(report.get("differences"))]
+    told = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
+    return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": told}
+
+
+def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
+    """The bypasses: of the live rules where they are not those of the manifest, which are looked at once for equal pods."""
+    if live:
+        try:
+            found = agent.ask(pod, PodQuestion("audit", ("--json",), facts.options))
+            return _sum_up(mapping(next(iter(sequence(mapping(json.loads("\n".join(found.text))).get("pods"))), {})))
+        except (NetinitError, ValueError, RecursionError):
+            return {}
+    key = (facts.options, tuple(":" in address for address in facts.addresses))
+    if key not in seen:
+        try:
+            audited = examine(pod.title, find_planned(Options(), complete_servers(facts, Options())), ())
+            kinds_found = [one.kind for one in audited.traffic]
+            rows = [{"kind": one.name, "by": INTENT_WORDS.get(one.intent, ""), "title": one.title} for one in kinds_found]
+            seen[key] = _sum_up({"traffic": rows})
+        except NetinitError as error:
+            seen[key] = {"bypasses": None, "auditError": str(error)}
+    return seen[key]
+
+
+def _sum_up(audited: Row) -> Row:
+    """The kinds of traffic that pass by: those of somebody's will by name, those by design as a number."""
+    rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
+    design = INTENT_WORDS[kinds.DESIGN]
+    named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]
+    return {"bypasses": named, "byDesign": sum(row.get("by") == design for row in rows)}
+
+
+def render_rows(rows: list[Row]) -> Lines:
+    """The table: pods with different rules first, then those without, then the rest by name."""
+    if not rows:
+        return lines(["no pod here is in a mesh"])
+    order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3}
+    ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
+    table = [("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)]
+    widths = [max(len(cells[column]) for cells in table) for column in range(4)]
+    padded = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] for cells in table]
+    printed = ["  ".join([*cells, whole[4]]).rstrip() for cells, whole in zip(padded, table, strict=True)]
+    counts = [(number, word) for word in (PLANNED, DIFFERENT, NOT_READ) if (number := sum(row["rules"] == word for row in rows))]
+    bare = sum(not row["injected"] for row in rows)
+    told = [f"{number} with rules {word}" for number, word in counts] + [f"{bare} not injected"] * bool(bare)
+    return lines([*printed, f"{len(rows)} pods: {', '.join(told)}"])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    title = f"{row['namespace']}/{row['name']}"
+    injected = f"{'yes' if row['injected'] else 'no'}: {row['reason']}"
+    rules = "-" if row["rules"] is None else row["rules"]
+    bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
+    first = (row["differences"] or row["warnings"] or [""])[0]
+    more = len(row["differences"]) + len(row["warnings"]) - 1
+    warned = f"{shorten(first, MOST_OF_A_CELL)}{f' (+{more})' if more > 0 else ''}"
+    return tuple(escape(shorten(cell, 2 * MOST_OF_A_CELL)) for cell in (title, injected, rules, bypasses, warned))

@@ -1,0 +1,29 @@
+"""`kubectl netinit`: the commands, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.group import LazyGroup
+
+__all__ = ["command"]
+
+COMMANDS = {  # name -> module under netinit.cli, what it does
+    "explain": ("kubectl.explain", "Show what happens to a connection of a pod, and why."),
+    "audit": ("kubectl.audit", "Show what of a pod's traffic does not go through the proxy."),
+    "verify": ("kubectl.verify", "Compare a pod's live rules with those that it should have."),
+    "draw": ("kubectl.draw", "Draw the path of packets through a pod's rules."),
+    "doctor": ("kubectl.doctor", "Find out whether the rules work where a pod runs."),
+    "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
+    "complete": ("kubectl.complete", "Complete a command line for kubectl."),
+}
+
+command = LazyGroup(
+    name="kubectl",
+    commands_there=COMMANDS,
+    context_settings=HELP_NAMES,
+    help="""Ask about pods of a cluster, with your kubectl and your rights: `kubectl netinit` is the same.
+
+    The live rules are read through the node agent where it runs, else by an ephemeral container; without either the answer is
+    that of the pod's manifest. Each answer says which.
+    """,
+)

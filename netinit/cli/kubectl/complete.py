@@ -1,0 +1,67 @@
+"""`kubectl_complete-netinit`: what may stand next, in the form that kubectl reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import click
+
+from netinit.base.errors import NetinitError
+from netinit.base.output import show_artefact
+from netinit.cli.flags import HELP_NAMES
+from netinit.cli.kubectl.asking import find_kubectl
+
+NO_FILES = ":4"  # the last line is a number of directives: no file names
+OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")
+MOST = 500
+
+
+@click.command("complete", context_settings=HELP_NAMES)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORD...")
+def command(words: tuple[str, ...]) -> int:
+    """Print what may stand in the place of the last word, for kubectl's completion."""
+    *before, last = words or ("",)
+    found = [text for text in _propose(before, last) if text.startswith(last)][:MOST]
+    show_artefact("".join(f"{text}\n" for text in [*found, NO_FILES]))
+    return 0
+
+
+def _propose(before: list[str], last: str) -> Iterator[str]:
+    from netinit.cli.kubectl.command import COMMANDS
+    from netinit.cli.kubectl.command import command as group
+
+    if not before:
+        yield from [f"{name}\t{what}" for name, (_, what) in COMMANDS.items() if name != "complete"]
+        return
+    if before[-1] in OF_NAMESPACES:
+        yield from [name.partition("/")[2] for name in _ask("namespaces")]
+    elif before[-1] == "--context":
+        yield from _ask_contexts()
+    elif last.startswith("-"):
+        context = click.Context(group)
+        chosen = group.get_command(context, before[0])
+        for param in chosen.params if chosen else ():
+            yield from [name for name in param.opts if name.startswith("--")]
+    elif before[0] != "check":
+        named = next((after for word, after in pairwise(before) if word in OF_NAMESPACES[:2]), "")
+        for name in _ask("pods,deployments", *(("-n", named) if named else ())):
+            kind, _, bare = name.partition("/")
+            yield bare if kind == "pod" else f"deploy/{bare}"
+
+
+def _ask(kinds: str, *where: str) -> list[str]:
+    return _lines("get", kinds, *where, "-o", "name")
+
+
+def _ask_contexts() -> list[str]:
+    return _lines("config", "get-contexts", "-o", "name")
+
+
+def _lines(*words: str) -> list[str]:
+    """The lines of kubectl's answer that can be words; none where it fails."""
+    try:
+        done = find_kubectl("", "").ask(*words)
+    except NetinitError:
+        return []
+    return [line for line in done.output.split("\n") if line and line.isprintable() and " " not in line] if not done.status else []

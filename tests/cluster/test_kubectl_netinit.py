@@ -1,0 +1,90 @@
+"""`kubectl netinit` with a real kubectl and a real API server; there is no kubelet, so nothing is executed in a pod."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netinit.base.more_errors import ClusterError
+from netinit.cluster.kubectl import Kubectl
+from netinit.cluster.objects import read_pod
+from netinit.cluster.sources import EphemeralSource, PodQuestion
+from netinit.options import Options
+
+SHOP = "kubectl-shop"
+ARGS = ["istio-iptables", "-p", "15001", "-u", "1337", "-i", "*", "-b", "*"]
+
+
+def make_pod(name, address, *exclude):
+    init = {"name": "istio-init", "image": "mesh/netinit:0.1.0", "args": [*ARGS, *exclude]}
+    spec = {"nodeName": "worker-1", "initContainers": [init], "containers": [{"name": "app", "image": "app:1"}, {"name": "istio-proxy", "image": "p:1"}]}
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, "status": status}
+
+
+@pytest.fixture(scope="module")
+def shop(plane):
+    plane.namespace(SHOP, **{"istio-injection": "enabled"})
+    where = f"/api/v1/namespaces/{SHOP}"
+    for name, address, *exclude in (("web-a", "10.1.0.4"), ("web-b", "10.1.0.5"), ("web-c", "10.1.0.6", "-x", "10.78.0.0/16")):
+        pod = make_pod(name, address, *exclude)
+        plane.create(f"{where}/pods", pod)
+        plane.ask("PATCH", f"{where}/pods/{name}/status", {"status": pod["status"]}, kind="application/strategic-merge-patch+json")
+    ports = [{"name": "postgres", "port": 5432, "targetPort": 6432}]
+    service = plane.create(f"{where}/services", {"metadata": {"name": "db"}, "spec": {"selector": {"app": "db"}, "ports": ports}})
+    plane.create(f"/apis/discovery.k8s.io/v1/namespaces/{SHOP}/endpointslices", {
+        "metadata": {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.1.9.9"], "conditions": {"ready": True}}], "ports": [{"name": "postgres", "port": 6432}],
+    })  # fmt: skip
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+    deployment = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}}
+    plane.create(f"/apis/apps/v1/namespaces/{SHOP}/deployments", deployment)
+    return service["spec"]["clusterIP"]
+
+
+def find_program(plane):
+    return str(plane.assets / "kubectl") if (plane.assets / "kubectl").exists() else shutil.which("kubectl")
+
+
+def ask(plane, tmp_path, *words):
+    (tmp_path / "kubectl").symlink_to(find_program(plane)) if not (tmp_path / "kubectl").exists() else None
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig")}
+    command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", SHOP]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False, cwd=Path(__file__).parents[2])
+
+
+def test_a_deployment_and_a_service_become_pods_and_addresses(plane, shop, tmp_path):
+    done = ask(plane, tmp_path, "explain", "deploy/web", "--to", "db:5432", "--source", "manifest")
+    assert done.returncode == 0, done.stderr
+    heads = [line.partition(":")[0] for line in done.stdout.splitlines() if line.startswith(SHOP)]
+    assert heads == [f"{SHOP}/web-c", f"{SHOP}/web-a", f"{SHOP}/web-b"]
+    assert f"its ClusterIP, {shop}:5432:" in done.stdout
+    assert "endpoint 1 of 1, 10.1.9.9:6432:" in done.stdout, done.stdout
+
+
+def test_check_lists_the_pods(plane, shop, tmp_path):
+    done = ask(plane, tmp_path, "check", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["pods"]}
+    assert {name: (row["injected"], row["rules"]) for name, row in rows.items()} == dict.fromkeys(("web-a", "web-b", "web-c"), (True, "not read"))
+    assert len(rows["web-c"]["bypasses"]) > len(rows["web-a"]["bypasses"])
+
+
+def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop):
+    kubectl = Kubectl(find_program(plane), (f"--kubeconfig={plane.folder / 'admin.kubeconfig'}",), {"PATH": os.environ["PATH"], "HOME": "/nonexistent"})
+    pod = read_pod(kubectl.get("pod", "web-a", "-n", SHOP))
+    question = PodQuestion("verify", ("--json",), Options.from_argv(["-i", "*", "-b", "8080"]))
+    with pytest.raises(ClusterError, match='does not end: "it has not started"'):
+        EphemeralSource(kubectl, "mesh/netinit:0.1.0", seconds=0.5, pause=0.1).ask(pod, question)
+    (made,) = plane.ask("GET", f"/api/v1/namespaces/{SHOP}/pods/web-a")["spec"]["ephemeralContainers"]
+    assert made["image"] == "mesh/netinit:0.1.0"
+    assert made["args"][0] == "verify"
+    assert made["args"][-1] == "--json"
+    assert "NET_ADMIN" in made["securityContext"]["capabilities"]["add"]
+    assert not made.get("command")

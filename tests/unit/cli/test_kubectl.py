@@ -1,0 +1,264 @@
+"""`kubectl netinit` against a kubectl that replays answers in kubectl's format (tests/kubectl)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from netinit.kernel.run import Finished
+
+FAKE = Path(__file__).parents[2] / "kubectl"
+WEB = "web-6d4cf56db6-2xk9p"
+POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
+PODS = "get pods -n shop --ignore-not-found -o json"
+DEPLOYMENT = [
+    {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
+    {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},
+]
+AGENTS = {"words": "get pods -A -l app.kubernetes.io/name=netinit-node *", "file": "agents.json"}
+ON_AGENT = "exec -n mesh netinit-node-4fj2k -c agent -- netinit node run --address=10.244.1.7 -- "
+SERVICE = [
+    {"words": "get service db -n shop *", "file": "service-db.json"},
+    {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
+]
+
+
+@pytest.fixture
+def kubectl(run, tmp_path):
+    """`kubectl(line, *answers)`: what the command printed; `kubectl.calls` are the words that the fake got."""
+
+    def ask(line, *answers, files=None):
+        folder = tmp_path / "answers"
+        shutil.copytree(FAKE / "shop", folder, dirs_exist_ok=True)
+        for name, tree in (files or {}).items():
+            (folder / name).write_text(json.dumps(tree))
+        (folder / "calls.json").write_text(json.dumps(answers))
+        log = tmp_path / "log"
+        log.write_text("")
+        environ = {"PATH": f"{FAKE}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
+        done = run(["netinit", "kubectl", *line.split()], environ)
+        ask.calls = [json.loads(one) for one in log.read_text().splitlines()]
+        return done
+
+    ask.calls = []
+    return ask
+
+
+def read(name):
+    return json.loads((FAKE / "shop" / name).read_text())
+
+
+def test_a_pod_is_explained_by_the_agent_of_its_node(kubectl):
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": f"{ON_AGENT}explain *", "file": "explain-agent.json"}]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443 --uid 1000", *answers)
+    assert done.code == 0, done
+    assert f"shop/{WEB}: live rules, read through the node agent mesh/netinit-node-4fj2k" in done.out
+    assert "    captured: goes to the proxy on 15001" in done.out
+    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
+    assert asked[asked.index("explain") + 1 :][-5:] == ["--live", "--to", "203.0.113.7:443", "--uid", "1000"]
+    assert "*" in asked, "the options of the pod's init container go along"
+
+
+def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_says_what_stays(kubectl):
+    answers = [
+        {"words": POD, "file": "pod-web-after.json"},
+        {"words": f"debug -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* --arguments-only -- verify *"},
+        {"words": f"logs -n shop {WEB} -c netinit-*", "stdout": "as planned: 37 rules for IPv4 (nftables)\n"},
+    ]
+    done = kubectl(f"verify {WEB} -n shop", *answers)
+    assert done.code == 0, done
+    assert "as planned: 37 rules" in done.out
+    assert "read by the ephemeral container netinit-" in done.out
+    assert "stays listed until the pod is gone" in done.out
+    assert "note: kubectl get pods -A -l app.kubernetes.io/name=netinit-node: Error from server (Forbidden)" in done.out
+
+
+def test_without_any_right_the_manifest_answers_and_says_so(kubectl):
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", {"words": POD, "file": "pod-web.json"})
+    assert done.code == 0, done
+    assert "the pod's manifest alone: what the rules should be; the live ones were not read" in done.out
+    assert "captured: goes to the proxy on 15001, original destination 203.0.113.7:443" in done.out
+    assert "note: kubectl debug: Error from server (Forbidden)" in done.out
+
+
+def test_what_a_manifest_cannot_answer_is_an_error_with_every_reason(kubectl):
+    done = kubectl(f"verify {WEB} -n shop", {"words": POD, "file": "pod-web.json"})
+    assert done.code == 1
+    assert "node agent" in done.err or "netinit-node" in done.err
+    assert "kubectl debug" in done.err
+    assert "verify is about what is there, which a manifest does not show" in done.err
+
+
+def test_of_a_service_the_cluster_ip_and_each_ready_endpoint_are_answered(kubectl):
+    for port in ("5432", "postgres"):
+        done = kubectl(f"explain {WEB} -n shop --to db.shop:{port} --source manifest", {"words": POD, "file": "pod-web.json"}, *SERVICE)
+        assert done.code == 0, done
+        assert "to service db.shop, its ClusterIP, 10.96.14.3:5432:" in done.out
+        assert "to service db.shop, endpoint 1 of 1, 10.244.3.4:6432:" in done.out
+        assert done.out.count("captured: goes to the proxy on 15001") == 2
+        assert "10.244.3.5" not in done.out
+
+
+def test_a_service_whose_endpoints_may_not_be_read_is_not_taken_for_a_host(kubectl):
+    done = kubectl(f"explain {WEB} -n shop --to db:5432 --source manifest", {"words": POD, "file": "pod-web.json"}, SERVICE[0])
+    assert (done.code, "endpointslices" in done.err, "Forbidden" in done.err, "no host" in done.err) == (1, True, True, False), done.err
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        ("db.shop", "has no port"),
+        ("db.shop:99", 'has no port "99"; it has 5432'),
+        ("pod/none:80", "there is no pod"),
+        ("203.0.113.7:99999", "is not a port"),
+        ("no-such-host.invalid:80", "is no Service, no pod, and no host that this machine knows"),
+    ],
+)
+def test_a_destination_that_is_nothing_is_an_error_that_names_it(to, told, kubectl):
+    nothing = [{"words": "get service no-such-host *"}, {"words": "get pod no* *"}]
+    done = kubectl(f"explain {WEB} -n shop --to {to} --source manifest", {"words": POD, "file": "pod-web.json"}, *SERVICE, *nothing)
+    assert (done.code, told in done.err) == (2, True), done.err
+
+
+def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(kubectl):
+    done = kubectl("explain deploy/web -n shop --to db.shop:5432 --source manifest", *DEPLOYMENT, *SERVICE)
+    assert done.code == 0, done
+    heads = [line.partition(":")[0] for line in done.out.splitlines() if line.startswith("shop/")]
+    assert heads == ["shop/web-6d4cf56db6-zzv5m", f"shop/{WEB}", "shop/web-6d4cf56db6-7hq4t"]
+    assert "7hq4t: the pod's manifest alone: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
+    assert done.out.splitlines()[-1] == "3 pods: 2 different answers"
+    assert "    direct" in done.out.partition("2xk9p")[0]
+
+
+def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl):
+    answers = [
+        {"words": PODS, "file": "pods.json"}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, AGENTS,
+        {"words": "exec *--address=10.244.1.7 -- verify *", "file": "verify-ok.json"},
+        {"words": "exec *--address=10.244.1.8 -- verify *", "file": "verify-bad.json"},
+        {"words": "exec *--address=10.244.1.8 -- audit *", "file": "audit-bad.json"},
+    ]  # fmt: skip
+    done = kubectl("check -n shop -o json", *answers)
+    assert done.code == 3, done
+    rows = {row["name"].rpartition("-")[2]: row for row in json.loads(done.out)["pods"]}
+    assert {name: (row["injected"], row["rules"]) for name, row in rows.items()} == {
+        "2xk9p": (True, "as planned"), "7hq4t": (True, "different"), "zzv5m": (True, "not read"), "plain": (False, None),
+    }  # fmt: skip
+    assert rows["7hq4t"]["bypasses"] == [] or rows["7hq4t"]["differences"] == ["missing nat ISTIO_OUTPUT -j ISTIO_REDIRECT"]
+    assert len(rows["zzv5m"]["bypasses"]) > len(rows["2xk9p"]["bypasses"]), "the excluded network"
+    assert "no node agent runs on the node" in rows["zzv5m"]["reasonNotRead"]
+    assert not [words for words in kubectl.calls if words[0] == "debug"], "no pod gets a container"
+    table = kubectl("check -n shop", *answers).out.splitlines()
+    assert table[0].split() == ["POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"]
+    assert "7hq4t" in table[1]
+    assert table[-1] == "4 pods: 1 with rules as planned, 1 with rules different, 1 with rules not read, 1 not injected"
+
+
+def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
+    hostile = {"code": 0, "answer": "captured\x1b]0;owned\x07\u202e\n" * 3000, "notes": "\x1b[2J\r"}
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "file": "hostile.json"}]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"hostile.json": hostile})
+    assert done.code == 0
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(done.out)
+    assert "captured\\x1b]0;owned\\x07\\u202e" in done.out
+    assert len(done.out.splitlines()) < 2010
+    refused = kubectl(f"verify {WEB} -n shop --source agent", {"words": "*", "stderr": "\x1b[31m" + "x" * 99999, "status": 1})
+    assert refused.code == 1
+    assert "\x1b" not in refused.err
+    assert len(refused.err) < 1000
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "null", "{", "[" * 100000, '{"code": 1e999}', '{"code": [1]}', '{"answer": "x"}'])
+def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kubectl):
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "stdout": answer}]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)
+    assert done.code == 0, done.err
+    assert "gave no answer that can be read" in done.out
+    assert "the pod's manifest alone" in done.out
+
+
+@pytest.mark.parametrize("name", ["--all", "a b", "\x1b[2J", "x;rm", "", 5, None, ["a"]])
+def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
+    tree = read("pods-web.json")
+    tree["items"][0]["metadata"]["name"] = name
+    answers = [DEPLOYMENT[0], {"words": "get pods -n shop -l app=web *", "file": "hostile.json"}]
+    done = kubectl("verify deploy/web -n shop", *answers, files={"hostile.json": tree})
+    if name == 5:
+        return
+    assert (done.code, "is no name of a pod" in done.err) == (1, True), done.err
+    assert [words[:2] for words in kubectl.calls] == [["get", "deployment"], ["get", "pods"]]
+
+
+def test_a_pod_that_only_says_that_it_is_the_agent_is_not_asked(kubectl):
+    false = read("agents.json")
+    false["items"][0]["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet"
+    answers = [{"words": POD, "file": "pod-web.json"}, {**AGENTS, "file": "false.json"}]
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"false.json": false})
+    assert "no node agent runs on the node" in done.out
+    assert not [words for words in kubectl.calls if words[0] == "exec"]
+    two = read("agents.json")
+    two["items"].append(json.loads(json.dumps(two["items"][0])))
+    two["items"][1]["metadata"]["namespace"] = "evil"
+    done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"false.json": two})
+    assert "both say that they are the node agent: choose with --agent-namespace" in done.out
+    assert not [words for words in kubectl.calls if words[0] == "exec"]
+
+
+def test_kubectl_is_asked_with_the_context_that_was_chosen(kubectl):
+    done = kubectl(f"verify {WEB} -n shop --context prod --kubeconfig /k", {"words": "get --context=prod --kubeconfig=/k pod *"})
+    assert 'there is no pod "' in done.err
+    assert kubectl.calls == [["get", "--context=prod", "--kubeconfig=/k", "pod", WEB, "-n", "shop", "--ignore-not-found", "-o", "json"]]
+
+
+def test_without_kubectl_the_error_says_so(run, tmp_path):
+    done = run("netinit kubectl verify web", {"PATH": str(tmp_path)})
+    assert (done.code, "kubectl is not on the PATH" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["ver"], ["verify\tCompare a pod's live rules with those that it should have."]),
+        (["explain", "--sour"], ["--source"]),
+        (["explain", "-n", "shop", "we"], [WEB]),
+        (["explain", "-n", "shop", "deploy/"], ["deploy/web"]),
+        (["explain", "-n", "sh"], ["shop"]),
+    ],
+)
+def test_kubectl_is_told_what_may_stand_next(words, found, kubectl):
+    answers = [
+        {"words": "get pods,deployments -n shop -o name", "stdout": f"pod/{WEB}\ndeployment.apps/web\nweb\x1b[2J\n"},
+        {"words": "get namespaces -o name", "stdout": "namespace/shop\n"},
+    ]
+    done = kubectl(" ".join(["complete", "--", *words]), *answers)
+    assert (done.code, done.out.split("\n")) == (0, [*found, ":4", ""])
+
+
+def test_what_the_agent_is_sent_is_what_its_command_takes(kubectl, run, monkeypatch):
+    tree = read("pod-web.json")
+    tree["spec"]["initContainers"][0]["args"] += ["--run-validation", "--log_output_level", "debug"]
+    tree["spec"]["initContainers"][0]["env"] = [{"name": "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", "value": "true"}]
+    answers = [{"words": POD, "file": "env.json"}, AGENTS, {"words": "exec *", "file": "explain-agent.json"}]
+    kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers, files={"env.json": tree})
+    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
+    assert "--env=DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK=1" in asked
+    assert asked[asked.index("-u") + 1] == "1337"
+    assert not {"--run-validation", "--log_output_level"} & set(asked), "what is about that run alone"
+    begun = []
+    monkeypatch.setattr("netinit.cli.node.inside.find_namespace", lambda folder, wanted: f"{folder}/cni-{'-'.join(wanted)}")
+    monkeypatch.setattr(
+        "netinit.cli.node.inside.run_netinit",
+        lambda words, environ: begun.append((words, environ)) or Finished(program="netinit", status=3, output="captured\n", errors="note: x"),
+    )
+    done = run(asked[asked.index("--") + 1 :])
+    assert done.code == 0, done
+    assert json.loads(done.out) == {"code": 3, "answer": "captured\n", "notes": "note: x"}
+    ((words, environ),) = begun
+    assert words[0] == "explain"
+    assert words[-2:] == ("--netns", "/run/netns/cni-10.244.1.7")
+    assert environ == {"DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK": "1"}
+    refused = run(["netinit", "node", "run", "--address=10.1.1.1", "--env=LD_PRELOAD=x", "--", "verify"])
+    assert (refused.code, "does not set a variable of an option" in refused.err) == (2, True)
