@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.base.errors import InjectionError, ParseError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import InjectionError
 from netinit.golang import goyaml
 from netinit.golang.tree import mapping, shown
+from netinit.options import Interception
+from netinit.options.kinds import Flag
 
 __all__ = [
     "CHECKS",
@@ -77,6 +80,16 @@ def _port(value: str) -> str | None:
     return None
 
 
+def _port_or_range(value: str) -> str | None:
+    """Ranges are netinit's own: Istio's init container takes none."""
+    low, dash, high = value.strip().partition("-")
+    if not dash:
+        return _port(value)
+    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= _MAX_PORT and int(high):
+        return None
+    return f"it must be a port from 0 to {_MAX_PORT}, or two with a dash between, the lower first"
+
+
 def _unsigned(value: str) -> str | None:
     if not re.match(_DIGITS, value) or int(value) > _MAX_UINT32:
         return f"it must be a whole number from 0 to {_MAX_UINT32}"
@@ -85,7 +98,7 @@ def _unsigned(value: str) -> str | None:
 
 def _ports(value: str) -> str | None:
     for item in value.split(",") if value.strip() else ():
-        if problem := _port(item):
+        if problem := _port_or_range(item):
             return f"{shown(item)} is no port: {problem}" if "," in value else problem
     return None
 
@@ -131,6 +144,19 @@ def _bool(value: str) -> str | None:
     return None if go_bool(value) is not None else "it must be true or false"
 
 
+def _checked_by(flag: Flag) -> Check:
+    """The check of an annotation that sets one of our own flags: what the flag itself accepts."""
+
+    def check(value: str) -> str | None:
+        try:
+            flag.kind.read(value)
+        except ValueError as error:
+            return f"it {error}"
+        return None
+
+    return check
+
+
 def _quantity(value: str) -> str | None:
     return None if re.match(_QUANTITY, value) else "it must be a quantity, such as 100m or 128Mi"
 
@@ -168,6 +194,7 @@ CHECKS: Mapping[str, Check] = {
     "sidecar.istio.io/proxyMemory": _quantity,
     "sidecar.istio.io/proxyCPULimit": _quantity,
     "sidecar.istio.io/proxyMemoryLimit": _quantity,
+    **{flag.annotation: _checked_by(flag) for flag in Interception.flags if flag.annotation},
 }
 
 

@@ -8,17 +8,20 @@ one bad template refuses the whole configuration, unless the caller asks for tho
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import ConfigError, TemplateError
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
+from netinit.golang.template.values import Struct
 from netinit.golang.tree import Tree, mapping, string, strings
-from netinit.inject.context import TRUSTED
+from netinit.inject.context import TRUSTED, ProxyStruct, mesh_struct, proxy_struct
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.selectors import Selector
@@ -47,6 +50,12 @@ class InjectionConfig(Record):
     mesh: MeshConfig = MeshConfig.of()
     warnings: tuple[str, ...] = ()
     brackets: bool = False
+
+    @functools.cached_property
+    def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
+        """The mesh's ProxyConfig and the MeshConfig as templates see them, for pods that change nothing of them."""
+        proxy = proxy_struct(self.mesh.proxy, classic=self.brackets)
+        return proxy, mesh_struct(self.mesh, proxy)
 
     def traced(self, name: str) -> Template:
         """The template of that name, parsed so that a rendering tells of every action what it printed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from typing import Any
 
@@ -14,6 +15,7 @@ __all__ = ["find_init", "init_container", "options_of"]
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
 """Options that stand in the arguments even with their default: what a reader of a pod looks for."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
+_LONG = 4096  # characters of arguments that are not kept
 _STARTED_AS = frozenset(("netinit", "istio-iptables"))
 _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
@@ -56,7 +58,14 @@ def options_of(container: Tree) -> Options:
         del arguments[0]
     variables = named(container.get("env"))
     environment = {string(item.get("name")): string(item.get("value")) for item in variables if "value" in item}
-    return Options.from_argv(arguments, environment)
+    read = _options if len(" ".join(arguments)) < _LONG else _options.__wrapped__
+    return read(tuple(arguments), tuple(environment.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _options(arguments: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Options:
+    """The options of a command line, kept: those of most pods of a cluster are the same."""
+    return Options.from_argv(arguments, dict(environment))
 
 
 def find_init(spec: Tree) -> Tree | None:

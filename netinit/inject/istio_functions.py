@@ -34,6 +34,7 @@ from netinit.golang.template.values import (
 __all__ = ["functions"]
 
 _NOT_TCP: Final = ("UDP", "SCTP")
+_PORT: Final = "containerPort"
 _PORT_FIELDS: Final = ("name", "hostPort", "containerPort", "protocol", "hostIP")
 
 
@@ -229,10 +230,15 @@ def json_value(text: str) -> Any:
 
 
 def struct_to_json(value: Any) -> str:
-    """The object as JSON with its fields in Go's order and the empty ones left out; `{}` where it is nil."""
+    """The object as JSON with its fields in Go's order and the empty ones left out; `{}` where it is nil.
+
+    Go always writes the number of a container's port.
+    """
     if isinstance(value, dict):
         rest = [name for name in value if name not in _PORT_FIELDS]
-        ordered = {name: value[name] for name in (*_PORT_FIELDS, *rest) if value.get(name)}
+        of_port = not rest
+        full = {_PORT: 0, **value} if of_port else value
+        ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
         return Shaped(to_json(ordered, sort=False), form="json", tree=ordered)
     return json_of(value)
 

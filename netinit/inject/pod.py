@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.base.errors import InjectionError
+from netinit.base.more_errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.golang.tree import Tree, clone, mapping, sequence, shown, string, strings
@@ -176,7 +176,7 @@ class _Injection:
         proxy = self.subject.proxy
         merge_metrics(spec, annotations, proxy.status_port, enabled=self.config.mesh.prometheus_merge)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
-        if wants_rewrite(annotations, default=hook.get("rewriteAppHTTPProbe", True) is not False):
+        if wants_rewrite(annotations, default=hook.get("rewriteAppHTTPProbe") is True):
             rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
         if network := self._environment().get(_NETWORK):
             labels[NETWORK_LABEL] = network

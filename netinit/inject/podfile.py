@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError, ParseError
+from netinit.base.net import parse_address
 from netinit.golang import goyaml
-from netinit.golang.tree import mapping, string, strings
+from netinit.golang.tree import Tree, mapping, string, strings
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
@@ -24,6 +27,7 @@ ANNOTATIONS = {
     "exclude_outbound_ports": "traffic.sidecar.istio.io/excludeOutboundPorts",
     "exclude_interfaces": "traffic.sidecar.istio.io/excludeInterfaces",
     "virtual_interfaces": "traffic.sidecar.istio.io/kubevirtInterfaces",
+    **{flag.field: flag.annotation for flag in Options.flags if flag.annotation},
 }
 # What the sidecar template gives the init container (and the CNI plugin uses) where no annotation says otherwise.
 SIDECAR = {
@@ -41,7 +45,8 @@ class PodFacts:
 
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
-    a CNI plugin would make of its annotations.
+    a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
+    others (dnsPolicy None).
     """
 
     name: str
@@ -53,6 +58,8 @@ class PodFacts:
     host_network: bool = False
     programs: bool = True
     intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
+    name_servers: tuple[str, ...] = ()
+    only_these: bool = False
 
 
 def read_pod(text: str, label: str, select: str = "") -> PodFacts:
@@ -77,6 +84,14 @@ def read_pods(text: str, label: str, select: str = "") -> tuple[PodFacts, ...]:
     if problems:
         raise OptionError(*problems)
     return tuple(facts)
+
+
+def read_object(tree: Tree) -> PodFacts:
+    """The facts of one pod that is a tree already. ParseError where it is none; OptionError."""
+    found = [one for one in workloads(tree) if not one.bare]
+    if len(found) != 1:
+        raise ParseError("the object is no pod with a spec")
+    return _facts(found[0], ())
 
 
 def _select(text: str, label: str, select: str) -> list[Workload]:
@@ -106,6 +121,7 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         )
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
+    spec = pod["spec"]
     return PodFacts(
         name=one.title,
         options=options,
@@ -115,8 +131,17 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         findings=pod_findings(pod),
         host_network=uses_host_network(pod),
         programs=container is not None,
-        intercepted=not uses_host_network(pod) and (container is not None or find_proxy(pod["spec"]) is not None),
+        intercepted=not uses_host_network(pod) and (container is not None or find_proxy(spec) is not None),
+        name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
+        only_these=spec.get("dnsPolicy") == "None",
     )
+
+
+def _addresses(items: object) -> Iterator[str]:
+    """Those of a list's texts that are addresses, as a resolver takes them."""
+    for item in items if isinstance(items, list) else ():
+        with contextlib.suppress(ValueError):
+            yield parse_address(string(item))
 
 
 def _options_of_annotations(annotations: dict[str, str]) -> Options:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from netinit.base.errors import ConfigError
+from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import Tree, shown
 from netinit.inject.proxy_schema import ENUMS, fields_of
 

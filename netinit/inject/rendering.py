@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 
-from netinit.base.errors import InjectionError, ParseError, TemplateError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import InjectionError, TemplateError
 from netinit.base.records import Record
 from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
@@ -94,7 +95,11 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     image_type = annotations.get(PROXY_IMAGE_TYPE, "")
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     deployment, kind = owner_structs(subject.owner)
-    proxy = proxy_struct(subject.proxy, classic=config.brackets)
+    if subject.proxy is config.mesh.proxy:
+        proxy, mesh = config.mesh_structs
+    else:
+        proxy = proxy_struct(subject.proxy, classic=config.brackets)
+        mesh = mesh_struct(config.mesh, proxy)
     return Struct(
         "inject.SidecarTemplateData",
         {
@@ -103,7 +108,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "ObjectMeta": metadata_struct(metadata),
             "Spec": spec_struct(spec),
             "ProxyConfig": proxy,
-            "MeshConfig": mesh_struct(config.mesh, proxy),
+            "MeshConfig": mesh,
             "Values": config.values,
             "Revision": subject.settings_revision,
             "NativeSidecars": subject.native_sidecars,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.golang import goyaml
@@ -157,6 +158,5 @@ def _written(before: str, tree: Any) -> str:
     """The tree in the document's format, behind the comments that the document began with."""
     if before.lstrip().startswith("{"):
         return json.dumps(tree, indent=2) + "\n"  # ASCII: JSON itself would let control characters through
-    header = re.match(_HEADER, before)
-    kept = header[0] if header and "#" in header[0] else ""
-    return kept.replace("\r\n", "\n") + goyaml.dump(tree)
+    header = re.match(_HEADER, before) if before.lstrip().startswith("#") else None
+    return (header[0].replace("\r\n", "\n") if header else "") + goyaml.dump(tree)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netinit.base.errors import InjectionError, OptionError
+from netinit.base.errors import OptionError
+from netinit.base.more_errors import InjectionError
 from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-__all__ = ["MERGE", "WORDS", "Merge", "is_ambiguous", "resolve"]
+__all__ = ["MERGE", "WORDS", "Merge", "is_ambiguous", "looks_like_a_number", "resolve"]
 
 
 class Merge:
@@ -24,7 +24,9 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     "<<": MERGE,
 }
-_FIRST_OF_NUMBER = frozenset("0123456789+-.")
+_DIGITS = frozenset("0123456789")
+_FIRST_OF_NUMBER = _DIGITS | {"."}
+_OF_NUMBER = frozenset("0123456789abcdefABCDEFxXoO+-._:")
 _INTEGER = r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z"
 _FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"
 _TIMESTAMP = (
@@ -40,7 +42,7 @@ def resolve(text: str) -> Any:
     """The value of a plain scalar."""
     if text in WORDS:
         return WORDS[text]
-    if text[0] not in _FIRST_OF_NUMBER or len(text) > _MAX_DIGITS:
+    if len(text) > _MAX_DIGITS or not looks_like_a_number(text):
         return text
     if text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
         return int(text)
@@ -61,5 +63,12 @@ def is_ambiguous(text: str) -> bool:
     """
     if not isinstance(resolve(text), str):
         return True
-    looks_so = text[0] in _FIRST_OF_NUMBER and (":" in text or "-" in text)
-    return looks_so and bool(re.fullmatch(_TIMESTAMP, text) or re.fullmatch(_BASE_60, text))
+    if text[0] in _DIGITS and text[4:5] == "-" and re.fullmatch(_TIMESTAMP, text):
+        return True
+    return ":" in text and looks_like_a_number(text) and re.fullmatch(_BASE_60, text) is not None
+
+
+def looks_like_a_number(text: str) -> bool:
+    """Whether the text begins as numbers do, and has no character that no number of any base has."""
+    first = text[1:].lstrip("_")[:1] if text[0] in {"+", "-"} else text[0]
+    return first in _FIRST_OF_NUMBER and _OF_NUMBER.issuperset(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 
-from netinit.golang.goyaml.scalars import WORDS, is_ambiguous
+from netinit.golang.goyaml.scalars import WORDS, is_ambiguous, looks_like_a_number
 
 __all__ = ["careful_text", "go_text"]
 
@@ -26,9 +26,8 @@ _GO_ESCAPED = f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]"
 _GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader takes as they stand, if they do not resolve to something else. `:` is added below."""
-_COLON = re.compile(r":(?=[^\s:])")
-_NUMBERISH = re.compile(r"[-+]?[.0-9][0-9A-Fa-f_xXoO.:+eE-]*\Z")
-_BLOCK = re.compile(r"[^ \n\t].*[^\n]\n?\Z", re.DOTALL)
+_COLON = r":(?=[^\s:])"
+_BLOCK = r"(?s)[^ \n\t].*[^\n]\n?\Z"
 _NAMED = {
     "\0": "\\0",
     "\x07": "\\a",
@@ -60,7 +59,7 @@ def go_text(text: str, indent: str) -> str:
 
 def careful_text(text: str, indent: str) -> str:
     """The string so that no reader errs; a block where it comes back as it is, single quotes around JSON."""
-    if "\n" in text and _BLOCK.match(text) and " \n" not in text and not _holds(text, _SPECIAL):
+    if "\n" in text and re.match(_BLOCK, text) and " \n" not in text and not _holds(text, _SPECIAL):
         return _literal(text, indent)
     return _on_one_line(text)
 
@@ -68,11 +67,11 @@ def careful_text(text: str, indent: str) -> str:
 @functools.lru_cache(maxsize=16384)
 def _on_one_line(text: str) -> str:
     if (
-        _PLAIN.match(_COLON.sub("", text))
+        _PLAIN.match(re.sub(_COLON, "", text) if ":" in text else text)
         and text[-1] != ":"
         and text != "="
         and text.lower() not in WORDS
-        and not _NUMBERISH.match(text)
+        and not looks_like_a_number(text)
         and not is_ambiguous(text)
     ):
         return text

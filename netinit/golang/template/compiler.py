@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from netinit.base.errors import TemplateError
-from netinit.golang.template.expressions import Expr, compile_pipe
+from netinit.base.more_errors import TemplateError
+from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
 from netinit.golang.template.printing import sprint, to_text
-from netinit.golang.template.scope import Frame, last_visited
+from netinit.golang.template.scope import Frame, Slot, last_visited
 from netinit.golang.template.values import (
     FUNC,
     INT,
@@ -33,10 +33,20 @@ Step: TypeAlias = "Callable[[Run, Any], None]"
 
 
 class Body:
-    """A compiled template: its steps, and how many variables it has."""
+    """Nodes whose variables end with them. They are compiled when they are first rendered: most of a template never is.
 
-    def __init__(self, steps: Sequence[Step], size: int) -> None:
-        self.steps, self.size = steps, size
+    Threads that come first together compile them twice, which harms nobody.
+    """
+
+    def __init__(self, nodes: Sequence[Node], compiler: _Compiler, visible: Sequence[Slot], dot_holder: int = 0) -> None:
+        self.nodes, self.compiler, self.visible, self.dot_holder = nodes, compiler, visible, dot_holder
+        self.compiled: tuple[Step, ...] | None = None if nodes else ()
+
+    def steps(self) -> tuple[Step, ...]:
+        """What renders the nodes."""
+        if self.compiled is None:
+            self.compiled = self.compiler.inner(self.visible, self.dot_holder).compile_list(self.nodes)
+        return self.compiled
 
 
 class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error
@@ -60,17 +70,14 @@ def compile_trees(
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
         frame = Frame(tree, functions, own)
-        steps = _Compiler(frame, bodies, marked).compile_list(tree.body)
-        bodies[name] = Body(steps, frame.size)
+        bodies[name] = Body(tree.body, _Compiler(frame, bodies, marked), frame.visible)
     return bodies
 
 
 def enter(run: Run, body: Body, dot: Any) -> None:
     """Render the template with that dot, in variables of its own."""
-    variables = [NO_VALUE] * body.size
-    variables[0] = dot
-    run.vars = variables
-    for step in body.steps:
+    run.vars = {0: dot}
+    for step in body.steps():
         step(run, dot)
 
 
@@ -146,20 +153,22 @@ class _Compiler:
 
         return print_marked
 
-    def scoped(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
-        """The nodes, whose variables end with them."""
-        mark = len(self.frame.visible)
-        steps = self.compile_list(nodes)
-        del self.frame.visible[mark:]
-        return steps
+    def inner(self, visible: Sequence[Slot], dot_holder: int) -> _Compiler:
+        """The compiler of a body that stands where these variables are visible."""
+        return _Compiler(self.frame.inner(visible, dot_holder), self.bodies, self.marked)
+
+    def body(self, nodes: Sequence[Node], dot_holder: int) -> Body:
+        """The nodes, to be compiled with what is visible here; `dot_holder` as in Frame."""
+        return Body(nodes, self, (*self.frame.visible,), dot_holder)
 
     def condition(self, node: If) -> Step:
-        mark = len(self.frame.visible)
+        frame = self.frame
+        mark, holder = len(frame.visible), frame.dot_holder
         branches = [
-            (compile_pipe(self.frame, branch.pipe, keep_nil=True), self.scoped(branch.body)) for branch in node.branches
+            (compile_pipe(frame, branch.pipe, keep_nil=True), self.body(branch.body, holder)) for branch in node.branches
         ]
-        otherwise = self.scoped(node.otherwise)
-        del self.frame.visible[mark:]
+        otherwise = self.body(node.otherwise, holder)
+        del frame.visible[mark:]
 
         def choose(run: Run, dot: Any) -> None:
             chosen = otherwise
@@ -167,7 +176,7 @@ class _Compiler:
                 if test(run, dot):
                     chosen = then
                     break
-            for step in chosen:
+            for step in chosen.steps():
                 step(run, dot)
 
         return choose
@@ -175,31 +184,26 @@ class _Compiler:
     def compile_with(self, node: With) -> Step:
         """{{with}}: the value becomes the dot."""
         frame = self.frame
-        mark, outer = len(frame.visible), frame.dot_holder
-        branches: list[tuple[Expr, tuple[Step, ...]]] = []
-        for branch in node.branches:
-            expr = compile_pipe(frame, branch.pipe)
-            frame.dot_holder = 0
-            branches.append((expr, self.scoped(branch.body)))
-            frame.dot_holder = outer
-        otherwise = self.scoped(node.otherwise)
+        mark = len(frame.visible)
+        branches = [(compile_pipe(frame, branch.pipe), self.body(branch.body, 0)) for branch in node.branches]
+        otherwise = self.body(node.otherwise, frame.dot_holder)
         del frame.visible[mark:]
 
         def narrow(run: Run, dot: Any) -> None:
             for expr, then in branches:
                 value = expr(run, dot)
                 if value:
-                    for step in then:
+                    for step in then.steps():
                         step(run, value)
                     return
-            for step in otherwise:
+            for step in otherwise.steps():
                 step(run, dot)
 
         return narrow
 
     def loop(self, node: Range) -> Step:
         frame = self.frame
-        mark, outer = len(frame.visible), frame.dot_holder
+        mark = len(frame.visible)
         holder = frame.new_place()
         source = compile_pipe(frame, node.pipe)
         names = [variable.name for variable in node.pipe.variables]
@@ -209,10 +213,8 @@ class _Compiler:
         places = [slot.place for slot in slots if slot is not None]
         key_place = places[0] if len(places) > 1 else -1
         value_place = places[-1] if places else -1
-        frame.dot_holder = holder
-        body = self.scoped(node.body)
-        frame.dot_holder = outer
-        otherwise = self.scoped(node.otherwise)
+        body = self.body(node.body, holder)
+        otherwise = self.body(node.otherwise, frame.dot_holder)
         del frame.visible[mark:]
         cost = len(node.body) + 1
 
@@ -234,14 +236,14 @@ class _Compiler:
                     if value_place >= 0:
                         variables[value_place] = element
                     try:
-                        for step in body:
+                        for step in body.steps():
                             step(run, element)
                     except _ContinueLoop:
                         continue
             except _BreakLoop:
                 pass
             if empty:
-                for step in otherwise:
+                for step in otherwise.steps():
                     step(run, dot)
 
         return repeat
@@ -257,7 +259,7 @@ class _Compiler:
             if run.depth <= 0:
                 raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
             value = NO_VALUE if expr is None else expr(run, dot)
-            run.spend(len(body.steps) + 1)
+            run.spend(len(body.nodes) + 1)
             variables = run.vars
             run.depth -= 1
             enter(run, body, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from netinit.base.errors import TemplateError
+from netinit.base.more_errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree
@@ -47,10 +47,10 @@ class Cursor:
     def peek(self) -> Token:
         """The token that comes next."""
         shared = self.shared
-        token = shared.tokens[shared.at]
-        if shared.at > shared.read:
-            shared.read = shared.at
-            self.looked_at = token
+        at = shared.at
+        token = shared.tokens[at]
+        if at > shared.read:
+            shared.read, self.looked_at = at, token
         return token
 
     def next(self) -> Token:
@@ -59,6 +59,10 @@ class Cursor:
         if token.kind not in _LAST:
             self.shared.at += 1
         return token
+
+    def skip(self) -> None:
+        """Take the token that was looked at, which is not the last one."""
+        self.shared.at += 1
 
     def expect(self, kind: str, context: str) -> Token:
         """The next token, which has to be of that kind."""

@@ -17,6 +17,8 @@ from netinit.golang.template.values import to_bytes
 __all__ = ["SPACES", "Token", "tokenize"]
 
 SPACES: Final = " \t\r\n"
+_TRIMMING: Final = tuple(f"-{space}" for space in SPACES)
+"""What stands behind a left delimiter that takes the blanks before it along."""
 
 TEXT: Final = "text"
 LEFT: Final = "left delimiter"
@@ -45,8 +47,14 @@ KEYWORDS: Final = frozenset(
 )
 """Keywords are tokens whose kind is the word itself."""
 
-_WHOLE: Final = {"FIELD": FIELD, "NAME": IDENTIFIER, "VARIABLE": VARIABLE, "RAW": RAW_STRING, "STRING": STRING}
-"""The kinds of tokens at which nobody needs to look closer, by their groups in the pattern."""
+_NAMES: Final = {".": FIELD, "$": VARIABLE}
+"""What a name is by its first character, where it is not an identifier."""
+_FAILING: Final = {
+    '"': "unterminated quoted string",
+    "`": "unterminated raw quoted string",
+    ":": "expected :=",
+}
+"""Characters with which nothing can begin here, and what is wrong then."""
 _LONG: Final = 10
 
 _GOES_ON: Final = frozenset((".", "+", "-"))
@@ -101,26 +109,21 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
 def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """A right delimiter with its trim marker; the tokens of an action that ends so; and what may follow a name there.
 
-    Each alternative has the name of a kind in _WHOLE, or of the method that looks closer. The last blank may belong to a
-    trim marker.
+    Each alternative has a name; where it is not one of the first four, it is that of the method that looks closer. The
+    last blank may belong to a trim marker.
     """
     end = re.escape(right)
     delimiter = rf"{end}|[ \t\r\n]-{end}"
     after = rf"[ \t\r\n.,|:()]|\Z|{end}"
     tokens = rf"""(?:[ \t\r\n]+(?!-{end}))?(?:(?P<right>{delimiter})
-        |(?P<FIELD>\.[A-Za-z_][A-Za-z0-9_]*+(?={after}))
-        |(?P<NAME>[A-Za-z_][A-Za-z0-9_]*+(?={after}))
-        |(?P<VARIABLE>\$[A-Za-z0-9_]*+(?={after}))
-        |(?P<RAW>`[^`]*`)
-        |(?P<STRING>"(?:[^"\\\n]|\\[^\n])*")
+        |(?P<name>(?:\$|\.?[A-Za-z_])[A-Za-z0-9_]*+(?={after}))
+        |(?P<raw>`[^`]*`)
+        |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
         |(?P<word>\w+)
         |(?P<field>\.(?=[^0-9])\w*)
         |(?P<variable>\$\w*)
-        |(?P<mark>[()|=])
-        |(?P<unterminated>["`])
         |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
-        |(?P<declare>:=?)
-        |(?P<other>.))"""
+        |(?P<sign>:=|.))"""
     return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(after)
 
 
@@ -139,20 +142,16 @@ class _Lexer:
             "word": self.cut_word,
             "field": self.cut_field,
             "variable": self.cut_variable,
-            "mark": self.cut_mark,
-            "unterminated": self.cut_unterminated,
             "char": self.cut_char,
-            "declare": self.cut_declare,
-            "other": self.cut_other,
+            "sign": self.cut_sign,
         }
 
     def cut(self) -> None:
-        text, tokens = self.text, self.tokens
-        while (action := text.find(self.left, self.at)) >= 0:
-            inside = action + len(self.left)
-            trimmed = text[inside : inside + 1] == "-" and text[inside + 1 : inside + 2] in (*SPACES,)
+        text, tokens, left = self.text, self.tokens, self.left
+        while (action := text.find(left, self.at)) >= 0:
+            inside = action + len(left)
             plain = text[self.at : action]
-            if trimmed:
+            if text.startswith(_TRIMMING, inside):
                 plain = plain.rstrip(SPACES)
                 inside += 2
             if plain:
@@ -160,7 +159,7 @@ class _Lexer:
             if text.startswith("/*", inside):
                 self.skip_comment(inside)
                 continue
-            tokens.append(Token(LEFT, action, self.left))
+            tokens.append(Token(LEFT, action, left))
             self.at = inside
             self.cut_action()
         if self.at < len(text):
@@ -186,22 +185,29 @@ class _Lexer:
         """Take the tokens up to the right delimiter, and that."""
         self.depth = 0
         match, text, names, tokens = self.inside.match, self.text, self.names, self.tokens
-        while found := match(text, self.at):
+        at = self.at
+        while found := match(text, at):
             group = found.lastgroup or ""
-            value, start = found[group], found.start(group)
-            spaced, self.at = start > self.at, start
-            if kind := _WHOLE.get(group):
-                tokens.append(Token(names.get(value, kind) if kind == IDENTIFIER else kind, start, value, spaced))
-                self.at = found.end()
+            value, end = found[group], found.end()
+            start = end - len(value)
+            spaced, at = start > at, end
+            if group == "name":
+                kind = _NAMES.get(value[0]) or names.get(value, IDENTIFIER)
+                tokens.append(Token(kind, start, value, spaced))
+            elif group == "string":
+                tokens.append(Token(STRING, start, value, spaced))
+            elif group == "raw":
+                tokens.append(Token(RAW_STRING, start, value, spaced))
             elif group == "right":
                 if self.depth:
-                    raise _LexError("unclosed left paren", self.at)
-                tokens.append(Token(RIGHT, found.end() - len(self.right), self.right))
-                self.leave(found.end(), value)
+                    raise _LexError("unclosed left paren", start)
+                tokens.append(Token(RIGHT, end - len(self.right), self.right))
+                self.leave(end, value)
                 return
             else:
-                self.spaced = spaced
+                self.at, self.spaced = start, spaced
                 self.cutters[group](value)
+                at = self.at
         raise _LexError("unclosed action", len(text))
 
     def take(self, kind: str, value: str) -> None:
@@ -209,11 +215,22 @@ class _Lexer:
         self.tokens.append(Token(kind, self.at, value, self.spaced))
         self.at += len(value)
 
-    def cut_mark(self, value: str) -> None:
-        self.depth += (value == "(") - (value == ")")
-        if self.depth < 0:
-            raise _LexError("unexpected right paren", self.at)
-        self.take(value, value)
+    def cut_sign(self, value: str) -> None:
+        if value in ("|", "=", "(", ")"):
+            self.depth += (value == "(") - (value == ")")
+            if self.depth < 0:
+                raise _LexError("unexpected right paren", self.at)
+            self.take(value, value)
+        elif value == ":=":
+            self.take(DECLARE, value)
+        elif value in "+-.":
+            self.cut_number(value)
+        elif value in _FAILING:
+            raise _LexError(_FAILING[value], self.at)
+        elif value.isascii() and value.isprintable():
+            self.take(CHAR, value)
+        else:
+            raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
 
     def cut_word(self, value: str) -> None:
         if "0" <= value[0] <= "9":
@@ -241,26 +258,10 @@ class _Lexer:
             raise _LexError(f"bad character {_show(self.text[end])}", self.at)
         return value
 
-    def cut_unterminated(self, value: str) -> None:
-        raise _LexError("unterminated quoted string" if value == '"' else "unterminated raw quoted string", self.at)
-
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
             raise _LexError("unterminated character constant", self.at)
         self.take(CHAR_CONSTANT, value)
-
-    def cut_declare(self, value: str) -> None:
-        if value != ":=":
-            raise _LexError("expected :=", self.at)
-        self.take(DECLARE, value)
-
-    def cut_other(self, value: str) -> None:
-        if value in "+-.":
-            self.cut_number(value)
-        elif value.isascii() and value.isprintable():
-            self.take(CHAR, value)
-        else:
-            raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
 
     def cut_number(self, value: str) -> None:
         text, at = self.text, self.at

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from netinit.base.errors import TemplateError
+from netinit.base.more_errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 
@@ -47,7 +47,7 @@ class Run:
         self.room = limits.output
         self.steps = limits.steps
         self.depth = limits.depth
-        self.vars: list[Any] = []
+        self.vars: dict[int, Any] = {}
 
     def spend(self, steps: int) -> None:
         """Take the steps off the account; raises TemplateError when it is empty."""

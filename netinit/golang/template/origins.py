@@ -8,21 +8,26 @@ what stands in its branches is the author's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from netinit.golang.template.nodes import (
     Action,
-    Command,
+    Bool,
     Dot,
     Expression,
     Field,
     FieldChain,
+    Identifier,
     If,
     Invoke,
+    Nil,
     Node,
+    NumberLiteral,
     Pipe,
     Range,
+    StringLiteral,
+    Text,
     Tree,
     Variable,
     With,
@@ -33,6 +38,8 @@ __all__ = ["Trusted", "foreign_actions"]
 Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
 """The root's fields that are the operator's, each with those of its own fields that are foreign all the same."""
 
+_CONSTANT = frozenset((Bool, Identifier, Nil, NumberLiteral, StringLiteral))
+"""What is the operator's wherever it stands."""
 _OWN, _ROOT, _FOREIGN = 0, 1, 2
 """A value may be the root itself (1), foreign (2), either (3), or neither: the operator's."""
 
@@ -76,7 +83,8 @@ class _OriginWalk:
     def body(self, nodes: Iterable[Node], dot: int) -> None:
         mark = len(self.visible)
         for node in nodes:
-            self.node(node, dot)
+            if not isinstance(node, Text):
+                self.node(node, dot)
         del self.visible[mark:]
 
     def node(self, node: Node, dot: int) -> None:
@@ -100,10 +108,9 @@ class _OriginWalk:
         del self.visible[mark:]
 
     def pipe(self, pipe: Pipe, dot: int, *, elements: bool = False) -> int:
-        origins = [self.command(command, dot) for command in pipe.commands]
-        origin = origins[0]
-        for piped in origins[1:]:
-            origin = _within(origin | piped)
+        origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
+        for more in piped:
+            origin = _within(origin | more)
         if elements:
             origin = _within(origin)
         for variable in pipe.variables:
@@ -117,17 +124,17 @@ class _OriginWalk:
                     self.todo.add(self.name)
         return origin
 
-    def command(self, command: Command, dot: int) -> int:
-        origins = [self.operand(argument, dot) for argument in command.args]
-        if len(origins) == 1:
-            return origins[0]
+    def command(self, args: Sequence[Expression], dot: int) -> int:
+        if len(args) == 1:
+            return self.operand(args[0], dot)
+        origins = [self.operand(argument, dot) for argument in args if type(argument) not in _CONSTANT]
         return _within(any(origins))
 
     def operand(self, node: Expression, dot: int) -> int:
-        if isinstance(node, Dot):
-            return dot
         if isinstance(node, Field):
             return self.fields(dot, node.names)
+        if isinstance(node, Pipe):
+            return self.pipe(node, dot)
         if isinstance(node, Variable):
             cell = self.find(node.name)
             if cell is not None:
@@ -136,7 +143,7 @@ class _OriginWalk:
             return self.fields(origin, node.names)
         if isinstance(node, FieldChain):
             return self.fields(self.operand(node.base, dot), node.names)
-        return self.pipe(node, dot) if isinstance(node, Pipe) else _OWN
+        return dot if isinstance(node, Dot) else _OWN
 
     def fields(self, origin: int, names: tuple[str, ...]) -> int:
         """The origin of a chain of fields of such a value."""

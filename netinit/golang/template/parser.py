@@ -54,6 +54,7 @@ _OPERANDS: Final = frozenset(
         lexer.OPEN,
     )
 )
+_CONTROLS: Final = lexer.KEYWORDS - {"nil", "define"}
 _LITERALS: Final = (Bool, Dot, Nil, NumberLiteral, StringLiteral)
 
 
@@ -89,12 +90,12 @@ class _Parser(Cursor):
         while (token := self.peek()).kind != lexer.EOF:
             if token.kind == lexer.LEFT:
                 before = self.shared.at
-                self.next()
+                self.skip()
                 if self.next().kind == "define":
                     _Parser(self.shared, "definition").parse_definition()
                     continue
                 self.shared.at = before
-            node = self.text_or_action()
+            node = self.text_or_action(token)
             if isinstance(node, _End):
                 self.fail(f"unexpected {node.shown}")
             self.tree.body.append(node)
@@ -127,20 +128,23 @@ class _Parser(Cursor):
         self.enter()
         nodes: list[Node] = []
         while True:
-            if self.peek().kind == lexer.EOF:
+            token = self.peek()
+            if token.kind == lexer.EOF:
                 self.fail("unexpected EOF")
-            node = self.text_or_action()
+            node = self.text_or_action(token)
             if isinstance(node, _End):
                 self.leave()
                 return nodes, node
             nodes.append(node)
 
-    def text_or_action(self) -> Node | _End:
-        token = self.next()
+    def text_or_action(self, token: Token) -> Node | _End:
+        """The node that begins with the token, which comes next."""
         if token.kind == lexer.TEXT:
+            self.skip()
             return Text(token.pos, token.text)
         if token.kind != lexer.LEFT:
             self.unexpected(token, "input")
+        self.skip()
         self.action_at = token
         node = self.action()
         self.action_at = None
@@ -150,8 +154,8 @@ class _Parser(Cursor):
 
     def action(self) -> Node | _End:
         token = self.peek()
-        if token.kind in lexer.KEYWORDS and token.kind not in ("nil", "define"):
-            self.next()
+        if token.kind in _CONTROLS:
+            self.skip()
             found: Node | _End = getattr(self, f"{token.kind}_control")(token)
             return found
         return Action(token.pos, self.pipeline("command", lexer.RIGHT), self.shared.delimiters)
@@ -255,23 +259,25 @@ class _Parser(Cursor):
     # --- pipelines ---
 
     def pipeline(self, context: str, end: str) -> Pipe:
-        pipe = Pipe(self.peek().pos)
-        self.declarations(pipe, context)
+        token = self.peek()
+        pipe = Pipe(token.pos)
+        if token.kind == lexer.VARIABLE:
+            self.declarations(pipe, context)
         while True:
             token = self.peek()
             if token.kind == end:
-                self.next()
+                self.skip()
                 self.check_pipeline(pipe, context)
                 return pipe
             if token.kind not in _OPERANDS:
                 self.next()
                 self.unexpected(token, context)
-            pipe.commands.append(self.command())
+            pipe.commands.append(self.command(token))
 
     def declarations(self, pipe: Pipe, context: str) -> None:
         while (variable := self.peek()).kind == lexer.VARIABLE:
             before = self.shared.at
-            self.next()
+            self.skip()
             follower = self.peek()
             comma = follower.kind == lexer.CHAR and follower.text == ","
             if not comma and follower.kind not in (lexer.ASSIGN, lexer.DECLARE):
@@ -289,19 +295,23 @@ class _Parser(Cursor):
                 self.fail("range can only initialize variables")
 
     def check_pipeline(self, pipe: Pipe, context: str) -> None:
+        if len(pipe.commands) == 1:
+            return
         if not pipe.commands:
             self.fail(f"missing value for {context}")
         for stage, command in enumerate(pipe.commands[1:], 2):
             if isinstance(command.args[0], _LITERALS):
                 self.fail(f"non executable command in pipeline stage {stage}")
 
-    def command(self) -> Command:
-        command = Command(self.peek().pos)
-        while (operand := self.operand()) is not None:
+    def command(self, token: Token) -> Command:
+        """The command that begins with the token, which comes next."""
+        command = Command(token.pos)
+        while (operand := self.operand(token)) is not None:
             command.args.append(operand)
-            if not self.peek().spaced:
+            token = self.peek()
+            if not token.spaced:
                 break
-        if (token := self.peek()).kind not in (lexer.RIGHT, lexer.CLOSE):
+        if token.kind not in (lexer.RIGHT, lexer.CLOSE):
             self.next()
             if token.kind != lexer.PIPE:
                 self.unexpected(token, "operand")
@@ -309,9 +319,12 @@ class _Parser(Cursor):
             self.fail("empty command")
         return command
 
-    def operand(self) -> Expression | None:
-        node = self.term()
-        if node is None or (field := self.peek()).kind != lexer.FIELD or field.spaced:
+    def operand(self, token: Token) -> Expression | None:
+        """The operand that begins with the token, which comes next; None where none does."""
+        if token.kind not in _OPERANDS:
+            return None
+        node = self.term(token)
+        if (field := self.peek()).kind != lexer.FIELD or field.spaced:
             return node
         names: list[str] = []
         while (token := self.peek()).kind == lexer.FIELD and not token.spaced:
@@ -325,12 +338,9 @@ class _Parser(Cursor):
             self.fail(f"unexpected . after term {quote(str(node))}")
         return FieldChain(field.pos, node, tuple(names))
 
-    def term(self) -> Expression | None:
-        token = self.peek()
+    def term(self, token: Token) -> Expression:
         kind, pos, text = token.kind, token.pos, token.text
-        if kind not in _OPERANDS:
-            return None
-        self.next()
+        self.skip()
         if kind == lexer.FIELD:
             return Field(pos, (text[1:],))
         if kind == lexer.IDENTIFIER:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 
-from netinit.base.errors import TemplateError
+from netinit.base.more_errors import TemplateError
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Nil, Pipe, Tree
 from netinit.golang.template.values import Function, to_bytes
@@ -22,8 +23,8 @@ class Slot:
 class Frame:
     """The variables of one template while it is compiled, and its place in error messages.
 
-    Variables live in a list, one place each, so that finding them at rendering time costs nothing; the visible ones
-    are a stack, as in Go.
+    Every variable has a place of its own, a number, so that nobody looks for names at rendering time; the visible ones
+    are a stack, as in Go. `dot_holder` is the place of the list or map that the dot is taken from, or 0.
     """
 
     def __init__(self, tree: Tree, functions: Mapping[str, Function], own: frozenset[str]) -> None:
@@ -31,8 +32,14 @@ class Frame:
         self.functions = functions
         self.own = own
         self.visible = [Slot("$", 0)]
-        self.size = 1
         self.dot_holder = 0
+        self.places = itertools.count(1)
+
+    def inner(self, visible: Iterable[Slot], dot_holder: int) -> Frame:
+        """The frame of a body within this one, which sees these variables; what it declares ends with it."""
+        frame = Frame(self.tree, self.functions, self.own)
+        frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
+        return frame
 
     def declare(self, name: str, holder: int = 0) -> Slot:
         """A new place for a variable of that name, visible from here on."""
@@ -47,8 +54,7 @@ class Frame:
 
     def new_place(self) -> int:
         """A place without a name."""
-        self.size += 1
-        return self.size - 1
+        return next(self.places)
 
     def find(self, name: str) -> Slot | None:
         """The innermost visible variable of that name."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.errors import InjectionError
+from netinit.base.more_errors import InjectionError
+from netinit.inject import inject_pod
 from netinit.inject.annotations import CHECKS, problems, validate
+from netinit.inject.defaults import default_config
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.options import Options
 
 T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"
 PORT_LISTS = (
@@ -19,7 +23,7 @@ GOOD = [
     *((R + name, value) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold") for value in ("0", "4294967295")),
     *((T + "includeOutboundIPRanges", value) for value in ("*", "", "10.0.0.0/8", "10.0.0.1/8,fd00::1/8", "0.0.0.0/0")),
     *((T + "excludeOutboundIPRanges", value) for value in ("", "10.0.0.1/32", "::/0")),
-    *((T + "includeInboundPorts", value) for value in ("*", "", "80", "80, 443 ,8080")),
+    *((T + "includeInboundPorts", value) for value in ("*", "", "80", "80, 443 ,8080", "80,8000-8100")),
     *((T + name, value) for name in PORT_LISTS for value in ("", "80", "80,443", " 80 , 443")),
     *((T + name, value) for name in ("excludeInterfaces", "kubevirtInterfaces") for value in ("", "eth0", "net1,net.2", "a-b_c")),
     ("istio.io/reroute-virtual-interfaces", "abcdefghijklmno"),
@@ -28,6 +32,10 @@ GOOD = [
     ("proxy.istio.io/config", "concurrency: 2\nholdApplicationUntilProxyStarts: true\nunknown: {a: b}"),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("1", "100m", "0.5", ".5", "1e3", "2Ki")),
     *(("sidecar.istio.io/proxyMemoryLimit", value) for value in ("128Mi", "1G", "1E", "5e-1")),
+    *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("", "tcp:22,80:1000-2000;udp:53:3000")),
+    *(("netinit.io/exclude-inbound-cidrs", value) for value in ("", "10.9.0.0/16,fd09::/64")),
+    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("true", "false")),
+    *(("netinit.io/log-group", value) for value in ("5", "0")),
 ]  # fmt: skip
 BAD = [
     *(("sidecar.istio.io/interceptionMode", value) for value in ("", "redirect", "TPROXY ", "MAGIC")),
@@ -35,11 +43,15 @@ BAD = [
     *((R + "periodSeconds", value) for value in ("", " 1", "1 ", "4294967296", "-1", "1.0")),
     *((T + "includeOutboundIPRanges", value) for value in ("**", "10.0.0.0", "10.0.0.0/33", " 10.0.0.0/8", "10.0.0.0/8, 11.0.0.0/8", "10.0.0.0/8,", "x", "::1%lo/128", "10.0.0.0/255.0.0.0", "010.0.0.0/8", "10.0.0.0/08")),
     *((T + "excludeOutboundIPRanges", value) for value in ("*", "bad")),
-    *((T + "includeInboundPorts", value) for value in ("80,", ",80", "80,,443", "*,80", "70000", "http", "80-90", "80\n443")),
+    *((T + "includeInboundPorts", value) for value in ("80,", ",80", "80,,443", "*,80", "70000", "http", "90-80", "80-", "80\n443")),
     *((T + name, value) for name in PORT_LISTS for value in ("*", "80,", "bad", '80"')),
     *((T + "excludeInterfaces", value) for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c")),
     *(("prometheus.istio.io/merge-metrics", value) for value in ("", "yes", "tRUE", "2")),
     *(("proxy.istio.io/config", value) for value in ("[1]", "a: [", "concurrency: lots", "drainDuration: soon", "interceptionMode: MAGIC", "proxyMetadata: [a]", "tracing: 1", "a: &a [*a]")),
+    *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("tcp:22", "icmp:1:1", "tcp:22:1\n")),
+    *(("netinit.io/exclude-inbound-cidrs", value) for value in ("*", "10.9.0.0", "10.9.0.0/16 x")),
+    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("", "yes")),
+    *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
 ]  # fmt: skip
 
@@ -69,3 +81,14 @@ def test_all_bad_annotations_are_reported_at_once():
 def test_the_first_release_had_no_mode_none():
     with pytest.raises(InjectionError, match="one of REDIRECT, TPROXY"):
         validate({"sidecar.istio.io/interceptionMode": "NONE"}, modes=("REDIRECT", "TPROXY"))
+
+
+@pytest.mark.parametrize("template", ["sidecar", "init"])
+def test_every_annotation_of_our_own_flags_reaches_the_init_container_by_our_templates(template):
+    ours = {flag.annotation: flag for flag in Options.flags if flag.annotation}
+    good = {key: next(value for name, value in GOOD if name == key and value) for key in ours}
+    pod = {"metadata": {"annotations": {**good, "inject.istio.io/templates": template}}, "spec": {"containers": [{"name": "app", "image": "x"}]}}
+    options = options_of(find_init(inject_pod(pod, default_config())["spec"]))
+    assert {key: getattr(options, flag.field) for key, flag in ours.items()} == {key: flag.kind.read(good[key]) for key, flag in ours.items()}
+    del pod["metadata"]["annotations"]["netinit.io/reject-quic"]
+    assert options_of(find_init(inject_pod(pod, default_config())["spec"])).reject_quic is False

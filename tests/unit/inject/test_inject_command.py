@@ -9,7 +9,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from netinit.base.errors import ClusterError, ConfigError, InjectionError, OptionError, ParseError
+from netinit.base.errors import OptionError, ParseError
+from netinit.base.more_errors import ClusterError, ConfigError, InjectionError
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run
@@ -108,12 +109,12 @@ def test_the_output_file_is_replaced_in_one_piece_and_may_be_the_input(folder):
     ("arguments", "error", "message"),
     [
         ([], OptionError, "-f: no manifest is given"),
-        (["-f", "/nonexistent"], OptionError, "-f: '/nonexistent' does not exist"),
+        (["-f", "/nowhere/at/all"], OptionError, "-f: ./nowhere/at/all. does not exist"),
         (["-f", "{folder}/deeper/none"], OptionError, "does not exist"),
         (["-f", "-", "--valuesFile", "-"], OptionError, "stdin can be read for one option only"),
         (["-f", "{folder}/binary.yaml"], ParseError, "binary.yaml: not UTF-8: byte 3 is 0xff"),
         (["-f", "{folder}/a.yaml", "--injectConfigFile", "{folder}/b.yml"], ConfigError, "b.yml: .*no key 'config'"),
-        (["-f", "{folder}/a.yaml", "-o", "/nonexistent/x"], InjectionError, "-o: /nonexistent/x: cannot be written"),
+        (["-f", "{folder}/a.yaml", "-o", "/nowhere/x"], InjectionError, "-o: /nowhere/x: cannot be written"),
     ],
 )
 def test_bad_options_are_clear_errors(folder, arguments, error, message):
@@ -383,6 +384,14 @@ def test_inject_explains_what_it_leaves_out(metadata, spec, step, remedy):
     assert found["chain"][0]["step"] == step
     assert found["remedies"][0].startswith(remedy)
     assert "Skipping injection" in run(inject.command, "-f", "-", stdin=pod).stderr
+
+
+def test_a_workload_whose_name_is_to_be_generated_names_no_owner():
+    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {NAME}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: app, image: a:1}]}}}\n"
+    named, generated = (output(inject.command, "-f", "-", stdin=job.replace("NAME", text)) for text in ("name: web", "generateName: web-"))
+    for variable, value in (("ISTIO_META_WORKLOAD_NAME", "value: web\n"), ("ISTIO_META_OWNER", "value: kubernetes://apis/batch/v1/namespaces/default/jobs/web\n")):
+        assert f"{variable}\n          {value}" in named, named
+        assert variable not in generated
 
 
 def test_a_pod_that_was_injected_before_is_called_so():

@@ -59,11 +59,11 @@ def test_the_flag_wins_over_the_variable_and_an_empty_variable_counts_as_unset()
         (["-f"], {}, ["-f: the value is missing (FILE|DIR|-)"]),
         (["-f", "-R"], {}, ["-f: '-R' looks like a flag; an empty value is written -f=''"]),
         (
-            ["--valuesFile", "/nonexistent", "--kubeconfig", "/", "--meshConfigFile=a\0b"],
+            ["--valuesFile", "/nowhere/at/all", "--kubeconfig", "/", "--meshConfigFile=a\0b"],
             {"ENABLE_NATIVE_SIDECARS": "maybe"},
             [
                 "--meshConfigFile: 'a\\x00b' does not exist",
-                "--valuesFile: '/nonexistent' does not exist",
+                "--valuesFile: '/nowhere/at/all' does not exist",
                 "environment variable ENABLE_NATIVE_SIDECARS: 'maybe' is neither true nor false",
                 "--kubeconfig: '/' is a folder: name a file",
             ],
@@ -96,15 +96,15 @@ def test_a_mistyped_flag_is_answered_with_what_may_be_meant(command, typed, mean
 
 def test_a_wrong_line_is_refused_without_click():
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", MAIN, "inject", "-f", "a", "--valuesFile", "/nonexistent"],
+        [sys.executable, "-X", "importtime", MAIN, "inject", "-f", "a", "--valuesFile", "/nowhere/at/all"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2, done
-    assert "netinit: --valuesFile: '/nonexistent' does not exist" in done.stderr
+    assert "netinit: --valuesFile: '/nowhere/at/all' does not exist" in done.stderr
     assert "click" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
 def test_a_fault_shows_where_it_happened_if_asked():
-    done = subprocess.run([sys.executable, MAIN, "inject", "-f", "/nonexistent", "--debug"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, MAIN, "inject", "-f", "/nowhere/at/all", "--debug"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done
     assert "Traceback" in done.stderr

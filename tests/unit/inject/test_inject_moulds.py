@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.errors import InjectionError
+from netinit.base.more_errors import InjectionError
 from netinit.golang.tree import same
 from netinit.inject import guard, load_config
 from netinit.inject.guard import moulds

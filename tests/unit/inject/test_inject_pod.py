@@ -69,6 +69,25 @@ def test_injected_annotations_win():
     assert (annotations["template"], annotations["more"]) == ("two", "5")
 
 
+@pytest.mark.parametrize(
+    ("hook", "annotations", "rewritten"),
+    [
+        ({}, {}, False),
+        ({"rewriteAppHTTPProbe": True}, {}, True),
+        ({"rewriteAppHTTPProbe": False}, {}, False),
+        ({"rewriteAppHTTPProbe": None}, {}, False),
+        ({}, {"sidecar.istio.io/rewriteAppHTTPProbers": "true"}, True),
+        ({"rewriteAppHTTPProbe": True}, {"sidecar.istio.io/rewriteAppHTTPProbers": "false"}, False),
+    ],
+)
+def test_probes_are_rewritten_where_the_values_or_the_pod_say_so(hook, annotations, rewritten):
+    probed = pod(annotations=annotations)
+    probed["spec"]["containers"][0]["readinessProbe"] = {"httpGet": {"path": "/ready", "port": 80}}
+    result = inject_pod(probed, config(sidecarInjectorWebhook=hook))
+    probe = find(result["spec"]["containers"], "app")["readinessProbe"]["httpGet"]
+    assert (probe["path"] == "/app-health/app/readyz") is rewritten, probe
+
+
 USER = {"name": "istio-proxy", "image": "auto", "securityContext": {"runAsUser": 1234, "runAsGroup": 4321}}
 
 

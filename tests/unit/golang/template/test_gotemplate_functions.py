@@ -102,6 +102,8 @@ CONTAINERS = [
         ("{{ omitNil .map | toJSON }}", '{"a10":1,"b":["x"]}'),
         ("{{ omitNil .nulls }}", "<no value>"),
         ("{{ structToJSON .port }}", '{"name":"http","containerPort":80}'),
+        ("{{ structToJSON (omit .port `containerPort`) }}", '{"name":"http","containerPort":0}'),
+        ("{{ structToJSON dict }} {{ structToJSON nil }}", '{"containerPort":0} {}'),
         ("{{ structToJSON .struct }}", '{"name":"http","containerPort":80}'),
         ("{{ protoToJSON .proxy }} {{ protoToJSON nil }}", '{"z":1,"a":"\\u003c"} {}'),
         ('{{ fromJSON "{" }} {{ (fromJSON "{\\"a\\": 1}").a }} {{ toJSON nil }}', "{} 1 {}"),
