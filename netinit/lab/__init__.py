@@ -14,7 +14,7 @@ Laws kept by every part:
   creation on, since that is what the owner match looks at.
 - Nothing waits by sleeping: readiness comes through a pipe.
 
-Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), pyroute2 and a POSIX shell; neither iproute2 nor iptables.
+Making a pod needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), and pyroute2; neither a shell nor iproute2 or iptables.
 """
 
 from __future__ import annotations

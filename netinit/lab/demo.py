@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit import backends
-from netinit.base.errors import LabError
+from netinit.base.more_errors import LabError
 from netinit.base.net import FAMILIES
 from netinit.kernel import detect
 from netinit.lab import (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from netinit.base.errors import LabError, NamespaceError
+from netinit.base.errors import NamespaceError
+from netinit.base.more_errors import LabError
 from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace
@@ -17,8 +20,13 @@ __all__ = ["Pod", "find_obstacle"]
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # what uid 0 of a pod with its own user namespace is outside of it
 _MOST_INTERFACES = 20
-# The word in the command shows in ps. The shell says that it runs, then waits for its stdin to end.
-_PAUSE = "echo netinit-pause; exec >/dev/null; read -r _"
+# The word in the command shows in ps.
+_PAUSE = ("sh", "-c", "echo netinit-pause; exec >/dev/null; read -r _")
+# The same where there is no shell, as in the image; it starts more slowly.
+_PAUSE_WITHOUT_SHELL = (
+    sys.executable, "-I", "-S", "-c",
+    "import os; os.write(1, b'netinit-pause\\n'); os.dup2(os.open('/dev/null', os.O_WRONLY), 1); os.read(0, 1)",
+)  # fmt: skip
 
 
 class Pod(NetworkNamespace):
@@ -71,20 +79,20 @@ class Pod(NetworkNamespace):
 
     def _open(self) -> None:
         if self._user_namespace:
-            self._start_pause(["unshare", "--user", "--net", "sh", "-c", _PAUSE])
+            self._start_pause(["unshare", "--user", "--net", *_pause()])
             for kind in ("uid", "gid"):
                 Path(f"/proc/{self.pid}/{kind}_map").write_text(f"0 {USER_BASE} 65536")
             self._hold(os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         else:
             super()._open()
             with self.entered():
-                self._start_pause(["sh", "-c", _PAUSE])
+                self._start_pause([*_pause()])
         for other in (self.client, *self.neighbours.values()):
             self._stack.enter_context(other)
         wiring.wire(self, self.client, self.neighbours, self.versions, self._outside)
 
     def _start_pause(self, argv: list[str]) -> None:
-        """The shell runs, has said so, and waits for the end of the leash, which this process holds."""
+        """The pause process runs, has said so, and waits for the end of the leash, which this process holds."""
         leash, held = os.pipe()
         self._stack.callback(os.close, held)
         reading, writing = os.pipe()
@@ -98,6 +106,11 @@ class Pod(NetworkNamespace):
                 os.close(writing)
             if not answer.readline():
                 raise LabError(f"the pause process {argv} did not start; its stderr says why")
+
+
+def _pause() -> tuple[str, ...]:
+    """What says that it runs, and then waits for its stdin to end."""
+    return _PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL
 
 
 def find_obstacle() -> str | None:

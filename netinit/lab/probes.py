@@ -25,7 +25,7 @@ class Probe:
     """One connection to make, or one datagram to send, to a literal address that also decides the family.
 
     `source` binds the local address. `uid`, `gid` and `groups` own the socket; None and () mean root's. `timeout`
-    counts seconds from the start to the answer.
+    counts seconds from the start to the answer. `mark` is the firewall mark of its packets.
     """
 
     host: str
@@ -36,6 +36,7 @@ class Probe:
     gid: int | None = None
     groups: tuple[int, ...] = ()
     timeout: float = 1.0
+    mark: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ def _open_socket(probe: Probe) -> socket.socket:
             made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
     finally:
         os.setgroups(groups)
+    if probe.mark:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return made
 

@@ -19,7 +19,8 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.base.errors import LabError, NetinitError
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import LabError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.users import become, creating_as

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from netinit.base.errors import LabError
+from netinit.base.more_errors import LabError
 from netinit.kernel import route_library
 from netinit.kernel.isolated import write_sysctl
 from netinit.lab.namespace import NetworkNamespace

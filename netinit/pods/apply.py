@@ -26,7 +26,7 @@ from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from netinit.base.logs import Log
 
@@ -111,11 +111,12 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
     """
     try:
         if options.cleanup_only:
-            outcome = remove(options, locked=locked, signals=signals)
+            outcome = _again(options, log, signals, lambda: remove(options, locked=locked, signals=signals))
         elif options.skip_rule_apply:
             return
         else:
-            outcome = apply(options, final=log.wants("info"), locked=locked, signals=signals)
+            wanted = log.wants("info")
+            outcome = _again(options, log, signals, lambda: apply(options, final=wanted, locked=locked, signals=signals))
     except NetinitError:
         number = signals.take()
         if number:  # it has ended a program that looked; the error of a change knows of its signal already
@@ -125,6 +126,15 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         _tell(outcome, log, removed=options.cleanup_only)
     except OSError:  # a full disk
         discard_stderr()
+
+
+def _again(options: Options, log: Log, signals: Signals, act: Callable[[], Outcome]) -> Outcome:
+    """What `act` comes to; with --retries it is begun anew where that may help."""
+    if not options.retries:
+        return act()
+    from netinit.pods.retry import retry
+
+    return retry(act, options, log, lambda: bool(signals.heard))
 
 
 def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
@@ -299,7 +309,9 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
             warnings += _describe_shadows(after.compare(task.plan))
             rules = after.describe()
         elif task.final:
-            rules, committed = backend.list_rules(comparison), not backend.reads_back
+            rules = comparison.committed()
+            committed = bool(rules)
+            rules = rules or backend.list_rules()
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
     return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings)

@@ -14,7 +14,7 @@ from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
-from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text
 from netinit.kernel.pods import inside
@@ -23,16 +23,23 @@ from netinit.options import Interception, Options
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import Plan
+from netinit.rules.model import INPUT, OUTPUT, PREROUTING, Plan
 from netinit.rules.nft.reading import Tables
-from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.rules.recover import Recovered, from_listings, from_tables
+from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
 
 _NET = Path("/proc/thread-self/net")
 MOST_BYTES = 1 << 25  # of routes, some 250,000
 _LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
+# linux/netfilter.h and netfilter_netdev.h: where packets meet the rules of a table, by the number of the hook
+_HOOKS = {0: PREROUTING, 1: INPUT, 2: FORWARD, 3: OUTPUT, 4: POSTROUTING, 5: PREROUTING}  # the last before all of them
+_HOOKS_OF_DEVICES = {0: PREROUTING, 1: POSTROUTING}
+_NETDEV = 5
 MOST_NAMED = 3
+_NUMBERS = {IPV4: backends.IPV4_TABLES, IPV6: backends.IPV6_TABLES}
+_FAMILIES = {backends.INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES: "ip6", _NETDEV: "netdev"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
 
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not detect.has_capability(detect.CAP_NET_ADMIN):
-        raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+        raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     settled = detect.settle(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
@@ -91,8 +98,12 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not rulesets:
         rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
         warnings.append("there are no rules at all in this namespace")
+    unread = {family: _find_unread(family) for family in families}
+    rulesets = {
+        name: {family: replace(rules, unread=unread[family]) for family, rules in one.items()} for name, one in rulesets.items()
+    }
     around = {family: read_surroundings(family) for family in families}
-    return LiveRules(rulesets, around, found, settled.options if given else None, (*warnings, *_foreign_tables()))
+    return LiveRules(rulesets, around, found, settled.options if given else None, (*warnings, *_warn_of(unread)))
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
@@ -111,7 +122,7 @@ def _load_listings(
     listings: dict[Family, Listing],
     contents: Contents,
     plans: list[Plan],
-    marks: dict[Family, tuple[frozenset[int], int]],
+    marks: dict[Family, tuple[LocalMarks, int]],
 ) -> dict[Family, Ruleset]:
     return {
         family: resolve_sets(
@@ -123,7 +134,7 @@ def _load_listings(
 
 
 def _load_tables(
-    tables: Tables, plans: list[Plan], marks: dict[Family, tuple[frozenset[int], int]]
+    tables: Tables, plans: list[Plan], marks: dict[Family, tuple[LocalMarks, int]]
 ) -> dict[Family, Ruleset]:
     return {
         family: load_tables(tables, family, plans=plans, local_marks=local, routing_table=table)
@@ -169,21 +180,24 @@ def _read_tables() -> Tables:
     return NftablesBackend().read()
 
 
-def _foreign_tables() -> tuple[str, ...]:
-    """A warning of rules that nobody looked at here: nft tables that are neither ours nor iptables'."""
-    others = dict.fromkeys(
-        [
-            f"inet {chain.table}"
-            for chain in detect.nft_chains() or ()
-            if chain.family == backends.INET and not chain.table.startswith(backends.NATIVE_TABLES)
-        ]
-    )
-    if not others:
-        return ()
-    named = ", ".join([shorten(one) for one in list(others)[:MOST_NAMED]]) + (
-        " and more" if len(others) > MOST_NAMED else ""
-    )
-    return (f"nft tables of others are not looked at, and may decide otherwise: {named}",)
+def _find_unread(family: Family) -> dict[str, tuple[str, ...]]:
+    """The nft tables that are neither ours nor iptables', by the hook at which packets of a family meet their rules.
+
+    A chain without a rule whose policy is to accept decides nothing.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for chain in detect.nft_chains() or ():
+        own = chain.table.startswith(backends.NATIVE_TABLES) if chain.family == backends.INET else chain.table in TABLES_OF_THE_KERNEL
+        hook = _HOOKS_OF_DEVICES if chain.family == _NETDEV else _HOOKS if chain.family in (backends.INET, _NUMBERS[family]) else {}
+        if chain.hook in hook and (chain.uses or not chain.accepts) and (not own or chain.family == _NETDEV):
+            found.setdefault(hook[chain.hook], {})[f"nft table {_FAMILIES[chain.family]} {chain.table}"] = None
+    return {hook: tuple(tables) for hook, tables in found.items()}
+
+
+def _warn_of(unread: dict[Family, dict[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    tables = dict.fromkeys([table for hooks in unread.values() for named in hooks.values() for table in named])
+    named = ", ".join([shorten(table) for table in list(tables)[:MOST_NAMED]]) + (" and more" if len(tables) > MOST_NAMED else "")
+    return (f"foreign rules that netinit cannot read are here, and may decide otherwise: {named}",) if tables else ()
 
 
 def _routing(families: tuple[Family, ...]) -> dict[int, int]:
@@ -192,15 +206,15 @@ def _routing(families: tuple[Family, ...]) -> dict[int, int]:
     return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
 
 
-def _local_marks(family: Family) -> tuple[frozenset[int], int]:
+def _local_marks(family: Family) -> tuple[LocalMarks, int]:
     """The marks that policy rules route to this host, and the table of one of them."""
     tables = {route.table for route in netlink.list_local_routes(family.number)}
     rules = [
         rule
         for rule in netlink.list_mark_rules(family.number)
-        if rule.plain and rule.mask == FULL_MASK and rule.table in tables
+        if rule.plain and rule.table in tables
     ]
-    return frozenset(rule.mark for rule in rules), rules[0].table if rules else 0
+    return frozenset((rule.mark, rule.mask) for rule in rules), rules[0].table if rules else 0
 
 
 def read_surroundings(family: Family) -> Surroundings:

@@ -15,9 +15,9 @@ import struct
 import time
 from dataclasses import dataclass
 
-from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
-from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.more_errors import ValidationFailedError, ValidationImpossibleError
+from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
@@ -96,7 +96,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     application = next(
         (uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None
     )
-    excluded = port in options.exclude_outbound_ports or options.owner_groups != ALL
+    excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
     if (
         application is not None
         and options.outbound_cidrs == ALL

@@ -63,6 +63,6 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
     """The one cause where there is one, else each backend's own."""
     if not machine.has_capability(CAP_NET_ADMIN):
-        return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+        return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]
     return BackendUnavailableError("\n".join(["the rules cannot be read:", *reasons]))

@@ -39,7 +39,7 @@ def _lines() -> list[str]:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
         lines.append(
-            "modules are likely missing: on the node, `modprobe -a nf_tables nft_compat ip_tables iptable_nat"
-            " ip6table_nat xt_REDIRECT xt_owner xt_conntrack`; `netinit doctor` in a privileged container says which"
+            "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
+            " nft_compat ip_tables iptable_nat ip6table_nat xt_REDIRECT xt_owner xt_conntrack`"
         )
     return lines

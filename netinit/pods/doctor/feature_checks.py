@@ -11,7 +11,7 @@ from netinit.base.errors import NetinitError
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import detect, routes
-from netinit.options import CLASSIC, NONE, OFF, Options
+from netinit.options import CURRENT, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.pods.validate import validate
@@ -126,7 +126,7 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
         used = {kind for rule in rules for kind in kinds_of(rule.target, rule.matches)}
         names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
         if not any(
-            isinstance(match, Port) and match.negated and len(match.ports) > 1
+            isinstance(match, Port) and len(match.ports) > 1 and (match.negated or match.has_ranges)
             for rule in rules
             for match in rule.matches
         ):
@@ -138,7 +138,7 @@ def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str,
 
 def can_prove(options: Options) -> bool:
     """Whether a connection can be made that these options must capture, where there is nothing but a loopback device."""
-    return options.layout != CLASSIC and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
+    return options.layout == CURRENT and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
 def check_backends(

@@ -16,7 +16,7 @@ from netinit.kernel.holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
 from netinit.kernel.situation import KUBERNETES, advise, find_situation
-from netinit.options import CLASSIC, OFF, TPROXY, Options
+from netinit.options import AMBIENT, CLASSIC, OFF, TPROXY, Options
 from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -171,6 +171,8 @@ def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
     """Users and groups of the application whose traffic bypasses the proxy, because they are the proxy's."""
+    if options.layout == AMBIENT:  # knows the proxy by its mark
+        return
     for kind, number, taken in (
         *(("user", uid, options.proxy_uids) for uid in uids),
         *(("group", gid, options.proxy_gids) for gid in gids),

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 
-from netinit.base.net import IPV4, Family, Network, text_of
-from netinit.options import CLASSIC, NONE, Options
+from netinit.base.net import IPV4, Family, Network, bounds_of, lists_port, text_of
+from netinit.options import AMBIENT, CLASSIC, CURRENT, NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.validate import OUTSIDE
 
@@ -48,12 +48,12 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
     """
     if options.inbound_mode == NONE:
         return ()
-    ports = [port for port in CANDIDATE_PORTS if port not in options.exclude_inbound_ports and port not in listening][:1]
+    ports = [port for port in CANDIDATE_PORTS if not lists_port(options.exclude_inbound_ports, port) and port not in listening][:1]
     if options.inbound_ports != ALL:
-        named = [port for port in options.inbound_ports if isinstance(port, int)]
+        named = [bounds_of(port)[0] for port in options.inbound_ports if not isinstance(port, str)]
         ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
     wanted = [(port, "a port") for port in ports]
-    wanted += [(port, "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
+    wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
     if options.layout != CLASSIC:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
@@ -64,7 +64,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
 
 def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
     app = _choose_application(options)
-    port = next(port for port in (80, *CANDIDATE_PORTS) if port not in options.exclude_outbound_ports)
+    port = next(port for port in (80, *CANDIDATE_PORTS) if not lists_port(options.exclude_outbound_ports, port))
     outside = OUTSIDE[family]
 
     def ask(user: tuple[str, int, int], what: str, host: str, number: int, protocol: str = "tcp") -> Ask:
@@ -73,15 +73,16 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
     anybody = ("app", app, app)
     yield ask(anybody, "an address outside", outside, port)
-    yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
-    yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
+    if options.layout != AMBIENT:  # there the proxy has a mark
+        yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
+        yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
     groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
     for gid in (*groups[:MOST], *options.exclude_owner_groups[:MOST]):
         yield ask((f"app in group {gid}", app, gid), "an address outside", outside, port)
-    for number in options.exclude_outbound_ports[:MOST]:
-        yield ask(anybody, "an excluded port", outside, number)
-    for number in options.outbound_ports[:MOST]:
-        yield ask(anybody, "an included port", outside, number)
+    for listed in options.exclude_outbound_ports[:MOST]:
+        yield ask(anybody, "an excluded port", outside, bounds_of(listed)[0])
+    for listed in options.outbound_ports[:MOST]:
+        yield ask(anybody, "an included port", outside, bounds_of(listed)[0])
     for network in _of_family(options.exclude_outbound_cidrs, family):
         yield ask(anybody, "an excluded network", _host_in(network), port)
     if isinstance(options.outbound_cidrs, tuple):
@@ -94,7 +95,8 @@ def _outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
         what = "a name server of resolv.conf" if server in servers else "another name server"
         for protocol in ("udp", "tcp") if options.redirect_dns else ("udp",):
             yield ask(anybody, what, server, DNS, protocol)
-            yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
+            if options.layout != AMBIENT:
+                yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
 
 
 def _choose_application(options: Options) -> int:
@@ -107,13 +109,12 @@ def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator
     """Connections that stay in the pod: through lo, and in again."""
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
-    port = next(port for port in CANDIDATE_PORTS if port not in options.exclude_outbound_ports)
-    yield Ask(OUTBOUND, family, "tcp", "app", "localhost", loopback, port, app, app)
-    yield Ask(OUTBOUND, family, "tcp", "proxy", "localhost", loopback, port, uid, gid)
-    if own:
-        yield Ask(OUTBOUND, family, "tcp", "app", "the pod's own address", own, port, app, app)
-        yield Ask(OUTBOUND, family, "tcp", "proxy", "the pod's own address", own, port, uid, gid)
-    if options.layout != CLASSIC:
+    port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))
+    users = [("app", app, app)] if options.layout == AMBIENT else [("app", app, app), ("proxy", uid, gid)]
+    for what, host in (("localhost", loopback), ("the pod's own address", own)):
+        for who, user, group in users if host else ():
+            yield Ask(OUTBOUND, family, "tcp", who, what, host, port, user, group)
+    if options.layout == CURRENT:
         yield Ask(OUTBOUND, family, "tcp", "proxy", "the passthrough address", passthrough, port, uid, gid, loopback)
 
 

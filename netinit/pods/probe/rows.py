@@ -121,7 +121,7 @@ def _check_privileges() -> None:
         if not detect.has_capability(number)
     ]
     if missing:
-        raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing)}")
+        raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing, reading=True)}")
     if read_text(EVENTS).strip() == "0":
         raise BackendUnavailableError(
             "probing reads connection tracking's events, which are off: set net.netfilter.nf_conntrack_events=1"

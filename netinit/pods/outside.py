@@ -1,0 +1,55 @@
+"""A pod programmed, or its rules removed, from outside by a child that a server has made for that: what came of it, and no log.
+
+`apply.main` does the same for a command line. The namespace is opened once; the very one that was looked at, and is not
+this process's or the machine's, is the one that is entered. That the child enters itself, and makes none of its own for it
+but for another user namespace, is half of what a pod's start costs.
+"""
+
+from __future__ import annotations
+
+from netinit.kernel import netlink
+from netinit.kernel.pods import OpenPod
+from netinit.kernel.run import Signals
+from netinit.pods.apply import Outcome, apply, remove
+from netinit.rules.model import EMPTY_PLAN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.options import Options
+
+
+def program_for_good(options: Options) -> Outcome:
+    """The pod that the options name has their rules, or with `cleanup_only` none of ours. Errors as of `apply`.
+
+    This process is inside of the pod afterwards. NamespaceError for the machine's own namespace and for that of this
+    process, whatever the options say. The outcome is without rules and plan.
+    """
+    warnings: list[str] = []
+
+    def work(own: Signals) -> Outcome:
+        if options.cleanup_only:
+            outcome = remove(meant, locked=True, signals=own)
+        else:
+            outcome = apply(meant, final=False, locked=True, signals=own)
+        return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
+
+    with OpenPod(options) as pod:
+        pod.refuse_machine()
+        meant = pod.complete(options)
+        with pod.lock(options.lock_timeout, warnings.append) as held:
+            signals = Signals(lasting=True)
+            if pod.is_foreign:
+                done = pod.work(work, signals, holding=held.descriptors)
+            else:
+                done = pod.move_in(lambda: work(signals))
+    return done.replace(warnings=(*warnings, *done.warnings))
+
+
+def list_addresses(options: Options) -> tuple[str, ...]:
+    """The addresses of the namespace that the options name, those of its loopback device left out. NamespaceError."""
+
+    def look() -> tuple[str, ...]:
+        return tuple([found.address for found in netlink.list_addresses() if found.index != netlink.LOOPBACK_INDEX])
+
+    with OpenPod(options) as pod:
+        return () if pod.find_machine() else pod.visit(look)
