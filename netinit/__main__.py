@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Runs the command line of this process and ends it with the command's exit code."""
-    gc.disable()  # the init container's run is over before there is garbage; click's commands switch it on again
+    gc.disable()  # apply and inject make no garbage that would grow with their work; click's commands switch it on again
     from netinit.cli import start
 
     start.main()

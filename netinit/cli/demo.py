@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from netinit.base.output import answers_a_terminal, can_show, show_painted
+from netinit.cli.face import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
 from netinit.lab import demo
 
@@ -24,6 +23,7 @@ STYLES = {demo.TITLE: "1;36", demo.CHAIN: "1", demo.COMMENT: "2", demo.GOOD: "32
     show_default=True,
     help="The backend that programs the kernel.",
 )
+@color_option
 def command(backend: str) -> int:
     """Make a pod of network namespaces and watch interception work.
 
@@ -33,7 +33,7 @@ def command(backend: str) -> int:
 
     Exit code 1 if anything is not as it must be.
     """
-    colour = wants_colour()
+    colour = wants_colour(answers_a_terminal())
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
     kinds = []
     for line in demo.play(backend):
@@ -61,8 +61,3 @@ def show_line(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> None:
         show_painted([("  ", ""), (marks[line.kind], style), (f" {line.text}", "")])
     else:
         show_painted([("  ", ""), (line.text, style)])
-
-
-def wants_colour() -> bool:
-    """Whether colours are welcome: on a terminal, unless NO_COLOR is set or the terminal is a dumb one."""
-    return answers_a_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -41,6 +41,16 @@ def _show_person(message: str) -> None:
         fail(NAME, message)
 
 
+def names_a_command(words: Sequence[str]) -> bool:
+    """Whether a command stands behind its options, as in `--netns NAME verify`: then it is not the init container's job."""
+    try:
+        from netinit.cli.group import APPLIES, put_command_first
+    except ImportError:  # without click there are no such commands
+        return False
+    first = put_command_first(tuple(words))[:1]
+    return first != tuple(words[:1]) and first[0] not in APPLIES
+
+
 def diagnose(error: NetinitError) -> str:
     """Lines of the doctor's on why nothing works, to stand below the error; empty where it has nothing to add."""
     if not isinstance(error, BackendUnavailableError):

@@ -23,7 +23,7 @@ from netinit.cli.question import (
 )
 from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
-from netinit.simulate.endpoints import spell_endpoint
+from netinit.simulate.endpoints import spell_endpoint, spell_packet
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.trace import UNKNOWN, TraceStep
 
@@ -102,7 +102,7 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """The sentence, the packet, the path, and what would change it."""
-    printed = [answer.sentence, "", f"packet: {describe_packet(answer.trace.first)}", "path:"]
+    printed = [answer.sentence, "", f"packet: {spell_packet(answer.trace.first)}", "path:"]
     place = None
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
@@ -129,16 +129,6 @@ def _line(answer: Explanation, step: TraceStep, width: int) -> str:
     why = step.rule.purpose + (f" ({origin})" if origin else "")
     said = f"  with comment {quote(step.rule.comment)}" if step.rule.comment else ""
     return f"    {mark} {_head(step):<{width}}  {step.rule.bare_text}{said}{f'  # {why}' if why else ''}{count}"
-
-
-def describe_packet(packet: Packet) -> str:
-    """The packet in one line."""
-    source = spell_endpoint(packet.family, packet.source, None)
-    target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
-    mark = f", mark {packet.mark}" if packet.mark else ""
-    if packet.in_interface:
-        return f"{packet.protocol.upper()} from {source} to {target}, coming in through {packet.in_interface}{mark}"
-    return f"{packet.protocol.upper()} from {source} to {target}, sent by uid {packet.uid}, gid {packet.gid}{mark}"
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:

@@ -32,7 +32,7 @@ STYLES = {  # of a line's first words
     "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW,
     "shadowing": YELLOW, "leftover": YELLOW,
     "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "pods will work": GREEN, "pods should work": GREEN,
-    "pods will not work": RED, "no problems found": GREEN, "netinit": BOLD,
+    "pods will not work": RED, "refused": RED, "to change it": BOLD, "no problems found": GREEN, "netinit": BOLD,
 }  # fmt: skip
 SIGNS = {"✔": GREEN, "✘": RED, "?": MAGENTA, "!": YELLOW}
 _FIRST = re.compile(rf"( *)({'|'.join(sorted(map(re.escape, STYLES), key=len, reverse=True))})(?![\w-])")

@@ -28,7 +28,7 @@ TOPICS = {  # what is no option of the rules, by what it is about; a test holds 
     NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
     PROGRAMMING: (
         "backend", "native_nftables", "force_iptables_binary", "reconcile", "force_apply", "cleanup_only", "skip_rule_apply",
-        "dry_run", "rule_comments", "ipset_threshold", "lock_timeout",
+        "config", "dry_run", "rule_comments", "ipset_threshold", "lock_timeout", "retries", "retry_delay",
     ),
     VALIDATION: ("run_validation", "probe_port", "probe_timeout"),
     LOGGING: ("log_output_level", "log_as_json", "debug"),
@@ -50,7 +50,8 @@ class FlagCommand(click.Command):
     reported at once, as one OptionError.
 
     All flags are taken, so that a pod's command line can be pasted; the help names those in `shows`, which have an effect,
-    and those of the rules in one line (with `rules` each of them; without any effect, rules=None, not at all).
+    and those of the rules in one line (with `rules` each of them; without any effect, rules=None, not at all). Of a class
+    other than Options it names every flag but those in `hides`, and none of the rules.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class FlagCommand(click.Command):
         *args: Any,
         settings: type[DeclaredOptions] = Options,
         shows: tuple[str, ...] = (),
+        hides: tuple[str, ...] = (),
         rules: bool | None = False,
         **kwargs: Any,
     ) -> None:
@@ -65,7 +67,9 @@ class FlagCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.settings = settings
         self.shows = (*shows, "debug")
-        self.rules = rules
+        self.hides = hides
+        self.takes_manifests = any(flag.long == "filename" for flag in settings.flags)
+        self.rules = rules if settings is Options else None
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -77,11 +81,17 @@ class FlagCommand(click.Command):
         problems = [*taken.problems, *unknown]
         ctx.allow_extra_args = True  # they are described below
         try:
-            problems += describe_strays(super().parse_args(ctx, rest))
+            strays = super().parse_args(ctx, rest)
+            problems += describe_strays(strays, "name manifests with -f") if self.takes_manifests else describe_strays(strays)
         except click.UsageError as error:
             problems += describe_error(error, args)
         environ = os.environ if ctx.obj is None else ctx.obj
-        ctx.params["options"] = self.settings.from_texts(taken.texts, environ, problems)
+        if self.settings is Options and (taken.texts.get("config") or environ.get("NETINIT_CONFIG")):
+            from netinit.cli.config import read_options
+
+            ctx.params["options"] = read_options(taken.texts, environ, problems)
+        else:
+            ctx.params["options"] = self.settings.from_texts(taken.texts, environ, problems)
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,8 +106,10 @@ class FlagCommand(click.Command):
             topic: [describe(flag) for flag in self.settings.flags if flag.field in fields and flag.field in self.shows]
             for topic, fields in TOPICS.items()
         }
+        hidden = [flag.field for flag in Options.flags] if self.settings is Options else (*EVERY_FIELD, *self.hides)
+        of_its_own = [flag for flag in self.settings.flags if flag.field not in hidden]
         sections: dict[str, Sequence[tuple[str, str] | None]] = {
-            PLAIN: [param.get_help_record(ctx) for param in own if param not in output],
+            PLAIN: [*map(describe, of_its_own), *(param.get_help_record(ctx) for param in own if param not in output)],
             NAMESPACE: shown.pop(NAMESPACE),
             RULES: [describe(flag) for flag in Interception.flags] if self.rules else [],
             OUTPUT: [param.get_help_record(ctx) for param in output],

@@ -22,16 +22,21 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "verify": ("verify", "Compare a pod's live rules with those that the options ask for."),
     "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
     "explain": ("explain", "Show what happens to a connection, and which option causes it."),
+    "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it."),
+    "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
     "lint": ("lint", "Find options that contradict each other or have no effect."),
     "draw": ("draw", "Draw the path of packets through the chains."),
     "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
     "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
     "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
     "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
+    "node": ("node.command", "Program pods from the node, by a CNI plugin."),
+    "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
     "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
     "completion": ("completion", "Print the script that completes commands and options in a shell."),
     "version": ("version", "Print the version."),
 }
+APPLIES = ("apply", "istio-iptables")  # the init container's job
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 
 
@@ -97,7 +102,7 @@ def root() -> None:
 NAME = "netinit"
 
 
-def _put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
+def put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
     """`--netns NAME verify` as `verify --netns NAME`: options of a command may stand before it."""
     rest = take_flags(words, Options.flags).rest
     named = next((word for word in rest if word in COMMANDS or word in ALIASES), None)
@@ -114,7 +119,7 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
     """
     command: click.Command = root
     if alone and program == NAME:
-        words = _put_command_first(words)
+        words = put_command_first(words)
         alone = not words or words[0] not in (*COMMANDS, *ALIASES)
     if alone:
         from netinit.cli import apply

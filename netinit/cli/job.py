@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 STDERR = 2
 
 
-def do(options: Options) -> int:
+def do(options: Options, log: Log | None = None) -> int:
     """Does what the options say and returns the exit code; NetinitError where that failed."""
-    log = choose_log(options)
+    log = log or choose_log(options)
     if options.dry_run:
         from netinit.base.output import show_artefact
         from netinit.cli.preview import preview

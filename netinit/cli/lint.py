@@ -65,9 +65,10 @@ def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Findi
         own = tuple([Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings])
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options) if facts.programs and not facts.host_network else ()
-        if complete.notes != facts.notes:  # nobody named its servers
+        if complete.notes != facts.notes:  # nobody named all of its servers
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
-            needed += (Finding(WARNING, NO_EFFECT, "--redirect-dns", complete.notes[-1]),)
+            kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
+            needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
         found[facts.name] = tuple(sorted((*own, *needed), key=lambda finding: finding.severity != ERROR))
     return found
 

@@ -48,6 +48,7 @@ class Ground:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    live: bool = False  # the surroundings are those of a namespace, its routes too
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,23 @@ def find_ground(options: Options, pod: str, select: str, pod_ip: tuple[str, ...]
     facts = read_manifest(pod, select, options) if pod else None
     if live or options.pid or options.netns:
         return _find_live(options, facts)
+    return find_planned(options, facts, pod_ip)
+
+
+def find_grounds(options: Options, pod: str, select: str, pod_ip: tuple[str, ...], live: bool) -> list[tuple[str, Ground]]:
+    """The same for every pod of a manifest, each with its name."""
+    if pod and not (live or options.pid or options.netns):
+        from netinit.inject.podfile import read_pods
+
+        found = [complete_servers(facts, options) for facts in read_pods(read_file(pod), pod, select)]
+        return [(facts.name, find_planned(options, facts, pod_ip)) for facts in found]
+    ground = find_ground(options, pod, select, pod_ip, live)
+    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
+    return [(where if live or options.pid or options.netns else "the options", ground)]
+
+
+def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> Ground:
+    """The rules that a manifest's pod, or the options, would have."""
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)
     origins: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
@@ -143,7 +161,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             by = "the manifest" if facts else "the options given"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
-    return Ground(found.rulesets, found.surroundings, made, found.given, facts.origins if facts else {}, notes, warnings)
+    origins = facts.origins if facts else {}
+    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True)
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -165,11 +184,15 @@ def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
-    """The pod with the name servers of the command line where it needs some; a note where nobody named any."""
+    """The pod with the name servers of the command line, or of its dnsConfig, where it needs some; a note where more are missing."""
     if not detect.wants_servers(facts.options):
         return facts
     if options.dns_servers:
         return replace(facts, options=facts.options.replace(dns_servers=options.dns_servers))
+    if facts.name_servers:
+        named = replace(facts, options=facts.options.replace(dns_servers=facts.name_servers))
+        note = "the cluster's name servers, which its pods ask first, are not in the manifest: name all with --dns-servers"
+        return named if facts.only_these else replace(named, notes=(*facts.notes, note))
     note = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
     return replace(facts, notes=(*facts.notes, note))
 
@@ -242,14 +265,14 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
-def read_file(name: str) -> str:
-    """The text of a file, or of stdin for -. OptionError, ParseError."""
+def read_file(name: str, label: str = "--pod") -> str:
+    """The text of a file, or of stdin for -. OptionError, ParseError; they name the `label`."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise OptionError(f"--pod: {quote_value(name)} cannot be read: {error.strerror}") from None
+        raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ParseError(f"--pod: {name} is not text in UTF-8") from None
+        raise ParseError(f"{label}: {name} is not text in UTF-8") from None
 
 
 __all__ = [
@@ -258,6 +281,8 @@ __all__ = [
     "Question",
     "complete_servers",
     "find_ground",
+    "find_grounds",
+    "find_planned",
     "ground_options",
     "make_packet",
     "names_rules",

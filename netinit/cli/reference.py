@@ -1,4 +1,6 @@
-"""The generated parts of README.md and docs/: `python -m netinit.cli.reference`, at the top of a checkout, renews them.
+"""The generated parts of README.md and docs/, and the schema of files of options.
+
+`python -m netinit.cli.reference`, at the top of a checkout, renews them.
 
 A part stands between two comments. The first says what it is, the second is the same everywhere:
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -25,6 +28,7 @@ import click
 from netinit.cli import group
 from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_default
 from netinit.options import Options
+from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
 
 RENEW = "python -m netinit.cli.reference"
@@ -183,7 +187,20 @@ def main(root: Path) -> list[Path]:
         if renewed != text:
             page.write_text(renewed, "utf-8")
             changed.append(page)
+    schema = root / SCHEMA
+    text = render_schema()
+    if schema.is_file() and schema.read_text("utf-8") != text:
+        schema.write_text(text, "utf-8")
+        changed.append(schema)
     return changed
+
+
+def render_schema() -> str:
+    """The schema of files of options, one option a line."""
+    made = make_schema()
+    options = ",\n".join([f"    {json.dumps(name)}: {json.dumps(one)}" for name, one in made.pop("properties").items()])
+    head = json.dumps(made, indent=2).removesuffix("\n}")
+    return f'{head},\n  "properties": {{\n{options}\n  }}\n}}\n'
 
 
 if __name__ == "__main__":

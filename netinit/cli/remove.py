@@ -6,13 +6,13 @@ import click
 
 from netinit.base.output import show
 from netinit.base.shown import MOST_OF_A_RULE, Lines, lines, shorten
-from netinit.cli.face import color_option, warn
+from netinit.cli.face import PersonLog, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.job import do
 from netinit.options import Options
 from netinit.pods.removal import Removal, find_removal
 
-SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "log_output_level", "log_as_json")
+SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "retries", "retry_delay", "log_output_level", "log_as_json")
 
 
 @click.command("remove", cls=FlagCommand, shows=SHOWN, rules=None)
@@ -24,7 +24,8 @@ def command(options: Options) -> int:
     would be is listed.
     """
     if not options.dry_run:
-        return do(options.replace(cleanup_only=True))
+        log = None if options.log_as_json else PersonLog(options.log_level)
+        return do(options.replace(cleanup_only=True), log)
     found = find_removal(options)
     warn(found.warnings)
     show(render_text(found))

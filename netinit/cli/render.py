@@ -12,10 +12,12 @@ from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
 from netinit.rules.render import FORMATS
 
+CONFIG = "config"
 
-@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "rule_comments"))
+
+@click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "config", "rule_comments"))
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="restore", show_default=True, help="The format."
+    "--format", "form", type=click.Choice((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
 )
 @click.option(
     "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
@@ -26,10 +28,15 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
 
     restore is input for iptables-restore --noflush (ip6tables-restore), one family at a time. commands are shell lines.
     json has the purpose and the origin of each rule, and a hash: plans with equal hashes program the same rules. nft is
-    input for nft -f.
+    input for nft -f. config is the file of these options, for --config.
     """
     if check and form != "nft":
         raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
+    if form == CONFIG:
+        from netinit.options.file import render_file
+
+        show_artefact(render_file(options))
+        return 0
     text = preview(options, PersonLog(options.log_level), form, family or "")
     if check:
         from netinit.backends.nftables import NftablesBackend

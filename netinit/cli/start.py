@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
+    from netinit.options import Options
+    from netinit.options.kinds import Text
+
 
 NAME = "netinit"
 ISTIO_NAME = "istio-iptables"
@@ -75,8 +78,9 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error: NetinitError | None = None) -> int:
     from netinit.cli import errors  # only a run that fails pays for it
 
-    hint = errors.diagnose(error) if error and call.apply else ""
-    errors.report(call.words, environ, message + hint, as_event=call.apply)
+    job = call.apply and not (call.program == NAME and errors.names_a_command(call.words))
+    hint = errors.diagnose(error) if error and job else ""
+    errors.report(call.words, environ, message + hint, as_event=job)
     return code
 
 
@@ -118,13 +122,21 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             return _ask_click(call, environ, error)
         from netinit.cli import job
 
-        return job.do(Options.from_texts(texts, environ))
+        named = texts.get("config") or environ.get("NETINIT_CONFIG")
+        return job.do(_with_file(texts, environ) if named else Options.from_texts(texts, environ))
     if not call.words:
         _ask_click(call.replace(words=("--help",)), environ, None)
         return OptionError.exit_code  # a container that was started so must not pass for one that programmed
     if call.words[0] in INJECT_NAMES:
         return _inject(call, environ)
     return _ask_click(call, environ, None)
+
+
+def _with_file(texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str]) -> Options:
+    _find_packages()  # YAML's reader is one
+    from netinit.cli.config import read_options
+
+    return read_options(texts, environ)
 
 
 def _inject(call: Call, environ: Mapping[str, str]) -> int:
@@ -137,7 +149,7 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
         return _ask_click(call, environ, error)
     if "explain" in texts:  # for people, by a module that needs click
         return _ask_click(call, environ, None)
-    _prepare_for_more()
+    _find_packages()
     from netinit.cli.inject import run as inject_run
 
     return inject_run.run(InjectFlags.from_texts(texts, environ))
@@ -145,7 +157,8 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
 
 def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None) -> int:
     """Lets click read the command line; without click a `known` error is better than none."""
-    _prepare_for_more()
+    gc.enable()
+    _find_packages()
     try:
         from netinit.cli import group
     except ImportError as error:
@@ -153,10 +166,9 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
     return group.run(call.program, call.words, environ, alone=call.apply)
 
 
-def _prepare_for_more() -> None:
-    """Gets ready for commands that allocate, and that import packages."""
-    gc.enable()
-    if sys.flags.no_site:  # started without the folder of installed packages, which click and yaml may be in
+def _find_packages() -> None:
+    """Adds the folder of installed packages, which click and yaml may be in, where the start left it out (-S)."""
+    if sys.flags.no_site:
         import site
 
         site.main()

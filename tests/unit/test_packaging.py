@@ -89,7 +89,7 @@ def test_no_message_advises_an_extra_of_a_package_that_no_index_has():
 
 def test_it_holds_what_the_sources_hold(wheel):
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "netinit").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    there -= {"netinit/launcher.c"}  # the image's
+    there -= {"netinit/launcher.c", "netinit/plugin.c"}  # the images'
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert {name for name in held if name.endswith(".data/scripts/netinit")}
@@ -108,6 +108,12 @@ def test_it_holds_what_the_sources_hold(wheel):
 )
 def test_a_command_works_where_nothing_else_is_installed(installed, words, told, tmp_path):
     assert told in check(installed / "netinit", *words.split(), cwd=tmp_path)
+
+
+def test_kubectl_finds_the_plugin_and_what_completes_it(installed, tmp_path):
+    folders = {"PATH": f"{installed}:{os.environ['PATH']}"}
+    assert "Usage: netinit kubectl check" in check("kubectl-netinit", "check", "--help", cwd=tmp_path, env=folders)
+    assert check("kubectl_complete-netinit", "che", cwd=tmp_path, env=folders).splitlines()[-1] == ":4"
 
 
 def test_the_server_says_which_packages_it_wants(installed, tmp_path):

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show, show_artefact, to_json
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten, split_message
+from netinit.cli.face import answer, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -27,6 +28,7 @@ INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 
 
 @click.command("check-inject", cls=FlagCommand, settings=CheckFlags)
+@color_option
 def command(options: CheckFlags) -> int:
     """Show for each object whether the cluster's webhook will inject it, the whole chain of reasons, and what its pods get.
 
@@ -101,7 +103,7 @@ def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
     if flags.as_json:
         show_artefact(_json(verdicts))
     else:
-        show(_table(verdicts, webhooks=webhooks))
+        answer(_table(verdicts, webhooks=webhooks))
     if any(verdict.error for verdict in verdicts):
         return REFUSED
     return LEFT_OUT if any(not (verdict.injected or verdict.already) for verdict in verdicts) else INJECTED

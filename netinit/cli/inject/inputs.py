@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
+from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.cli.inject import files as inject_files

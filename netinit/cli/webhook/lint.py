@@ -30,7 +30,7 @@ _SIGNS = {ERROR: "✘"}
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with an installation of a sidecar injector, ours or Istio's.
 
-    Looks at MutatingWebhookConfigurations, Services, Endpoints, Deployments, PodDisruptionBudgets, namespaces and
+    Looks at MutatingWebhookConfigurations, Services, EndpointSlices, Deployments, PodDisruptionBudgets, namespaces and
     certificates, of files or of a cluster. Each finding has its remedy.
 
     Exit codes: 0 nothing is wrong that stops pods, 1 something is.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from netinit.base.errors import ConfigError, ParseError
+from netinit.base.errors import ParseError
+from netinit.base.more_errors import ConfigError
 from netinit.base.output import show_artefact
 from netinit.base.shown import quote
 from netinit.cli.flags import HELP_NAMES

@@ -17,6 +17,7 @@ from netinit.cli.group import COMMANDS
 from netinit.options import Interception, Options
 
 MAIN = Path(__file__).parents[3] / "netinit" / "__main__.py"
+POD = Path(__file__).parents[3] / "examples" / "pod.yaml"
 QUESTION = ["explain", "-b", "*", "-i", "*", "-d", "15021", "--ipv6", "off", "--to", "1.2.3.4:443"]
 
 
@@ -46,7 +47,7 @@ def test_every_option_of_a_run_has_one_topic():
     assert len({field for fields in TOPICS.values() for field in fields}) == len(EVERY_FIELD)
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"apply", "inject"}))
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"apply"}))
 def test_help_fits_on_a_page_or_two(name, run):
     text = run(f"netinit {name} --help").out
     assert len(text.splitlines()) < 80, text
@@ -60,12 +61,22 @@ def test_help_fits_on_a_page_or_two(name, run):
         ("lint", ["--pod", "--strict", "netinit apply --help"], ["--lock-timeout", "--dry-run", "--netns"]),
         ("draw", ["--pid", "--format", "--color"], ["--force-apply", "--log_as_json"]),
         ("verify", ["--pid", "--backend", "--pod", "--live"], ["--reconcile", "--log_output_level"]),
+        ("inject", ["--filename", "--image", "--set", "--output", "--explain", "with --explain also 3, one is left out"], ["netinit apply --help", "--namespace-labels"]),
+        ("check-inject", ["--filename", "--set", "--namespace-labels", "--json"], ["netinit apply --help", "--output", "--explain "]),
     ],
 )
 def test_help_shows_what_has_an_effect_and_nothing_else(name, shown, hidden, run):
     text = " ".join(run(f"netinit {name} --help").out.split())
     assert [word for word in shown if word not in text] == []
     assert [word for word in hidden if word in text] == []
+
+
+WITHOUT_COLOUR = {"apply", "render", "webhook", "node", "kubectl", "completion", "version"}  # events, artefacts, and commands of their own
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - WITHOUT_COLOUR))
+def test_every_command_that_answers_people_lets_them_choose_the_colour(name, run):
+    assert "--color [auto|always|never]" in run(f"netinit {name} --help").out
 
 
 def test_help_is_grouped_by_what_options_are_about(run):
@@ -83,12 +94,16 @@ def test_help_is_grouped_by_what_options_are_about(run):
         ([*QUESTION, "--color", "never"], {}, False),
         ([*QUESTION, "--color", "always"], {"NO_COLOR": "1"}, True),
         (["lint", "-b", "80", "-d", "9"], {}, True),
+        (["check-inject", "-f", str(POD)], {}, True),
+        (["check-inject", "-f", str(POD)], {"NO_COLOR": "1"}, False),
+        (["inject", "--explain", "-f", str(POD)], {}, True),
+        (["inject", "--explain", "--color", "never", "-f", str(POD)], {}, False),
     ],
 )
 def test_a_terminal_gets_colour_unless_it_is_not_welcome(words, environ, coloured):
     _, text = on_a_terminal(*words, environ=environ)
     assert ("\x1b[" in text) is coloured, text
-    assert "captured" in text or "warning" in text
+    assert re.search("captured|warning|[✔✘]", text)
 
 
 def test_a_pipe_gets_no_colour_but_on_demand(run):

@@ -103,6 +103,7 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),
         ("netinit render --format yaml", "netinit: Invalid value for '--format': 'yaml' is not one of"),
         ("netinit render stray", "netinit: 'stray' is not an option; quote values that hold blanks or *"),
+        ("netinit check-inject -f - app.yaml", "netinit: 'app.yaml' is not an option; name manifests with -f"),
     ],
 )
 def test_what_was_probably_meant_is_said(line, error, run):
@@ -121,6 +122,21 @@ def test_a_commands_own_problems_and_the_flags_are_told_together(run):
         "-p",
         "environment variable PROXY_UID",
     ]
+
+
+@pytest.mark.parametrize("line", ["verify --netns nowhere", "--netns nowhere verify", "--netns=nowhere explain --to 1.2.3.4:80", "--pid x doctor"])
+def test_options_before_a_command_make_no_init_container_of_it(line, run):
+    done = run(f"netinit {line}")
+    assert done.code in (1, 2)
+    assert done.err.startswith("netinit: "), done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["--netns nowhere -b 80", "--netns nowhere apply", "apply --netns nowhere"])
+def test_the_init_containers_job_is_told_in_lines_for_machines(line, run):
+    done = run(f"netinit {line}")
+    assert done.code == 1
+    assert "\terror\t/run/netns/nowhere" in done.err
 
 
 def test_the_version_is_told_in_both_ways(run):

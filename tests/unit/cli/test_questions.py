@@ -160,6 +160,7 @@ def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
     told = run(f"netinit lint --pod {pods}").out.splitlines()
     assert told[-1] == "2 errors, 5 warnings in 4 pods"
     assert not any("good" in line for line in told)
+    assert not any(": : " in line for line in told), "a finding about the pod as a whole names no part of it"
 
 
 def test_lint_of_one_pod_among_several(run, pods):
@@ -207,6 +208,37 @@ def test_the_name_servers_of_a_manifest_s_pod_are_not_those_of_this_machine(run,
     assert "name them with --dns-servers" in run(f"netinit lint --pod {file}").out
     known = run(f"netinit explain --to 10.255.255.53:53 --udp --pod {file} --dns-servers 10.255.255.53")
     assert known.out.startswith("captured: goes to the proxy's resolver")
+
+
+DNS_CONFIG = POD.replace('-p, "15001"', "--redirect-dns").replace("spec:\n", "spec:\n  dnsPolicy: POLICY\n  dnsConfig: {nameservers: [10.9.9.9, typo]}\n", 1)
+
+
+def test_the_name_servers_of_a_pod_s_dns_config_are_its_own(run, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(DNS_CONFIG.replace("POLICY", "None"))
+    linted = run(f"netinit lint --pod {file}").out
+    assert "--redirect-dns" not in linted, linted
+    asked = run(f"netinit explain --to 10.9.9.9:53 --udp --pod {file}")
+    assert asked.out.startswith("captured: goes to the proxy's resolver on 15053")
+    assert "name all with --dns-servers" not in asked.err
+
+
+def test_a_dns_config_adds_to_servers_that_only_the_cluster_knows(run, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(DNS_CONFIG.replace("POLICY", "ClusterFirst"))
+    for line in ("lint", "explain --to 10.9.9.9:53 --udp"):
+        done = run(f"netinit {line} --pod {file}")
+        assert "the cluster's name servers, which its pods ask first, are not in the manifest" in done.out + done.err
+    assert done.out.startswith("captured: goes to the proxy's resolver on 15053")
+    whole = run(f"netinit lint --pod {file} --dns-servers 10.96.0.10,10.9.9.9").out
+    assert "--redirect-dns" not in whole, whole
+
+
+def test_an_ipv6_server_of_a_dns_config_that_rules_for_ipv4_alone_miss_is_found(run, tmp_path):
+    file = tmp_path / "pod.yaml"
+    text = DNS_CONFIG.replace("POLICY", "None").replace("10.9.9.9, typo", '"fd00::53"').replace("--redirect-dns", "--redirect-dns, --ipv6, 'off'")
+    file.write_text(text)
+    assert "IPv6 servers have no effect, since IPv6 is off" in run(f"netinit lint --pod {file}").out
 
 
 def test_warnings_for_people_are_no_log_lines(run):

@@ -79,3 +79,14 @@ def test_a_stale_page_is_renewed(tmp_path):
     assert reference.main(tmp_path) == [tmp_path / "README.md"]
     assert "old" not in (tmp_path / "README.md").read_text()
     assert not reference.main(tmp_path)
+
+
+def test_a_stale_schema_is_renewed(tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "CONTRIBUTING.md"):
+        (tmp_path / name).write_text("nothing generated\n")
+    schema = tmp_path / reference.SCHEMA
+    schema.parent.mkdir(parents=True)
+    schema.write_text("{}")
+    assert reference.main(tmp_path) == [schema]
+    assert not reference.main(tmp_path)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError, ValidationFailedError
+from netinit.base.errors import ApplyError
+from netinit.base.more_errors import ValidationFailedError
 from netinit.cli import start
 from netinit.options import Options
 from readable import NOBODY
@@ -28,8 +29,8 @@ OWN = frozenset(
     netinit.backends netinit.backends.base netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.kernel.routes netinit.backends.iptables
     netinit.cli netinit.cli.job netinit.cli.start
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
-    netinit.rules netinit.rules.iptables.compare netinit.rules.model netinit.base.net netinit.rules.iptables.ownership netinit.rules.targets
-    netinit.rules.iptables.transition netinit.rules.iptables.write
+    netinit.rules netinit.rules.model netinit.base.net netinit.rules.targets
+    netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound
     netinit.rules.matches netinit.rules.matches.packet
@@ -99,6 +100,25 @@ def test_an_injection_with_unusual_flags_or_yaml_gives_the_same(tmp_path):
     }
     assert len(texts) == 1
     assert "istio-proxy" in texts.pop()
+
+
+def test_injection_makes_no_garbage_that_grows_with_the_documents_since_nobody_collects_it(tmp_path):
+    (tmp_path / "config").write_text(CONFIG)
+    left = []
+    for number in (2, 40):
+        source = tmp_path / str(number)
+        source.write_text("---\n".join(POD.replace("name: p", f"name: p{n}") for n in range(number)))
+        code = (
+            "import gc, sys; gc.disable(); from netinit.cli import start; start.run(sys.argv, {}); "
+            "print(gc.isenabled(), gc.collect())"
+        )
+        words = ["inject", "-f", str(source), "-o", str(tmp_path / "out"), "--injectConfigFile", str(tmp_path / "config")]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, timeout=60)
+        enabled, garbage = done.stdout.split()
+        assert enabled == "False"
+        left.append(int(garbage))
+        assert (tmp_path / "out").read_text().count("kind: Pod") == number
+    assert left[1] - left[0] < 38  # not one object a document
 
 
 @pytest.mark.parametrize(
