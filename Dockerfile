@@ -3,7 +3,8 @@
 #   make image          builds it with podman or docker
 #   make image-test     builds it on an empty machine, attacks it, and runs it as Kubernetes does
 #
-# The target `webhook` is another image, of the admission server: make image IMAGE_FLAGS="--target webhook".
+# The target `webhook` is another image, of the admission server: make image IMAGE_FLAGS="--target webhook". The target
+# `node` is a third, of the CNI plugin and its agent.
 
 # Debian of one day, for amd64 and arm64. The base names the archive of that day itself, so its digest fixes every package.
 ARG BASE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
@@ -78,6 +79,11 @@ RUN update-ca-certificates >/dev/null 2>&1 \
  && mv /usr/lib/netinit /image/usr/lib/netinit \
  && python3 -m compileall -q --invalidation-mode unchecked-hash -s /image -p / "/image/usr/lib/$PYTHON" /image/usr/lib/netinit
 
+# ---- the CNI plugin: static, for hosts that have nothing but a kernel
+FROM system AS plugin
+COPY netinit/plugin.c /build/
+RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o /build/netinit-cni /build/plugin.c
+
 # ---- netinit, compiled, its start in one file
 FROM libraries AS package
 ARG VERSION=0.1.0
@@ -142,10 +148,51 @@ ENV PATH=/usr/sbin:/usr/bin
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/netinit"]
 
+# ---- the node's image: the init container's programs, Python with TLS, the agent's packages, and the plugin
+FROM system AS node-files
+ARG PYTHON
+ENV NODE="$KEPT libgcc-s1 libssl3"
+WORKDIR /node
+# hadolint ignore=SC2086
+RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
+ && chmod 1777 tmp \
+ && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
+ && dpkg --listfiles $NODE >/tmp/listed \
+ && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
+ && sort --unique --output /tmp/files /tmp/files \
+ && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
+ && tar --extract --file /tmp/files.tar --keep-directory-symlink \
+ && cp --archive --parents /usr/share/common-licenses . \
+ && for package in $NODE; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
+ && cp --dereference /etc/debian_version /etc/os-release etc \
+ && cp /image/etc/passwd /image/etc/group etc \
+ && cp --no-preserve=all /image/usr/bin/netinit usr/bin/netinit \
+ && chmod 755 usr/bin/netinit \
+ && ln -s "$PYTHON" usr/bin/python3 \
+ && ldconfig -r .
+
+FROM scratch AS node
+COPY --from=node-files /node /
+COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
+ARG VERSION=0.1.0
+ARG BASE
+LABEL org.opencontainers.image.title="netinit-node" \
+      org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.base.name="$BASE"
+ENV PATH=/usr/sbin:/usr/bin
+# It enters pods: the chart says with which capabilities.
+# hadolint ignore=DL3002
+USER 0:0
+ENTRYPOINT ["/usr/bin/netinit"]
+
 # ---- the init container's package: without the server, its client and its chart
 FROM package AS init-package
 WORKDIR /usr/lib/netinit/netinit
-RUN rm -r cli/webhook data/chart kube webhook
+RUN rm -r cli/node cli/webhook data/chart kube node serving webhook
 
 # ---- the image
 FROM scratch

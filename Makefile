@@ -20,7 +20,7 @@ JOBS ?= auto# tests at the same time
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: help system tools install demo wants-root test lint wheel bench prove fuzz mutants image lock sbom image-test cluster-test kernels clean
+.PHONY: help system tools install demo wants-root test lint wheel bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,7 +33,7 @@ wants-root:
 
 # Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e --ignore tests/cluster $(ARGS)
+	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
@@ -58,11 +58,14 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 	  $(BIN)/python "tests/bench/$$name.py" $(ARGS); \
 	done
 
-prove: install ## the long proof: the simulator against the kernel, 7,000 connections in each of three dialects (root)
-	@NETINIT_CONNECTIONS=7000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
+endurance: install ## the webhook for 20 minutes while configuration, certificate and workers change; RATE=150 SECONDS=1200
+	@$(BIN)/python tests/bench/webhook.py --endurance $(or $(SECONDS),1200) --rate $(or $(RATE),150)
 
-fuzz: install ## hostile templates, pods and annotations: 100,000 cases of each; 10,000 requests to the webhook
-	@for name in gotemplate inject guard; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
+prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal (root)
+	@NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --timeout 3600 tests/kernel tests/property $(ARGS)
+
+fuzz: install ## hostile templates, pods, annotations and configurations of the plugin: 100,000 cases of each; 10,000 requests to the webhook
+	@for name in gotemplate inject guard plugin; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 	@$(BIN)/python tests/fuzz/fuzz_webhook.py --cases $(or $(CASES),10000)
 
 # A mutant may lack the very condition that keeps this machine's own network namespace alone: it gets another to play in.
@@ -124,6 +127,15 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 	@$(if $(ROOT),,echo "make cluster-test wants root: it makes a network namespace"; exit 1)
 	@unshare --net -- sh -euc 'ip link set lo up; for n in 1 2 3; do ip address add 10.77.0.$$n/32 dev lo; done; exec "$$@"' sh \
 	  $(BIN)/pytest --timeout 600 -rs tests/cluster $(ARGS)
+
+# In a network and a mount namespace of its own: the runtimes make bridges and namespaces, and the machine keeps none.
+node-test: install ## the CNI plugin under containerd, ctr and podman, beside the reference plugins (root; it installs them)
+	@$(if $(ROOT),,echo "make node-test wants root: it runs container runtimes"; exit 1)
+	@$(MAKE) system PROGRAMS="containerd runc podman musl-gcc:musl-tools gcc" PACKAGES=containernetworking-plugins
+	@$(BIN)/python -c 'import grpc' 2>/dev/null || $(PIP) install -e '.[node-test]'
+	@unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
+	  mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
+	  NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest --timeout 600 -rs tests/node $(ARGS)
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core import Options
 from policy import Connection
-from strategies import PORTS, USERS, made_options
+from strategies import PORTS, USERS, made_ambient_options, made_options
 
 CARD, NEIGHBOUR = "eth0", "eth1"
 OWN = {4: ("10.77.0.2", "10.78.0.2"), 6: ("fd77::2", "fd78::2")}  # the pod's addresses on CARD and NEIGHBOUR
@@ -51,4 +51,12 @@ def made_policies(draw: st.DrawFn) -> Options:
     others = {"outbound_port": 15002, "inbound_port": 15007}
     if options.layout != "classic":
         others |= {"tunnel_port": 8080, "loopback_cidr": "127.0.0.0/16"}
+    return options.replace(**{field: other for field, other in others.items() if draw(st.integers(0, 3)) == 0})
+
+
+@st.composite
+def made_ambient_policies(draw: st.DrawFn) -> Options:
+    """The same for the ambient layout."""
+    options = draw(made_ambient_options(interfaces=(NEIGHBOUR,)))
+    others = {"outbound_port": 15002, "inbound_port": 15007}
     return options.replace(**{field: other for field, other in others.items() if draw(st.integers(0, 3)) == 0})

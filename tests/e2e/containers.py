@@ -18,6 +18,13 @@ __all__ = ["Confinement", "Image"]
 
 NET_ADMIN, NET_RAW = "NET_ADMIN", "NET_RAW"
 TIMEOUT = 120.0  # seconds
+CAPABILITIES = (  # linux/capability.h, by number
+    *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE"),
+    *("NET_BIND_SERVICE", "NET_BROADCAST", NET_ADMIN, NET_RAW, "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT"),
+    *("SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD"),
+    *("LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND"),
+    *("AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE"),
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,9 @@ class Confinement:
     bounding_only: bool = False  # as Docker has it for users other than root; containerd and CRI-O permit them, too
     mounts: Mapping[str, Path] = field(default_factory=dict)  # path in the container -> path here, writable
     environment: Mapping[str, str] = field(default_factory=dict)
+    privileged: bool = False  # and hostPID: every capability, no seccomp profile, nothing masked, the machine's processes
+    users_of: int = 0  # a process whose user namespace it joins, as in a pod with hostUsers: false; needs a root of its own
+    root: Path | None = None  # the image's files, where they are not the image's own mount
 
 
 class Image:
@@ -90,6 +100,15 @@ class Image:
         for namespace in config["linux"]["namespaces"]:
             if namespace["type"] == "network":
                 namespace["path"] = f"/proc/{pid}/ns/net"
+        if limits.root:
+            config["root"]["path"] = str(limits.root)
+        if limits.privileged:
+            _free(config)
+        if limits.users_of:
+            config["linux"]["namespaces"].append({"type": "user", "path": f"/proc/{limits.users_of}/ns/user"})
+            for kind in ("uid", "gid"):
+                inside, outside, size = map(int, Path(f"/proc/{limits.users_of}/{kind}_map").read_text().split())
+                config["linux"][f"{kind}Mappings"] = [{"containerID": inside, "hostID": outside, "size": size}]
         bundle = self.engine.folder / "bundles" / name
         bundle.mkdir(parents=True)
         (bundle / "config.json").write_text(json.dumps(config))
@@ -118,3 +137,19 @@ class Image:
         config: dict[str, Any] = json.loads(found.read_text())
         config.pop("hooks", None)  # podman's own
         return config
+
+
+def _free(config: dict[str, Any]) -> None:
+    """What `privileged: true` and `hostPID: true` of a pod change."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    bounds = int(status["CapBnd"], 16)  # of this process: who has not all cannot give all
+    names = [f"CAP_{name}" for number, name in enumerate(CAPABILITIES) if bounds >> number & 1]
+    config["process"]["capabilities"] = dict.fromkeys(("bounding", "effective", "permitted"), names)
+    config["process"]["noNewPrivileges"] = False
+    linux = config["linux"]
+    linux["namespaces"] = [namespace for namespace in linux["namespaces"] if namespace["type"] != "pid"]
+    for name in ("seccomp", "maskedPaths", "readonlyPaths"):
+        linux.pop(name, None)
+    for mount in config["mounts"]:
+        if mount["destination"].startswith("/sys"):
+            mount["options"] = [option for option in mount["options"] if option != "ro"]

@@ -57,8 +57,9 @@ def test_the_dockerfile_names_no_host_and_no_architecture():
     assert not re.search(r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", ""))
     assert not re.search(r"x86|amd64|arm64|aarch64", text)
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [
-        *("${BASE}", "system", "libraries"),
+        *("${BASE}", "system", "system", "libraries"),
         *("system", "webhook-files", "scratch"),  # the admission server's
+        *("system", "scratch"),  # the node's
         *("package", "scratch"),
     ]
 
@@ -326,6 +327,8 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
     (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
     (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "mermaid"), 0, "flowchart LR"),
+    (("audit", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "by design"),
+    (("diff", "-b '*' --ipv6 off", "-b '*' --ipv6 off"), 0, "no packet is treated differently"),
     (("verify", *SIDECAR), 3, "missing"),
     (("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
     (("apply", *SIDECAR), 0, "programmed by"),
@@ -343,7 +346,7 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
 
 @pytest.mark.netns
 def test_every_command_works_in_it(image: Image, pod: Pod, tmp_path: Path):
-    assert {*COMMANDS, *ALIASES} - {"webhook"} <= {words[0] for words, *_ in SAID}  # the webhook has an image of its own
+    assert {*COMMANDS, *ALIASES} - {"kubectl", "node", "webhook"} <= {words[0] for words, *_ in SAID}  # for people, or with an image of their own
     (tmp_path / "pod.yaml").write_bytes(POD_YAML)
     wrong = []
     for words, status, said in SAID:

@@ -8,10 +8,12 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from containers import Image
 from engine import Engine
+from netinit.cli.webhook.command import command as commands
 from netinit.lab import Pod
 from netinit.webhook.certificates import make_pair
 
@@ -75,6 +77,30 @@ def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, i
             r"netinit/(webhook|kube|cli/webhook|data/chart)/|httpx2|uvicorn|cryptography|prometheus_client|libssl|_ssl", name
         )
     ] == []
+
+
+SERVED = ("serve",)  # tested below, with its certificates
+LINES = {  # words behind `webhook`, exit code, and what is said
+    ("manifests",): (0, "MutatingWebhookConfiguration"),
+    ("lint", "-f", "/pod/installation.yaml"): (0, ""),
+    ("probe", "--probe-path", "/pod/none"): (1, "cannot be read"),
+}
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("user", ["0:0", "65532:65532"])
+def test_every_command_of_the_server_works_in_its_image(webhook: Image, pod: Pod, tmp_path: Path, user):
+    known = set(commands.list_commands(click.Context(commands)))
+    assert known == {*SERVED, *(words[0] for words in LINES)}
+    tmp_path.chmod(0o755)
+    for words, (code, said) in LINES.items():
+        done = webhook.run(pod.pid, ["webhook", *words], user=user, capabilities=(), mounts={"/pod": tmp_path})
+        if words == ("manifests",):
+            (tmp_path / "installation.yaml").write_text(done.stdout)
+        text = done.stdout + done.stderr
+        assert (done.returncode, said in text) == (code, True), (words, text)
+        assert "Traceback" not in text
+        assert "No module named" not in text
 
 
 @pytest.mark.netns

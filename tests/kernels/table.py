@@ -12,7 +12,7 @@ from typing import Any
 from chosen import BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
-MOST = 220  # characters of a message in a cell
+MOST = 400  # characters of a message in a cell
 HEAD = """# Kernels
 
 `make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's roots on the kernel of
@@ -20,13 +20,14 @@ the machine it runs on, and asks there what works. [Backends](backends.md) says 
 
 ## What works where
 
-A cell counts the tests that passed of those that ran. A dash: no test of this feature ran there. `doctor` counts the
-features that `netinit doctor` tried in the kernel and found working, in both families.
+A cell counts the tests that passed of those that ran. A dash: no test of this feature ran there, or time ran out before.
+`doctor` counts the features that `netinit doctor` tried in the kernel and found working, in both families. Kernels run with KVM
+where it works; else the processor is emulated, its clock counts instructions, and fewer tests run.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` ended with each backend where it could not program, with the last line that it printed.
+How `netinit apply` ended with each backend where it could not program, with the error.
 """
 
 
@@ -45,7 +46,7 @@ def verdict(answer: Mapping[str, Any], backend: str, feature: str) -> str:
 
 def examined(answer: Mapping[str, Any], backend: str) -> str:
     """What the doctor found of a backend: how many features work, and the names of those that do not."""
-    checked = answer["doctor"].get("feature_checks", {}).get(backend)
+    checked = answer.get("doctor", {}).get("feature_checks", {}).get(backend)
     if checked is None:
         return "not tried"
     found = [(name, cause) for features in checked["features"].values() for name, cause in features.items()]
@@ -69,9 +70,10 @@ def shorten(text: str) -> str:
 
 
 def last_words(said: str) -> str:
-    """The last line of what was logged, without time and level."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].split("\t")[-1] if lines else "it printed nothing"
+    """The last error that was logged, without time and level; the doctor's lines stand below it and are none."""
+    lines = [line.split("\t")[-1].strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith("doctor: ")]
+    return (errors or lines or ["it printed nothing"])[-1]
 
 
 def rows_of(place: Place) -> Iterable[tuple[str, ...]]:
@@ -118,6 +120,6 @@ def render(places: Iterable[Place]) -> str:
     """The page."""
     kept = list(places)
     works = write_table(("place", "backend", "doctor", *FEATURES), [row for place in kept for row in rows_of(place)])
-    lacking = write_table(("place", "backend", "options", "exit code, last line"), [row for place in kept for row in failures_of(place)])
+    lacking = write_table(("place", "backend", "options", "exit code, error"), [row for place in kept for row in failures_of(place)])
     versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), [row for place in kept for row in versions_of(place)])
     return f"{HEAD}\n{works}{LACKS}\n{lacking}\n## Versions\n\n{versions}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import LabError
+from netinit.base.more_errors import LabError
 from netinit.kernel import run
 from netinit.lab import demo
 from readable import NOBODY

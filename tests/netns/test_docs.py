@@ -31,10 +31,14 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "git pull": "wants a remote",
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
+    "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
+    "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "netinit inject -f app.yaml --context": "wants a cluster; the tests of the command have a server of their own",
+    "netinit diff --p": "wants two revisions, or a pod that was programmed; test_diff.py and test_audit_live.py have them",
+    "git config diff.netinit": "changes the reader's repository; test_diff.py has one of its own",
     "export NETINIT_ISTIO_INJECT": "wants Istio's own injector",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
     ".venv/bin/python -m netinit.cli.reference": "rewrites the pages; test_reference.py compares them",
@@ -121,7 +125,7 @@ def test_every_reason_not_to_run_a_block_is_needed():
 
 def test_commands_stand_in_shell_blocks_alone():
     others = set(re.findall(r"^```([a-z]+)", "\n".join(page.read_text("utf-8") for page in find_pages(ROOT)), re.MULTILINE))
-    assert others == {"mermaid", "python", "sh", "text", "yaml"}
+    assert others == {"json", "mermaid", "python", "sh", "text", "yaml"}
 
 
 @pytest.mark.parametrize("block", blocks("python"))

@@ -146,3 +146,32 @@ def test_a_chain_in_our_tables_that_the_kernel_enters_elsewhere_is_refused(pod):
     done = run_tool(pod, "explain", "--live", "--to", f"{OUTSIDE}:80")
     assert done.returncode == 1
     assert "'mine' is hooked in otherwise than netinit does it" in done.stderr
+
+
+# What nft makes, and for which packets nobody knows what becomes of them. A captured outbound one comes in again, through lo.
+FOREIGN_TABLES = {
+    "a firewall": ("inet theirs", "type filter hook output priority 0; policy accept; tcp dport 80 counter drop;", {"outbound"}),
+    "a policy alone": ("inet theirs", "type filter hook output priority 0; policy drop;", {"outbound"}),
+    "no rule at all": ("inet theirs", "type filter hook output priority 0; policy accept;", set()),
+    "inbound NAT": ("ip theirs", "type nat hook prerouting priority -110; policy accept; tcp dport 80 redirect to :9;", {"inbound", "outbound"}),
+    "another family": ("ip6 theirs", "type filter hook output priority 0; policy accept; counter drop;", set()),
+    "a chain that is not entered": ("inet theirs", "counter drop;", set()),
+    "a device": ("netdev theirs", "type filter hook ingress device eth0 priority 0; policy accept; counter drop;", {"inbound", "outbound"}),
+    "forwarding": ("inet theirs", "type filter hook forward priority 0; policy drop;", set()),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN_TABLES)
+def test_what_a_table_of_others_does_is_not_known_and_that_is_said(pod, case):
+    table, chain, unknown = FOREIGN_TABLES[case]
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
+    pod.run(["nft", f"table {table} {{ chain mine {{ {chain} }}; }}"], check=True)
+    for direction, words in {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}.items():
+        told = explain(pod, *words)
+        if direction in unknown:
+            assert told["verdict"] == "unknown"
+            assert f"(nft table {table}); without that: captured: goes to the proxy" in told["sentence"]
+            assert any(f"nft table {table}" in text for text in told["warnings"])
+            assert told["changes"] == []
+        else:
+            assert told["verdict"] == "captured", told["sentence"]

@@ -251,7 +251,7 @@ def test_a_full_connection_table_keeps_nobody_from_programming_and_the_doctor_te
     if limit > 1_000_000:
         pytest.skip(f"nf_conntrack_max is {limit}: filling it takes minutes")
     assert run_tool(inside, "apply", *REDIRECT).returncode == 0  # from here on connections are tracked
-    done = inside.run(["/usr/bin/python3", "-I", "-S", "-c", FILL], check=True).stdout.split(maxsplit=1)
+    done = inside.run(["/usr/bin/python3", "-I", "-S", "-c", FILL], check=True, timeout=240).stdout.split(maxsplit=1)
     assert int(done[0]) >= limit - 1000, done
     assert done[1].strip() == "Cannot allocate memory"
     with inside.entered():

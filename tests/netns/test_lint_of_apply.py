@@ -22,6 +22,14 @@ def test_options_that_work_against_each_other_are_warned_of():
         assert len(found) == len(set(found)), "each once"
 
 
+def test_options_that_capture_nothing_say_so():
+    with Pod(ipv6=False) as pod:
+        for words in ((), ("apply", "-p", "15001", "-u", "1337"), ("istio-iptables", "-m", "TPROXY")):
+            found = warnings_of(pod, *words, "--reconcile")
+            assert any("no connection is captured; add -b '*' and -i '*'" in line for line in found), (words, found)
+        assert not any("no connection is captured" in line for line in warnings_of(pod, "-b", "80", "--reconcile"))
+
+
 def test_the_usual_options_cost_and_say_nothing():
     with Pod(ipv6=False) as pod:
         assert warnings_of(pod, *SIDECAR) == []

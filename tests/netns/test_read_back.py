@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from netinit.lab import APP_ID, start_servers
-from programming import SIDECAR, run_tool
+from programming import FOLDERS, SIDECAR, needs, run_tool
 
 OUTSIDE = "203.0.113.7"
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
@@ -54,6 +56,24 @@ def test_a_rule_of_ours_has_its_purpose_without_any_option(pod, backend):
     assert told["options"] == "netinit apply -b '*' -d 15090,15021,15020 -i '*' --ipv6 on" or "-d 15020,15021,15090" in told["options"]
     assert {"change": "add 203.0.113.7/32 to --istio-service-exclude-cidr", "verdict": "direct"} in told["changes"]
     assert not [text for text in told["warnings"] if "uncaptured" in text]
+
+
+def test_without_the_programs_libiptc_reads_the_rules_of_legacy_iptables_for_explain(pod):
+    needs("libiptc")
+    read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", "libiptc")
+    words = ("explain", "--live", "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), "--json")
+    by_program = json.loads(read(pod, *words).stdout)
+    assert by_program["verdict"] == "captured"
+    programs = Path(shutil.which("iptables-legacy-save", path=FOLDERS) or "").resolve()
+    hidden = ("unshare", "--mount", "sh", "-c", f'mount --bind /dev/null {programs}; exec "$@"', "sh")
+    done = run_tool(pod, *words, prefix=hidden)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    counted, uncounted = ([step.pop("packets") for step in one["path"] if step["rule"]] for one in (by_program, told))
+    assert (set(counted), set(uncounted)) == ({0}, {None}), "libiptc lists no counters"
+    assert {**told, "path": [step | {"packets": None} for step in told["path"]]} == {
+        **by_program, "path": [step | {"packets": None} for step in by_program["path"]],
+    }  # fmt: skip
 
 
 def test_what_would_change_it_leaves_foreign_rules_where_they_are(pod):
@@ -144,6 +164,13 @@ def test_remove_takes_along_the_tables_that_it_made(pod, mode):
     read(pod, "apply", *MODES[mode], "--backend", "iptables-nft")
     read(pod, "remove")
     assert rules_of(pod) == ""
+
+
+def test_remove_speaks_to_people_wherever_its_words_go_and_in_json_on_demand(pod):
+    read(pod, "apply", *MODES["sidecar"])
+    assert read(pod, "remove").stderr == "removed all rules\n"
+    assert read(pod, "remove").stderr == "there were no rules to remove\n"
+    assert json.loads(read(pod, "remove", "--log_as_json").stderr)["msg"] == "there were no rules to remove"
 
 
 def test_tables_and_chains_that_were_there_before_stay(pod):

@@ -306,13 +306,14 @@ def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):
         def load(self, name, options, families):
             backend = super().load(name, options, families)
 
-            def list_rules(_):
+            def list_rules():
                 raise ApplyError("no more memory")
 
             backend.list_rules = list_rules
             return backend
 
     with pod.entered():
-        outcome = apply(options_of("iptables-nft", "REDIRECT"), machine=Blind())
+        apply(options_of("iptables-nft", "REDIRECT"))
+        outcome = apply(options_of("iptables-nft", "REDIRECT").replace(force_apply=True), machine=Blind())
     assert outcome.changed
     assert "the rules are programmed, but could not be listed afterwards: no more memory" in outcome.warnings

@@ -166,6 +166,20 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(rea
         assert state(pod) == before
 
 
+@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
+@pytest.mark.users
+def test_every_backend_programs_a_pod_with_users_of_its_own(backend):
+    needs(backend) if backend != "nftables" else None
+    with Pod(user_namespace=True) as pod:
+        before = state(pod)
+        arguments = [*SIDECAR, "--pid", str(pod.pid), "--backend", backend]
+        for command, said in (("apply", f"programmed by {backend}"), ("verify", f"({backend})"), ("apply", "nothing to do"), ("remove", "removed")):
+            done = run_outside((), command, *arguments)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert said in done.stdout + done.stderr
+        assert state(pod) == before
+
+
 @variants
 @pytest.mark.users
 def test_the_init_container_of_such_a_pod_works_as_in_any_other(readable, variant):
