@@ -189,10 +189,10 @@ ENV PATH=/usr/sbin:/usr/bin
 USER 0:0
 ENTRYPOINT ["/usr/bin/netinit"]
 
-# ---- the init container's package: without the server, its client and its chart
+# ---- the init container's package: without the server, the agent, their client and chart, and the plugin of kubectl
 FROM package AS init-package
 WORKDIR /usr/lib/netinit/netinit
-RUN rm -r cli/node cli/webhook data/chart kube node serving webhook
+RUN rm -r bin cli/kubectl cli/node cli/webhook cluster data/chart kube node serving webhook
 
 # ---- the image
 FROM scratch

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import BACKENDS, MEMORY, named
-from netinit.backends.base import Backend, Change, Comparison, Lock, State
+from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, named
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr

@@ -7,8 +7,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, readers
-from netinit.backends.base import Backend, State
+from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, Backend, State, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family

@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT))
 
 from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.options import Options  # noqa: E402 - the path must be set first
+from netinit.rules import nft  # noqa: E402
 from netinit.rules.iptables import sets  # noqa: E402
 from netinit.rules.iptables.write import render_restore, write_plan  # noqa: E402
 from netinit.rules.layouts import plan  # noqa: E402
-from netinit.rules.nft import writer as nft  # noqa: E402
 
 BACKENDS = "iptables-nft,iptables-legacy,iptables-nft+ipset,iptables-legacy+ipset,nftables"
 COUNTS = "0,100,1000,10000"

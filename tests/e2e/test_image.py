@@ -328,7 +328,7 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
     (("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "mermaid"), 0, "flowchart LR"),
     (("audit", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "by design"),
-    (("diff", "-b '*' --ipv6 off", "-b '*' --ipv6 off"), 0, "no packet is treated differently"),
+    (("diff", "apply -b '*' --ipv6 off", "apply -b '*' --ipv6 off"), 0, "no packet is treated differently"),
     (("verify", *SIDECAR), 3, "missing"),
     (("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
     (("apply", *SIDECAR), 0, "programmed by"),
