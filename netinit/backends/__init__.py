@@ -15,7 +15,6 @@ from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.options import (
     BACKENDS,
-    IPTABLES_LEGACY,
     IPTABLES_NFT,
     LEGACY_TABLES,
     LIBIPTC,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 else:
     ABC = object  # as of records: abstract methods are the type checker's business
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_LEGACY", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
