@@ -245,12 +245,13 @@ def spell_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
     texts = []
     size, kind = family.bits // 8, family.number
-    endings = {1 << free: f"/{family.bits - free}" for free in range(1, family.bits + 1)} | {1: ""}  # by the number of addresses
     for low, high in intervals:
         text = inet_ntop(kind, low.to_bytes(size, "big"))
         count = high - low + 1
-        if count not in endings or low & count - 1:
+        if count == 1:
+            texts.append(text)
+        elif count & count - 1 or low & count - 1:
             texts.append(f"{text}-{text_of(high, family)}")
         else:
-            texts.append(text + endings[count])
+            texts.append(f"{text}/{family.bits + 1 - count.bit_length()}")
     return texts
