@@ -1,0 +1,36 @@
+"""Istio: our own flags, which are those of istio-iptables, without ours; and the ones that older versions had.
+
+The older ones: tools/istio-iptables/pkg/constants/constants.go of Istio 1.4 to 1.24.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netinit.options import FLAGS
+from netinit.options.declare import OF_OURS
+from netinit.options.kinds import SWITCH
+from netinit.options.peers.declare import PeerOptions, lacking, needless, same
+from netinit.options.peers.kinds import TEXT
+
+FOUND_BY_ITSELF = "the backend is found by itself; --backend names one"
+
+
+class OlderIstio(PeerOptions):
+    """What istio-iptables was told, and is no more."""
+
+    peer: ClassVar = "Istio"
+    programs: ClassVar = ("istio-iptables", "pilot-agent istio-iptables", "istio-iptables.sh")
+
+    restore_format: bool = needless("-f --restore-format", SWITCH, "rules are always committed at once (1.5 to 1.23)", default=True)
+    trace: bool = lacking("--iptables-trace-logging", SWITCH, "rules are not traced; --log-rules reports new connections", default=False)
+    output_paths: str = needless("--output-paths", TEXT, "netinit render prints the rules (1.11 to 1.16)", default="")
+    nsenter: bool = needless("--host-nsenter-exec", SWITCH, "--network-namespace is entered without nsenter (1.15 to 1.19)", default=False)
+    version: str = needless("--iptables-version", TEXT, FOUND_BY_ITSELF + " (1.20 and 1.21)", default="")
+    envoy_user: str = needless("", TEXT, "netinit apply reads this variable too", default="", variables=("ENVOY_USER",))
+
+
+_TAKEN_OVER = {
+    flag.field: same(flag.names, flag.kind, to=flag.field, variables=flag.variables) for flag in FLAGS if flag.group != OF_OURS
+}
+Istio: type[PeerOptions] = type(OlderIstio)("Istio", (OlderIstio,), {**_TAKEN_OVER, "__annotations__": dict.fromkeys(_TAKEN_OVER, object)})
