@@ -55,7 +55,7 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     while rest and _ASSIGNMENT.match(rest[0]):
         name, _, value = rest.pop(0).partition("=")
         variables[name] = value
-    rest = _without_program(cls, rest)
+    rest = _join_negative(_without_program(cls, rest))
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
     taken = take_flags(rest, cls.flags)
@@ -111,6 +111,17 @@ def _without_program(cls: type[PeerOptions], words: list[str]) -> list[str]:
             if named[: len(names)] == names:
                 return words[len(names) :]
     return words
+
+
+def _join_negative(words: list[str]) -> list[str]:
+    """The words with negative numbers, which Go takes for values, in one with their flags (`-g -1` as `-g=-1`)."""
+    joined: list[str] = []
+    for word in words:
+        if joined and is_flag(joined[-1]) and word[:1] == "-" and word[1:].isdigit() and "=" not in joined[-1]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _as_spelled(cls: type[PeerOptions], problem: str) -> str:

@@ -163,12 +163,13 @@ def draft_of(given: PeerOptions) -> Draft:
         if not isinstance(flag, PeerFlag):
             continue
         value, label = getattr(given, flag.field), given.spell(flag)
-        text = _spell_value(flag, value)
         if flag.fate == SAME and value is not None:
             draft.fields[flag.to] = _joined(value) if flag.repeated else value
         elif flag.fate != READ and given.is_given(flag.field) and value not in (flag.default, (), "", False):
-            remarks = draft.lacking if flag.fate == LACKING else draft.needless
-            remarks.append(Remark(flag=label, value=text, text=flag.why))
+            if flag.fate == LACKING:
+                draft.lacking.append(Remark(flag=label, value=_spell_value(flag, value), text=flag.why))
+            else:  # without its value, which may be a secret
+                draft.needless.append(Remark(flag=label, value="", text=flag.why))
     given.complete(draft)
     return draft
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from netinit.options import FLAGS
+from netinit.options import FLAGS, kinds
 from netinit.options.declare import OF_OURS
 from netinit.options.kinds import SWITCH
-from netinit.options.peers.declare import PeerOptions, lacking, needless, same
+from netinit.options.peers.declare import Draft, PeerOptions, Remark, lacking, needless, read, same
 from netinit.options.peers.kinds import TEXT
 
 FOUND_BY_ITSELF = "the backend is found by itself; --backend names one"
@@ -27,7 +27,17 @@ class OlderIstio(PeerOptions):
     output_paths: str = needless("--output-paths", TEXT, "netinit render prints the rules (1.11 to 1.16)", default="")
     nsenter: bool = needless("--host-nsenter-exec", SWITCH, "--network-namespace is entered without nsenter (1.15 to 1.19)", default=False)
     version: str = needless("--iptables-version", TEXT, FOUND_BY_ITSELF + " (1.20 and 1.21)", default="")
-    envoy_user: str = needless("", TEXT, "netinit apply reads this variable too", default="", variables=("ENVOY_USER",))
+    envoy_user: str = read("", TEXT, default="", variables=("ENVOY_USER",))
+
+    def complete(self, draft: Draft) -> None:
+        """The proxy's user by name, where its number is not given."""
+        if not self.envoy_user or self.is_given("proxy_uids"):
+            return
+        try:
+            draft.fields["proxy_uids"] = (kinds.read_uid(self.envoy_user),)
+        except ValueError:
+            text = "is no user here; name the number that it has in the image with -u"
+            draft.lacking.append(Remark(flag="ENVOY_USER", value=self.envoy_user, text=text))
 
 
 _TAKEN_OVER = {
