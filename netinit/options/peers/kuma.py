@@ -121,6 +121,10 @@ class Kuma(PeerOptions):
             draft.lacking.append(Remark(flag="--wait", value="0", text="netinit never waits without an end; set --lock-timeout"))
         for name, network in self.networks:
             self._complete_network(draft, name, network)
+        if self.outbound_ips:
+            draft.differing.append(
+                "queries to excluded networks, and what the proxy sends to its own pod there, are left alone by Kuma and captured by netinit"
+            )
         draft.say_tunnel()
         draft.say_group(user)
 
@@ -167,8 +171,6 @@ class Kuma(PeerOptions):
         if lists_port(draft.fields.get("exclude_outbound_ports", ()), DNS_PORT):
             text = "port 53 is not captured at all here; Kuma captures queries over UDP all the same"
             draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
-        if draft.fields.get("exclude_outbound_cidrs"):
-            draft.differing.append("queries to excluded networks are left alone by Kuma and captured by netinit")
 
     def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
         """A network of virtual machines behind the pod, whose traffic is outbound."""
