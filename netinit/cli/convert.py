@@ -1,4 +1,4 @@
-"""`netinit convert`: what another mesh's init container was told, as our options."""
+"""`netinit convert`: another mesh's command line or file, as our options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from netinit.base.more_errors import DriftError
 from netinit.base.output import show_artefact, to_json
 from netinit.cli.config import load_file
-from netinit.cli.face import note, warn
+from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import HELP_NAMES
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
@@ -22,12 +22,14 @@ SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every comman
 @click.command("convert", context_settings={**HELP_NAMES, "ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--from", "peer", type=click.Choice(tuple(PEERS)), required=True, help="Whose command line or file it is.")
 @click.option(
-    "--file", "files", multiple=True, metavar="FILE|-", help="Its file: Kuma's configuration, Linkerd's CNI configuration, Consul's JSON."
-)
+    "--file", "files", multiple=True, metavar="FILE|-",
+    help="Its file: Kuma's configuration, Linkerd's CNI configuration, Consul's JSON.",
+)  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice((COMMAND, CONFIG, JSON)), default=COMMAND, show_default=True,
     help="A command line, a file for --config, or an object; netinit/data/convert.schema.json describes it.",
 )  # fmt: skip
+@color_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
 def command(peer: str, files: tuple[str, ...], form: str, words: tuple[str, ...]) -> int:
     """Print our options for the command line or the file of another mesh; changes nothing.
@@ -38,7 +40,7 @@ def command(peer: str, files: tuple[str, ...], form: str, words: tuple[str, ...]
 
       netinit convert --from linkerd -- -p 4143 -o 4140 -u 2102 --inbound-ports-to-ignore 4190,4191
 
-      netinit convert --from kuma --file transparent-proxy.yaml --format config
+      netinit convert --from consul --format config -- -proxy-uid 5995 -proxy-inbound-port 20000
 
     Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one; 2 some are wrong.
     """
@@ -62,7 +64,8 @@ def _spell(options: Options) -> str:
 def _left_out(options: Options) -> list[str]:
     """What a file of options cannot hold."""
     given = [flag for flag in Options.flags if flag.field in WITHOUT and getattr(options, flag.field) != flag.default]
-    return [f"{flag.label} {flag.kind.write(getattr(options, flag.field))} belongs to the command line, and not to the file" for flag in given]
+    spelled = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
+    return [f"{one} belongs to the command line, and not to the file" for one in spelled]
 
 
 def _to_object(found: Conversion) -> dict[str, object]:

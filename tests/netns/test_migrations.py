@@ -27,8 +27,8 @@ class Asked:
     """A probe and how the data names it."""
 
     name: str
-    inbound: bool
     probe: Probe
+    inbound: bool = False
 
 
 def asked(options, versions):
@@ -42,12 +42,12 @@ def asked(options, versions):
         for host in (*OUTSIDE[version], *EXCLUDED[version], POD[version], *LOOPBACK[version]):
             for port in (*PORTS, DNS):
                 for who, (uid, gid) in senders.items():
-                    found.append(Asked(f"{who} to {host} {port}", False, Probe(host, port, uid=uid, gid=gid)))
+                    found.append(Asked(f"{who} to {host} {port}", Probe(host, port, uid=uid, gid=gid)))
             found += [
-                Asked(f"{who} to {host} {DNS} over UDP", False, Probe(host, DNS, udp=True, uid=uid, gid=gid))
+                Asked(f"{who} to {host} {DNS} over UDP", Probe(host, DNS, udp=True, uid=uid, gid=gid))
                 for who, (uid, gid) in senders.items()
             ]
-        found += [Asked(f"client to {POD[version]} {port}", True, Probe(POD[version], port)) for port in PORTS]
+        found += [Asked(f"client to {POD[version]} {port}", Probe(POD[version], port), inbound=True) for port in PORTS]
     return found
 
 

@@ -17,7 +17,7 @@ from netinit.options.peers.declare import Draft, PeerOptions, lacking, needless,
 from netinit.options.peers.kinds import COLON_PORTS, NETWORKS, TEXT, all_ports_of
 
 UID = Kind(metavar="UID", read=kinds.read_uid)
-REGISTERED = "ports are asked of Consul's registration there; give -proxy-inbound-port (and -proxy-outbound-port, -exclude-inbound-port)"
+REGISTERED = "Consul's registration has the ports there; give -proxy-inbound-port, -proxy-outbound-port and -exclude-inbound-port"
 TO_CONSUL = "queries go to Consul there; netinit sends them to the proxy's own resolver with --redirect-dns"
 ITS_API = "nothing here asks Consul"
 
@@ -32,7 +32,7 @@ class Consul(PeerOptions):
     single_dash: ClassVar = True
     other_keys: ClassVar = ("IptablesProvider", "NftablesProvider")
 
-    proxy_uid: int = read("--proxy-uid", UID, key="ProxyUserID")
+    proxy_uid: int = read("--proxy-uid", UID, "`-u`", key="ProxyUserID")
     proxy_id: str = lacking("--proxy-id", TEXT, REGISTERED, default="")
     node_name: str = needless("--node-name", TEXT, ITS_API, default="")
     inbound_port: int = same("--proxy-inbound-port", PORT, to="inbound_port", key="ProxyInboundPort")
@@ -43,7 +43,8 @@ class Consul(PeerOptions):
         "--exclude-outbound-port", COLON_PORTS, to="exclude_outbound_ports", key="ExcludeOutboundPorts", default=(), repeated=True)
     cidrs: tuple[tuple[Network, ...], ...] = same(
         "--exclude-outbound-cidr", NETWORKS, to="exclude_outbound_cidrs", key="ExcludeOutboundCIDRs", default=(), repeated=True)
-    uids: tuple[int, ...] = read("--exclude-uid", UID, key="ExcludeUIDs", default=(), repeated=True)
+    uids: tuple[int, ...] = read(
+        "--exclude-uid", UID, "`--exclude-outbound-for-uids tcp:*:UID`", key="ExcludeUIDs", default=(), repeated=True)
     dns_address: str = lacking("--consul-dns-ip", TEXT, TO_CONSUL, key="ConsulDNSIP", default="")
     dns_port: int = lacking("--consul-dns-port", kinds.COUNT, TO_CONSUL, key="ConsulDNSPort", default=0)
     netns: str = same("--netns", kinds.PATH, to="netns", key="NetNS", default="")

@@ -76,16 +76,18 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
             file |= cls.read_tree(tree, path)
         except OptionError as error:
             problems += error.problems
+    known = cls.variables()
+    given = [(name, value) for name, value in line.variables.items() if value and name in known]
+    file |= {known[name].field: (value, f"environment variable {name}") for name, value in given}
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
             problems.append(f"{_label(cls, one)}: {cls.peer} refuses it beside {_label(cls, other)}; give one of the two")
     for field in cls.required:
-        flag = cls.flag(field)
-        if field not in texts and field not in file and not any(line.variables.get(name) for name in flag.variables):
+        if field not in texts and field not in file:
             problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
     try:
-        draft = draft_of(cls.from_texts(texts, line.variables, problems, file))
+        draft = draft_of(cls.from_texts(texts, {}, problems, file))
         options = Options(**draft.fields)
     except OptionError as error:
         raise OptionError(*[f"{peer}: {_as_spelled(cls, problem)}" for problem in error.problems]) from None
@@ -148,5 +150,5 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
 
 
 def _describe_variables(cls: type[PeerOptions], variables: Mapping[str, str]) -> list[str]:
-    known = [name for flag in cls.flags for name in flag.variables]
+    known = cls.variables()
     return [f"{quote_value(name)} is no variable of {cls.peer}{suggest(name, known)}" for name in variables if name not in known]

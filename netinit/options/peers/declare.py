@@ -6,10 +6,11 @@ nothing about packets; of `read` the peer's own class makes something, beside it
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from netinit.base.errors import OptionError
-from netinit.base.net import lists_port
+from netinit.base.net import bounds_of, lists_port
 from netinit.base.records import Record
 from netinit.options.declare import DeclaredOptions
 from netinit.options.interception import Interception
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 TUNNEL_PORT: int = Interception.flag("tunnel_port").default
 SAME, LACKING, NEEDLESS, READ = "same", "lacking", "needless", "read"
+_WORDS_OF_A_KEY = re.compile(r"[A-Z]{2,}s$|[A-Z]+(?=[A-Z][a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
 class PeerFlag(Flag):
@@ -29,7 +31,7 @@ class PeerFlag(Flag):
 
     fate: str = READ
     to: str = ""  # the field of ours with the same meaning
-    why: str = ""  # what a lacking or needless one means here
+    why: str = ""  # what a lacking or needless one means here, or what is made of one that is read
     key: str = ""  # in the peer's file, with dots
 
 
@@ -48,13 +50,14 @@ def needless(names: str, kind: Kind, why: str, **more: Any) -> Any:
     return _declare(names, kind, fate=NEEDLESS, why=why, **more)
 
 
-def read(names: str, kind: Kind, **more: Any) -> Any:
-    """A flag from which, beside others, `complete` makes something."""
-    return _declare(names, kind, fate=READ, **more)
+def read(names: str, kind: Kind, why: str, **more: Any) -> Any:
+    """A flag from which, beside others, `complete` makes something; `why` says what, for the documentation."""
+    return _declare(names, kind, fate=READ, why=why, **more)
 
 
 def _declare(
-    names: str, kind: Kind, *, fate: str, default: Any = None, variables: tuple[str, ...] = (), repeated: bool = False, **more: str
+    names: str, kind: Kind, *, fate: str, default: Any = None, variables: tuple[str, ...] = (), repeated: bool = False,
+    **more: Any,
 ) -> PeerFlag:
     """`default`: the peer's; None for one that only counts when it is given."""
     return PeerFlag(
@@ -88,11 +91,14 @@ class Draft:
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
-            self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; name another with -e")
+            other = f", such as {bounds_of(left[0])[0]}, which both leave alone" if left else ""
+            text = f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; name another with -e{other}"
+            self.differing.append(text)
 
     def say_group(self, user: int) -> None:
         """That the group of the proxy's number is left alone here too."""
-        self.differing.append(f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g")
+        text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
+        self.differing.append(text)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(same, lacking, needless, read))
@@ -104,6 +110,7 @@ class PeerOptions(DeclaredOptions):
     required: ClassVar[tuple[str, ...]] = ()  # fields without which it refuses to run
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields of which it takes one flag alone
     root: ClassVar[str] = ""  # the key of its file under which the options may stand
+    prefix: ClassVar[str] = ""  # of variables that have the names of its file's keys
     single_dash: ClassVar[bool] = False  # long flags have one dash, as Go's own package has it
     same_keys: ClassVar[bool] = False  # the keys of its file are the long names of its flags
     other_keys: ClassVar[tuple[str, ...]] = ()  # of its file, about something else
@@ -127,6 +134,12 @@ class PeerOptions(DeclaredOptions):
         """The keys of the peer's file."""
         flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
         return {name: flag for flag in flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
+
+    @classmethod
+    def variables(cls) -> dict[str, Flag]:
+        """The variables that set a flag."""
+        named: dict[str, Flag] = {name: flag for flag in cls.flags for name in flag.variables}
+        return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
 
     @classmethod
     def read_tree(cls, tree: Any, path: str) -> dict[str, tuple[Text, str]]:
@@ -159,7 +172,7 @@ class PeerOptions(DeclaredOptions):
 def draft_of(given: PeerOptions) -> Draft:
     """What each flag becomes by itself, and then beside the others."""
     draft = Draft(given.peer)
-    for flag in given.flags:
+    for flag in type(given).flags:
         if not isinstance(flag, PeerFlag):
             continue
         value, label = getattr(given, flag.field), given.spell(flag)
@@ -180,6 +193,11 @@ def suggest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
 
     close = get_close_matches(word, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _upper(key: str) -> str:
+    """The key of a file as a variable has it: redirect.inbound.excludePorts is REDIRECT_INBOUND_EXCLUDE_PORTS."""
+    return "_".join([word for part in key.split(".") for word in _WORDS_OF_A_KEY.findall(part)]).upper()
 
 
 def _joined(values: tuple[Any, ...]) -> Any:

@@ -5,7 +5,7 @@ The older ones: tools/istio-iptables/pkg/constants/constants.go of Istio 1.4 to 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from netinit.options import FLAGS, kinds
 from netinit.options.declare import OF_OURS
@@ -23,11 +23,13 @@ class OlderIstio(PeerOptions):
     programs: ClassVar = ("istio-iptables", "pilot-agent istio-iptables", "istio-iptables.sh")
 
     restore_format: bool = needless("-f --restore-format", SWITCH, "rules are always committed at once (1.5 to 1.23)", default=True)
-    trace: bool = lacking("--iptables-trace-logging", SWITCH, "rules are not traced; --log-rules reports new connections", default=False)
+    trace: bool = lacking(
+        "--iptables-trace-logging", SWITCH, "rules are not traced; --log-rules reports new connections", default=False)
     output_paths: str = needless("--output-paths", TEXT, "netinit render prints the rules (1.11 to 1.16)", default="")
-    nsenter: bool = needless("--host-nsenter-exec", SWITCH, "--network-namespace is entered without nsenter (1.15 to 1.19)", default=False)
+    nsenter: bool = needless(
+        "--host-nsenter-exec", SWITCH, "--network-namespace is entered without nsenter (1.15 to 1.19)", default=False)
     version: str = needless("--iptables-version", TEXT, FOUND_BY_ITSELF + " (1.20 and 1.21)", default="")
-    envoy_user: str = read("", TEXT, default="", variables=("ENVOY_USER",))
+    envoy_user: str = read("", TEXT, "`-u` with the user's number", default="", variables=("ENVOY_USER",))
 
     def complete(self, draft: Draft) -> None:
         """The proxy's user by name, where its number is not given."""
@@ -43,4 +45,6 @@ class OlderIstio(PeerOptions):
 _TAKEN_OVER = {
     flag.field: same(flag.names, flag.kind, to=flag.field, variables=flag.variables) for flag in FLAGS if flag.group != OF_OURS
 }
-Istio: type[PeerOptions] = type(OlderIstio)("Istio", (OlderIstio,), {**_TAKEN_OVER, "__annotations__": dict.fromkeys(_TAKEN_OVER, object)})
+_KIND: Any = type(OlderIstio)
+_TYPES = dict.fromkeys(_TAKEN_OVER, object)
+Istio: type[PeerOptions] = _KIND("Istio", (OlderIstio,), {**_TAKEN_OVER, "__annotations__": _TYPES})

@@ -17,7 +17,7 @@ def read_port_with_colons(text: str) -> Ports:
     if colon:
         return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
     if not text.isdigit():
-        raise ValueError(f"is no number: names of services are not looked up here; write the port")
+        raise ValueError("is no number: names of services are not looked up here; write the port")
     return kinds.read_ports(text)
 
 
@@ -74,7 +74,8 @@ def without(ports: Ports, others: Ports) -> Ports:
     """The ports that are not among the others."""
     left: list[tuple[int, int]] = [bounds_of(port) for port in ports]
     for low, high in map(bounds_of, others):
-        left = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last)) if part[0] <= part[1]]
+        parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]
+        left = [part for part in parts if part[0] <= part[1]]
     return merge_ports(tuple([PortRange(part) if part[0] < part[1] else part[0] for part in left]))
 
 

@@ -1,12 +1,11 @@
-"""Kuma: the flags of `kumactl install transparent-proxy` (app/kumactl/cmd/install, 2.0 to 2.14) and the keys of its file.
+"""Kuma: the flags of `kumactl install transparent-proxy` (app/kumactl/cmd/install, 2.0 to 2.14.3) and the keys of its file.
 
 The file is that of --config (pkg/transparentproxy/config/config.go, since 2.9); each key has a variable as well.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from netinit.base.net import Network, Ports, lists_port
 from netinit.options import kinds
@@ -23,13 +22,6 @@ NO_EBPF = "netinit has no eBPF programs; its rules capture the same"
 ALWAYS_SPLIT = "netinit always gives the queries of the application and of the proxy zones of their own"
 FIREWALLD = "netinit does not write to firewalld; program the rules at every start"
 OWN_PLACE = "netinit's rules stand where Istio's do, behind foreign ones; `netinit verify` names those that come before"
-_WORDS_OF_A_KEY = re.compile(r"[A-Z]{2,}s$|[A-Z]+(?=[A-Z][a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-
-
-def at(key: str) -> dict[str, Any]:
-    """Where the file has the option, and the variable that this makes."""
-    words = [word for part in key.split(".") for word in _WORDS_OF_A_KEY.findall(part)]
-    return {"key": key, "variables": ("KUMA_TRANSPARENT_PROXY_" + "_".join(words).upper(),)}
 
 
 class Kuma(PeerOptions):
@@ -37,70 +29,86 @@ class Kuma(PeerOptions):
 
     peer: ClassVar = "Kuma"
     programs: ClassVar = ("kumactl install transparent-proxy",)
+    prefix: ClassVar = "KUMA_TRANSPARENT_PROXY_"
     exclusive: ClassVar = (("dns", "all_dns"),)
     other_keys: ClassVar = ("ebpf",)
 
-    user: int = read("--kuma-dp-user", USER, **at("kumaDPUser"))
-    uid: int = read("--kuma-dp-uid", USER)
-    inbound: bool = read("--redirect-inbound", SWITCH, default=True, **at("redirect.inbound.enabled"))
-    inbound_port: int = same("--redirect-inbound-port", PORT, to="inbound_port", default=15006, **at("redirect.inbound.port"))
-    outbound: bool = read("", SWITCH, default=True, **at("redirect.outbound.enabled"))
-    outbound_port: int = same("--redirect-outbound-port", PORT, to="outbound_port", default=15001, **at("redirect.outbound.port"))
-    inbound_ports: Ports = read("", PORTS, default=(), **at("redirect.inbound.includePorts"))
-    outbound_ports: Ports = read("", PORTS, default=(), **at("redirect.outbound.includePorts"))
-    inbound_excluded: Ports = read("--exclude-inbound-ports", PORTS, default=(), **at("redirect.inbound.excludePorts"))
-    outbound_excluded: Ports = read("--exclude-outbound-ports", PORTS, default=(), **at("redirect.outbound.excludePorts"))
+    user: int = read("--kuma-dp-user", USER, "`-u`; without it 5678", key="kumaDPUser")
+    uid: int = read("--kuma-dp-uid", USER, "`-u`")
+    inbound: bool = read("--redirect-inbound", SWITCH, "`-b '*'`, or no `-b`", default=True, key="redirect.inbound.enabled")
+    inbound_port: int = same("--redirect-inbound-port", PORT, to="inbound_port", default=15006, key="redirect.inbound.port")
+    outbound: bool = read("", SWITCH, "`-i '*'`, or no `-i`", default=True, key="redirect.outbound.enabled")
+    outbound_port: int = same("--redirect-outbound-port", PORT, to="outbound_port", default=15001, key="redirect.outbound.port")
+    inbound_ports: Ports = read("", PORTS, "`-b`", default=(), key="redirect.inbound.includePorts")
+    outbound_ports: Ports = read("", PORTS, "`-q` without `-i`", default=(), key="redirect.outbound.includePorts")
+    inbound_excluded: Ports = read(
+        "--exclude-inbound-ports", PORTS, "`-d`; nothing beside redirect.inbound.includePorts",
+        default=(), key="redirect.inbound.excludePorts")
+    outbound_excluded: Ports = read(
+        "--exclude-outbound-ports", PORTS, "`-o`; nothing beside redirect.outbound.includePorts",
+        default=(), key="redirect.outbound.excludePorts")
     inbound_ips: tuple[tuple[Network, ...], ...] = same(
         "--exclude-inbound-ips", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True,
-        **at("redirect.inbound.excludePortsForIPs"))
+        key="redirect.inbound.excludePortsForIPs")
     outbound_ips: tuple[tuple[Network, ...], ...] = same(
         "--exclude-outbound-ips", NETWORKS, to="exclude_outbound_cidrs", default=(), repeated=True,
-        **at("redirect.outbound.excludePortsForIPs"))
+        key="redirect.outbound.excludePortsForIPs")
     exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
-        "--exclude-outbound-ports-for-uids", EXCEPTIONS, default=(), repeated=True, **at("redirect.outbound.excludePortsForUIDs"))
+        "--exclude-outbound-ports-for-uids", EXCEPTIONS, "`--exclude-outbound-for-uids`",
+        default=(), repeated=True, key="redirect.outbound.excludePortsForUIDs")
     tcp_exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
-        "--exclude-outbound-tcp-ports-for-uids", exceptions_of("tcp"), default=(), repeated=True)
+        "--exclude-outbound-tcp-ports-for-uids", exceptions_of("tcp"), "`--exclude-outbound-for-uids tcp:` (2.0 to 2.8)",
+        default=(), repeated=True)
     udp_exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
-        "--exclude-outbound-udp-ports-for-uids", exceptions_of("udp"), default=(), repeated=True)
+        "--exclude-outbound-udp-ports-for-uids", exceptions_of("udp"), "`--exclude-outbound-for-uids udp:` (2.0 to 2.8)",
+        default=(), repeated=True)
     inbound_uids: object = lacking(
         "", TEXT, "who sends what comes in is not known; Kuma has no rule for it either", default=(), repeated=True,
-        **at("redirect.inbound.excludePortsForUIDs"))
-    dns: bool = read("--redirect-dns", SWITCH, default=False, **at("redirect.dns.enabled"))
-    all_dns: bool = read("--redirect-all-dns-traffic", SWITCH, default=False, **at("redirect.dns.captureAll"))
-    dns_port: int = read("--redirect-dns-port", PORT, default=DNS_LISTENER, **at("redirect.dns.port"))
-    no_zones: bool = lacking("--skip-dns-conntrack-zone-split", SWITCH, ALWAYS_SPLIT, default=False, **at("redirect.dns.skipConntrackZoneSplit"))
-    resolv_conf: str = read("", kinds.PATH, default=RESOLV_CONF, **at("redirect.dns.resolvConfigPath"))
+        key="redirect.inbound.excludePortsForUIDs")
+    dns: bool = read("--redirect-dns", SWITCH, "`--redirect-dns`, without DNS over TCP", default=False, key="redirect.dns.enabled")
+    all_dns: bool = read(
+        "--redirect-all-dns-traffic", SWITCH, "`--redirect-dns --capture-all-dns`, without DNS over TCP",
+        default=False, key="redirect.dns.captureAll")
+    dns_port: int = read(
+        "--redirect-dns-port", PORT, "nothing for 15053; no equivalent for others", default=DNS_LISTENER, key="redirect.dns.port")
+    no_zones: bool = lacking(
+        "--skip-dns-conntrack-zone-split", SWITCH, ALWAYS_SPLIT, default=False, key="redirect.dns.skipConntrackZoneSplit")
+    resolv_conf: str = read(
+        "", kinds.PATH, "no equivalent for others than /etc/resolv.conf", default=RESOLV_CONF, key="redirect.dns.resolvConfigPath")
     docker_chain: str = needless(
         "--redirect-dns-upstream-target-chain", TEXT, "Docker's resolver is found by its address (2.0 to 2.8)", default="")
-    networks: tuple[tuple[str, Network], ...] = read("--vnet", VIRTUAL_NETWORK, default=(), repeated=True, **at("redirect.vnet.networks"))
+    networks: tuple[tuple[str, Network], ...] = read(
+        "--vnet", VIRTUAL_NETWORK, "`-k`, which is not the whole", default=(), repeated=True, key="redirect.vnet.networks")
     inbound_first: bool = lacking(
         "--redirect-inbound-insert-instead-of-append", SWITCH, OWN_PLACE, default=False,
-        **at("redirect.inbound.insertRedirectInsteadOfAppend"))
+        key="redirect.inbound.insertRedirectInsteadOfAppend")
     outbound_first: bool = lacking(
         "--redirect-outbound-insert-instead-of-append", SWITCH, OWN_PLACE, default=False,
-        **at("redirect.outbound.insertRedirectInsteadOfAppend"))
-    drop_invalid: bool = same("--drop-invalid-packets", SWITCH, to="drop_invalid", default=False, **at("dropInvalidPackets"))
-    families: str = read("--ip-family-mode", choice("dualstack", "ipv4", ""), default="dualstack", **at("ipFamilyMode"))
-    logs: bool = same("--iptables-logs", SWITCH, to="log_rules", default=False, **at("log.enabled"))
-    log_level: int = needless("", COUNT, "--log-rules has a level of its own", default=7, **at("log.level"))
-    wait: int = read("--wait", SECONDS, **at("wait"))
-    wait_interval: int = needless("--wait-interval", COUNT, "netinit waits in steps of its own", default=0, **at("waitInterval"))
-    retries: int = same("--max-retries", COUNT, to="retries", **at("retry.maxRetries"))
-    retry_delay: int = same("--sleep-between-retries", DURATION, to="retry_delay", **at("retry.sleepBetweenRetries"))
-    dry_run: bool = same("--dry-run", SWITCH, to="dry_run", default=False, **at("dryRun"))
-    verbose: bool = needless("--verbose", SWITCH, "rules have one spelling here", default=False, **at("verbose"))
+        key="redirect.outbound.insertRedirectInsteadOfAppend")
+    drop_invalid: bool = same("--drop-invalid-packets", SWITCH, to="drop_invalid", default=False, key="dropInvalidPackets")
+    families: str = read(
+        "--ip-family-mode", choice("dualstack", "ipv4", ""), "`--dual-stack`, or `--ipv6 off`",
+        default="dualstack", key="ipFamilyMode")
+    logs: bool = same("--iptables-logs", SWITCH, to="log_rules", default=False, key="log.enabled")
+    log_level: int = needless("", COUNT, "--log-rules has a level of its own", default=7, key="log.level")
+    wait: int = read("--wait", SECONDS, "`--lock-timeout`; no equivalent for 0", key="wait")
+    wait_interval: int = needless("--wait-interval", COUNT, "netinit waits in steps of its own", default=0, key="waitInterval")
+    retries: int = same("--max-retries", COUNT, to="retries", key="retry.maxRetries")
+    retry_delay: int = same("--sleep-between-retries", DURATION, to="retry_delay", key="retry.sleepBetweenRetries")
+    dry_run: bool = same("--dry-run", SWITCH, to="dry_run", default=False, key="dryRun")
+    verbose: bool = needless("--verbose", SWITCH, "rules have one spelling here", default=False, key="verbose")
     no_comments: bool = needless(
-        "--disable-comments", SWITCH, "rules have comments with --rule-comments alone", default=False, **at("comments.disabled"))
+        "--disable-comments", SWITCH, "rules have comments with --rule-comments alone", default=False, key="comments.disabled")
     executables: str = lacking(
         "--iptables-executables", TEXT, "programs are found in PATH; choose with --backend or --force-iptables-binary", default="",
-        **at("iptablesExecutables"))
-    firewalld: bool = lacking("--store-firewalld", SWITCH, FIREWALLD, default=False, **at("storeFirewalld"))
-    cni: bool = same("", SWITCH, to="cni_mode", default=False, **at("cniMode"))
-    config: tuple[str, ...] = read("--config", kinds.PATH, default=(), repeated=True)
+        key="iptablesExecutables")
+    firewalld: bool = lacking("--store-firewalld", SWITCH, FIREWALLD, default=False, key="storeFirewalld")
+    cni: bool = same("", SWITCH, to="cni_mode", default=False, key="cniMode")
+    config: tuple[str, ...] = read("--config", kinds.PATH, "the file is read", default=(), repeated=True)
     resolv_conf_kept: bool = needless("--skip-resolv-conf", SWITCH, "netinit never changes /etc/resolv.conf (2.0)", default=False)
     control_plane: str = needless("--kuma-cp-ip", TEXT, "netinit never changes /etc/resolv.conf (2.0)", default="")
     engine: bool = needless("--experimental-transparent-proxy-engine", SWITCH, "an engine of Kuma 2.0", default=False)
-    ebpf: bool = lacking("--ebpf-enabled", SWITCH, NO_EBPF, default=False, **at("ebpf.enabled"))
+    ebpf: bool = lacking("--ebpf-enabled", SWITCH, NO_EBPF, default=False, key="ebpf.enabled")
     ebpf_programs: str = needless("--ebpf-programs-source-path", TEXT, NO_EBPF, default="")
     ebpf_address: str = needless("--ebpf-instance-ip", TEXT, NO_EBPF, default="")
     ebpf_mount: str = needless("--ebpf-bpffs-path", TEXT, NO_EBPF, default="")
@@ -123,7 +131,7 @@ class Kuma(PeerOptions):
             self._complete_network(draft, name, network)
         if self.outbound_ips:
             draft.differing.append(
-                "queries to excluded networks, and what the proxy sends to its own pod there, are left alone by Kuma and captured by netinit"
+                "queries to excluded networks, and what the proxy sends to its own pod there, are captured by netinit, not by Kuma"
             )
         draft.say_tunnel()
         draft.say_group(user)

@@ -17,7 +17,7 @@ LOG_LEVELS = {
 }  # fmt: skip
 BINARIES = {"iptables-legacy": "legacy", "iptables-nft": "nft", "iptables": "plain"}
 WAITS = "netinit always waits for the lock, as long as --lock-timeout"
-NO_SYSCTL = "netinit sets no sysctl for connections; set net.netfilter.nf_conntrack_tcp_timeout_close_wait in the pod's securityContext"
+NO_SYSCTL = "netinit sets no such sysctl; set net.netfilter.nf_conntrack_tcp_timeout_close_wait in the pod's securityContext"
 
 
 class Linkerd(PeerOptions):
@@ -30,12 +30,13 @@ class Linkerd(PeerOptions):
     same_keys: ClassVar = True
     other_keys: ClassVar = ("name", "type", "cniVersion", "log_level", "policy", "kubernetes", "prevResult")
 
-    inbound_port: int = read("-p --incoming-proxy-port", PORT)
+    inbound_port: int = read("-p --incoming-proxy-port", PORT, "`-z`")
     outbound_port: int = same("-o --outgoing-proxy-port", PORT, to="outbound_port")
-    proxy_uid: int = read("-u --proxy-uid", OWNER, default=0)
-    proxy_gid: int = read("-g --proxy-gid", OWNER, default=0)
-    ports: tuple[Ports, ...] = read("-r --ports-to-redirect", PORTS, default=(), repeated=True)
-    ignored: tuple[Ports, ...] = read("--inbound-ports-to-ignore", PORTS, default=(), repeated=True)
+    proxy_uid: int = read("-u --proxy-uid", OWNER, "`-u`", default=0)
+    proxy_gid: int = read("-g --proxy-gid", OWNER, "`-g`", default=0)
+    ports: tuple[Ports, ...] = read("-r --ports-to-redirect", PORTS, "`-b`, else `-b '*'`", default=(), repeated=True)
+    ignored: tuple[Ports, ...] = read(
+        "--inbound-ports-to-ignore", PORTS, "`-d`; beside `-r` they are taken out of `-b`", default=(), repeated=True)
     outbound_ignored: tuple[Ports, ...] = same(
         "--outbound-ports-to-ignore", PORTS, to="exclude_outbound_ports", default=(), repeated=True)
     subnets: object = same("--subnets-to-ignore", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True)
@@ -43,12 +44,13 @@ class Linkerd(PeerOptions):
     netns: str = same("--netns", kinds.PATH, to="netns", default="")
     waits: bool = needless("-w --use-wait-flag", SWITCH, WAITS, default=False)
     close_wait: int = lacking("--timeout-close-wait-secs", kinds.COUNT, NO_SYSCTL, default=0)
-    log_format: str = read("--log-format", choice("plain", "json"), default="plain")
-    log_level: str = read("--log-level", choice(*LOG_LEVELS), default="info")
-    mode: str = read("--iptables-mode", choice("legacy", "nft", "plain", ""), default="")
-    program: str = read("--firewall-bin-path", choice(*BINARIES, ""), default="")
+    log_format: str = read("--log-format", choice("plain", "json"), "`--log_as_json`", default="plain")
+    log_level: str = read("--log-level", choice(*LOG_LEVELS), "`--log_output_level`", default="info")
+    mode: str = read("--iptables-mode", choice("legacy", "nft", "plain", ""), "`--force-iptables-binary`; plain is any", default="")
+    program: str = read(
+        "--firewall-bin-path", choice(*BINARIES, ""), "`--force-iptables-binary`, where `--iptables-mode` is not given", default="")
     lister: str = needless("--firewall-save-bin-path", TEXT, "it follows from the variant of iptables", default="")
-    ipv6: bool = read("--ipv6", SWITCH, default=True)
+    ipv6: bool = read("--ipv6", SWITCH, "`--ipv6 on` or `off`", default=True)
 
     def complete(self, draft: Draft) -> None:
         """Everything outbound is captured, what stays on lo is not; inbound all ports, or those listed."""
@@ -72,7 +74,8 @@ class Linkerd(PeerOptions):
         if self.proxy_uid:
             draft.fields["proxy_uids"] = (self.proxy_uid,)
         else:
-            draft.differing.append("Linkerd leaves no user alone without --proxy-uid, netinit leaves user 1337 alone; name the proxy's with -u")
+            text = "Linkerd leaves no user alone without --proxy-uid, netinit leaves user 1337 alone; name the proxy's with -u"
+            draft.differing.append(text)
         if self.proxy_gid:
             draft.fields["proxy_gids"] = (self.proxy_gid,)
         else:

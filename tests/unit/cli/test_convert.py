@@ -40,8 +40,7 @@ def test_what_has_no_equivalent_is_a_warning_and_exit_code_3(run):
     assert done.out.startswith("netinit apply ")
     assert done.errors == [
         "note: --use-wait-flag: netinit always waits for the lock, as long as --lock-timeout",
-        "warning: no equivalent: --timeout-close-wait-secs '60': netinit sets no sysctl for connections; set"
-        " net.netfilter.nf_conntrack_tcp_timeout_close_wait in the pod's securityContext",
+        "warning: no equivalent: --timeout-close-wait-secs '60': netinit sets no such sysctl; set net.netfilter.nf_conntrack_tcp_timeout_close_wait in the pod's securityContext",
     ]
 
 
@@ -89,10 +88,8 @@ def test_the_peer_s_file_is_read_from_a_file_or_stdin(run, given, tmp_path, monk
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(KUMA_FILE.encode())))
     lines = [f"netinit convert --from kuma {'-- ' * (given == '--config')}{given} {name}" for name in (str(path), "-")]
     outputs = [run(line) for line in lines]
-    assert {done.out for done in outputs} == {
-        "netinit apply -p 15001 -z 15006 -u 5 -b 80 -i '*' --redirect-dns --capture-all-dns --dual-stack"
-        " --exclude-outbound-for-uids tcp:53:0-4294967294\n"
-    }
+    dns = "--redirect-dns --capture-all-dns --dual-stack --exclude-outbound-for-uids tcp:53:0-4294967294"
+    assert {done.out for done in outputs} == {f"netinit apply -p 15001 -z 15006 -u 5 -b 80 -i '*' {dns}\n"}
     assert {done.code for done in outputs} == {3}
     assert "no equivalent: --redirect-dns-port '53': the proxy's resolver must listen on 15053" in outputs[0].err
 

@@ -11,7 +11,7 @@ import peers
 from netinit.base.errors import OptionError
 from netinit.options import Options
 from netinit.options.peers.convert import PEERS
-from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
+from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
 
 CASES = [
     pytest.param(peer, case, id=f"{peer}-{number}") for peer in peers.PEERS for number, case in enumerate(peers.load(peer), 1)
@@ -59,7 +59,7 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
         assert isinstance(flag, PeerFlag)
         assert (flag.fate == SAME) == bool(flag.to)
         assert not flag.to or flag.to in fields
-        assert (flag.fate in (LACKING, NEEDLESS)) == bool(flag.why)
+        assert (flag.fate in (LACKING, NEEDLESS, READ)) == bool(flag.why)
         assert flag.names or flag.key or flag.variables
 
 
@@ -146,6 +146,11 @@ def test_the_tunnel_s_port_is_mentioned_where_the_peer_captures_it(args, mention
     found = peers.convert_line("linkerd", args)
     assert [one for one in found.differing if "15008" in one] == list(found.differing)
     assert bool(found.differing) == mentions
+
+
+def test_a_port_that_both_leave_alone_is_offered_for_the_tunnel():
+    (remark,) = peers.convert_line("linkerd", "-p 1 -o 2 -u 3 -g 4 --inbound-ports-to-ignore 4190-4195,5000").differing
+    assert remark == "netinit leaves inbound port 15008 alone, Linkerd captures it; name another with -e, such as 4190, which both leave alone"
 
 
 def test_users_and_groups_that_are_left_alone_here_alone_are_mentioned():
