@@ -72,10 +72,9 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
     file: dict[str, tuple[Text, str]] = {}
     for path, tree in trees:
-        try:
-            file |= cls.read_tree(tree, path)
-        except OptionError as error:
-            problems += error.problems
+        texts_of_it, wrong = cls.read_tree(tree, path)
+        file |= texts_of_it
+        problems += wrong
     known = cls.variables()
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
     file |= {known[name].field: (value, f"environment variable {name}") for name, value in given}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-from netinit.base.errors import OptionError
 from netinit.base.net import bounds_of, lists_port
 from netinit.base.records import Record
 from netinit.options.declare import DeclaredOptions
@@ -142,14 +141,14 @@ class PeerOptions(DeclaredOptions):
         return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
 
     @classmethod
-    def read_tree(cls, tree: Any, path: str) -> dict[str, tuple[Text, str]]:
-        """The texts in the tree of the peer's file: field -> (text, where it stands). OptionError lists all that is wrong."""
+    def read_tree(cls, tree: Any, path: str) -> tuple[dict[str, tuple[Text, str]], list[str]]:
+        """The texts in the tree of the peer's file, field -> (text, where it stands), and all that is wrong with its keys."""
         if tree is None:
-            return {}
-        if isinstance(tree, dict) and cls.root in tree:
+            return {}, []
+        if cls.root and isinstance(tree, dict) and cls.root in tree:
             tree = tree[cls.root]
         if not isinstance(tree, dict):
-            raise OptionError(f"{path}: holds no options: give the peer's own file, whose keys are {_name_some(cls.keys())}")
+            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {_name_some(cls.keys())}"]
         found: dict[str, tuple[Text, str]] = {}
         problems = []
         keys = cls.keys()
@@ -164,9 +163,7 @@ class PeerOptions(DeclaredOptions):
                     problems.append(f"{path}: {key}: is a {type(value).__name__}: write {flag.kind.metavar}")
                 else:
                     found[flag.field] = (text, f"{path}: {key}")
-        if problems:
-            raise OptionError(*problems)
-        return found
+        return found, problems
 
 
 def draft_of(given: PeerOptions) -> Draft:
@@ -213,11 +210,11 @@ def _spell_value(flag: Flag, value: Any) -> str:
     return ", ".join([flag.kind.write(one) for one in value]) if flag.repeated else flag.kind.write(value)
 
 
-def _flatten(tree: dict[Any, Any], path: str = "") -> list[tuple[str, Any]]:
+def _flatten(tree: dict[Any, Any], path: str | None = None) -> list[tuple[str, Any]]:
     """The leaves of a tree with the keys that lead to them."""
     leaves: list[tuple[str, Any]] = []
     for key, value in tree.items():
-        name = f"{path}.{key}" if path else str(key)
+        name = str(key) if path is None else f"{path}.{key}"
         leaves += _flatten(value, name) if isinstance(value, dict) else [(name, value)]
     return leaves
 

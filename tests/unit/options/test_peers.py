@@ -10,7 +10,7 @@ import pytest
 import peers
 from netinit.base.errors import OptionError
 from netinit.options import Options
-from netinit.options.peers.convert import PEERS
+from netinit.options.peers.convert import PEERS, convert, part
 from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
 
 CASES = [
@@ -115,6 +115,19 @@ def test_what_is_wrong_with_a_file_is_told_with_its_key(peer, tree, problem):
     with pytest.raises(OptionError) as caught:
         peers.convert_line(peer, "-p 1 -o 2" if peer == "linkerd" else "", tree)
     assert f"{peer}: {problem}" in caught.value.problems
+
+
+def test_wrong_keys_and_wrong_values_of_all_files_are_told_at_once():
+    line = part("kuma", ["--config", "a,b"])
+    assert line.files == ("a", "b")
+    with pytest.raises(OptionError) as caught:
+        convert("kuma", line, [("a", {"redirect": {"x": 1, "inbound": {"port": 0}}}), ("b", {"kumaDPUsr": "5", "": {"kumaDPUser": "6"}})])
+    assert list(caught.value.problems) == [
+        "kuma: a: 'redirect.x' is no key of it; did you mean redirect.dns.port?",
+        "kuma: b: 'kumaDPUsr' is no key of it; did you mean kumaDPUser?",
+        "kuma: b: '.kumaDPUser' is no key of it; did you mean kumaDPUser?",
+        "kuma: a: redirect.inbound.port: '0' is not a port: use a decimal number from 1 to 65535",
+    ]
 
 
 def test_an_empty_file_gives_nothing():
