@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from netinit.base.errors import OptionError, ParseError
 from netinit.options import Options
 from netinit.options.file import read_tree
@@ -22,35 +24,40 @@ def read_options(
 ) -> Options:
     """The options of a command line and its environment over those of the file. OptionError lists all that is wrong."""
     path = str(texts["config"][0]) if "config" in texts else environ["NETINIT_CONFIG"]
-    file: Mapping[str, tuple[str, str]] = {}
+    file: Mapping[str, tuple[Text, str]] = {}
     problems = list(known_problems)
     if path:
         try:
-            file = read_tree(_load(path), path)
+            file = read_tree(load_file(path, "--config"), path)
         except OptionError as error:
             problems += error.problems
     return Options.from_texts(texts, environ, problems, file)
 
 
-def _load(path: str) -> Any:
+def load_file(path: str, label: str) -> Any:
+    """The tree in a file of YAML or JSON (`-` is stdin). OptionError, which begins with the label."""
+    shown = f"{label}: {quote_value(path)}"
     try:
-        with open(path, "rb") as opened:  # noqa: PTH123 - a path as it was given, and no import more
-            data = opened.read(MOST_BYTES + 1)
+        if path == "-":
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with open(path, "rb") as opened:  # noqa: PTH123 - a path as it was given, and no import more
+                data = opened.read(MOST_BYTES + 1)
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise OptionError(f"--config: {quote_value(path)} is not text in UTF-8") from None
+        raise OptionError(f"{shown} is not text in UTF-8") from None
     except (OSError, ValueError) as error:
-        raise OptionError(f"--config: {quote_value(path)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise OptionError(f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MOST_BYTES:
-        raise OptionError(f"--config: {quote_value(path)} is longer than {MOST_BYTES >> 20} MB, which no file of options is")
+        raise OptionError(f"{shown} is longer than {MOST_BYTES >> 20} MB, which no file of options is")
     try:
         from netinit.golang import goyaml
 
         tree, duplicates = goyaml.load_reporting(text)
     except ImportError:
-        raise OptionError(f"--config: {quote_value(path)}: reading files needs the Python package PyYAML; install it") from None
+        raise OptionError(f"{shown}: reading files needs the Python package PyYAML; install it") from None
     except ParseError as error:
-        raise OptionError(f"--config: {quote_value(path)} is not YAML: {error}") from None
+        raise OptionError(f"{shown} is not YAML: {error}") from None
     if duplicates:
-        raise OptionError(*[f"--config: {quote_value(path)}: {one}" for one in duplicates])
+        raise OptionError(*[f"{shown}: {one}" for one in duplicates])
     return tree

@@ -136,7 +136,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
     return Ground(
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
-        {family: _stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
+        {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
     )  # fmt: skip
 
@@ -221,7 +221,8 @@ def _spell(flag: Flag, value: Any) -> str:
     return quote_value(flag.kind.write(value))
 
 
-def _stand_in(family: Family, addresses: tuple[str, ...]) -> Surroundings:
+def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
+    """A pod of which no more than its addresses is known, if these are."""
     own = [number_of(address) for address in addresses if family_of(address) is family]
     return Surroundings(family=family, addresses=tuple(("eth0", address) for address in own))
 
@@ -290,5 +291,6 @@ __all__ = [
     "read_file",
     "read_manifest",
     "spell_options",
+    "stand_in",
     "with_servers",
 ]

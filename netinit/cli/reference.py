@@ -6,6 +6,7 @@ A part stands between two comments. The first says what it is, the second is the
 
     <!-- options -->                 the tables of all options
     <!-- commands -->                each command: its help and its own options
+    <!-- flags of linkerd -->        what becomes of each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output: mermaid -->         the same, in a block of that language
     <!-- output, 1 line -->          the beginning of it
@@ -30,10 +31,13 @@ from netinit.cli.flags import HELP_NAMES, FlagCommand, group_flags, spell_defaul
 from netinit.options import Options
 from netinit.options.file import SCHEMA, make_schema
 from netinit.options.kinds import SWITCH, Flag
+from netinit.options.peers.convert import PEERS
+from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
 RENEW = "python -m netinit.cli.reference"
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$.*?^<!-- end -->$",
+    r"^<!-- (?P<what>options|commands|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
+    r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -60,6 +64,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_options()
     if part["what"] == "commands":
         return render_commands()
+    if part["peer"]:
+        return render_peer(part["peer"])
     blocks = SHELL.findall(before)
     if not blocks:
         raise ValueError(f"<!-- {part['what']} -->: no shell block is above it")
@@ -102,6 +108,25 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
 def _spell(flag: Flag) -> str:
     names = [f"`-{flag.short}`"] * bool(flag.short) + [f"`--{name}`" for name in (flag.long, *flag.aliases)]
     return ", ".join(names) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar.translate(_MARKUP)}")
+
+
+def render_peer(peer: str) -> str:
+    """A table of a peer's flags, with what becomes of each; of Istio those alone that it has no more."""
+    cls = PEERS[peer]
+    ours = {flag.field: flag for flag in Options.flags}
+    rows = []
+    for flag in cls.flags:
+        if not isinstance(flag, PeerFlag) or (peer == "istio" and flag.fate == SAME):
+            continue
+        names = [cls.spell(flag), f"-{flag.short}" if flag.short else "", flag.key if flag.names else ""]
+        ours_of_it = _name(ours[flag.to]) if flag.to else ""
+        becomes = {SAME: ours_of_it, LACKING: f"no equivalent: {flag.why}", NEEDLESS: f"needless: {flag.why}"}.get(flag.fate, flag.why)
+        rows.append(_render_row((", ".join([f"`{name}`" for name in names if name]), becomes.replace("|", "&#124;"))))
+    return "\n".join([*_render_head((cls.peer, "netinit")), *rows, ""])
+
+
+def _name(flag: Flag) -> str:
+    return f"`-{flag.short}`" if flag.short else f"`{flag.label}`"
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class _DeclaredOptionsType(RecordType):
     flags: tuple[Flag, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
-        own = {field: value for field, value in namespace.items() if type(value) is Flag}
+        own = {field: value for field, value in namespace.items() if isinstance(value, Flag)}
         for field, flag in own.items():
             flag.__dict__["field"] = field  # what is declared learns its name here
         namespace |= {field: flag.default for field, flag in own.items()}
@@ -124,7 +124,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         texts: Mapping[str, tuple[Text, str]],
         environ: Mapping[str, str],
         known_problems: Sequence[str] = (),
-        file: Mapping[str, tuple[str, str]] | None = None,
+        file: Mapping[str, tuple[Text, str]] | None = None,
     ) -> Self:
         """Options from the texts given as flags (field -> (text, spelling used)), the environment, a file and the defaults.
 
@@ -133,6 +133,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
         read: dict[str, Any] = {}
         problems = list(known_problems)
         for flag in cls.flags:
+            text: Text
             text, label = texts.get(flag.field) or _from_environment(flag, environ)
             if not label and file:
                 text, label = file.get(flag.field, ("", ""))

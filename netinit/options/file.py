@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from netinit.options.kinds import Flag
+    from netinit.options.kinds import Flag, Text
 
 SCHEMA = "netinit/data/config.schema.json"  # in the package
 WITHOUT = frozenset(("config", "netns", "pid", "dry_run"))  # they say where and whether, and belong to a command line
@@ -33,14 +33,14 @@ def known_flags() -> dict[str, Flag]:
     return {name: flag for flag in kept for name in (key_of(flag), *flag.aliases)}
 
 
-def read_tree(tree: Any, path: str) -> dict[str, tuple[str, str]]:
+def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
     """The texts of the options in a file's tree: field -> (text, where it stands). OptionError lists all that is wrong."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise OptionError(f"--config: {path} holds no options: write one a line, as in `istio-inbound-ports: 80`")
     known = known_flags()
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[Text, str]] = {}
     problems = []
     for key, value in tree.items():
         label = f"{path}: {key}"
@@ -92,14 +92,20 @@ def render_file(options: Options) -> str:
     """The file of the options in force: what differs from the defaults, in YAML that is JSON behind each key."""
     import json
 
+    lines = [f"{key}: {json.dumps(value)}" for key, value in make_tree(options).items()]
+    return "\n".join([f"# yaml-language-server: $schema={SCHEMA}", *lines]) + "\n"
+
+
+def make_tree(options: Options) -> dict[str, Any]:
+    """The same as the values that stand in it, by key."""
     plain = Options(layout=options.layout, outbound_port=options.outbound_port, proxy_uids=options.proxy_uids)
     basic = {flag.field: flag.default for flag in FLAGS if flag.field in ("layout", "outbound_port", "proxy_uids")}
-    lines = [f"# yaml-language-server: $schema={SCHEMA}"]
-    for flag in FLAGS:
-        value = getattr(options, flag.field)
-        if flag.field not in WITHOUT and value != basic.get(flag.field, getattr(plain, flag.field)):
-            lines.append(f"{key_of(flag)}: {json.dumps(_plain(flag, value))}")
-    return "\n".join(lines) + "\n"
+    return {
+        key_of(flag): _plain(flag, value)
+        for flag in FLAGS
+        if flag.field not in WITHOUT
+        if (value := getattr(options, flag.field)) != basic.get(flag.field, getattr(plain, flag.field))
+    }
 
 
 def _plain(flag: Flag, value: Any) -> Any:

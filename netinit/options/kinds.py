@@ -93,13 +93,13 @@ def split_list(text: str) -> list[str]:
     return [item for item in items if item]
 
 
-def read_number(text: str, low: int, high: int, what: str) -> int:
-    """The decimal number that `text` spells, from `low` to `high`; `what` names it in the error."""
+def read_number(text: str, low: int, high: int, what: str, more: str = "") -> int:
+    """The decimal number that `text` spells, from `low` to `high`; `what` names it in the error, which `more` ends."""
     if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0") and len(text) <= 10:  # noqa: PLR2004
         number = int(text)
         if low <= number <= high:
             return number
-    raise ValueError(f"is not {what}: use a decimal number from {low} to {high}")
+    raise ValueError(f"is not {what}: use a decimal number from {low} to {high}{more}")
 
 
 def read_port(text: str) -> int:
@@ -121,7 +121,7 @@ def read_ports_or_all(text: str) -> Ports | str:
 def _read_port_or_range(text: str) -> int | PortRange:
     low, dash, high = text.partition("-")
     if not dash:
-        return read_port(text)
+        return read_number(text, 1, MAX_PORT, "a port or a range of ports", ", or two with a dash, such as 8000-8100")
     if not low or not high:
         raise ValueError("is not a range of ports: write its first and its last, such as 8000-8100")
     first = max(1, read_number(low, 0, MAX_PORT, "a range of ports"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -183,3 +185,61 @@ def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with
     listed = pod.run(["nft", "list", "ruleset"]).stdout + pod.run(["iptables-legacy-save"]).stdout
     assert "netinit" not in listed.replace("iptables-save", "")
     assert "ISTIO_LOG" not in listed
+
+
+ALL_PODS = Path("/proc/sys/net/netfilter/nf_log_all_netns")  # of the machine: whether its log hears other namespaces
+RARE = 7411  # a port that nobody else asks for at the moment
+
+
+@pytest.fixture
+def kernel_log():
+    """The machine's log from here on; it hears pods for the time of the test, as before afterwards."""
+    try:
+        before = ALL_PODS.read_text()
+        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        pytest.skip(f"the kernel's log of pods cannot be read here: {error}")
+    try:
+        try:
+            ALL_PODS.write_text("1")
+        except OSError as error:
+            pytest.skip(f"the kernel's log hears no pods here, and {ALL_PODS} cannot be changed: {error}")
+        os.lseek(log, 0, os.SEEK_END)
+        yield log
+    finally:
+        os.close(log)
+        if ALL_PODS.read_text() != before:
+            ALL_PODS.write_text(before)
+
+
+def reported(log):
+    """The fates that were reported of connections to the rare port, with source, destination and protocol."""
+    lines = []
+    while True:
+        try:
+            lines.append(os.read(log, 1 << 13).decode("utf-8", "replace"))
+        except BlockingIOError:
+            break
+        except BrokenPipeError:  # what was overwritten meanwhile
+            continue
+    pattern = rf"netinit ([a-z]+): .*SRC=(\S+) DST=(\S+) .*PROTO=([A-Z]+) .*DPT={RARE}\b"
+    return {found.groups() for line in lines if (found := re.search(pattern, line))}
+
+
+@pytest.mark.xdist_group("the machine's log")
+@backends
+def test_what_becomes_of_new_connections_stands_in_the_kernel_s_log(pod, backend, kernel_log):
+    start_servers(pod, app=(80,))
+    program(pod, backend, "-b", "*", "-i", "*", "-x", "198.51.100.0/24", "--log-rules")
+    arrivals(pod.client, Probe(POD[4], RARE))
+    arrivals(pod, Probe(OUTSIDE[4], RARE, **APP), Probe("198.51.100.7", RARE, **APP), Probe(OUTSIDE[6], RARE, **APP))
+    six = "2001:0db8:0000:0000:0000:0000:0000:0007"
+    assert reported(kernel_log) == {
+        ("inbound", CLIENT[4], POD[4], "TCP"),
+        ("outbound", POD[4], OUTSIDE[4], "TCP"),
+        ("direct", POD[4], "198.51.100.7", "TCP"),
+        ("outbound", "fd77:0000:0000:0000:0000:0000:0000:0002", six, "TCP"),
+    }
+    remove_in(pod)
+    arrivals(pod, Probe(OUTSIDE[4], RARE, **APP))
+    assert reported(kernel_log) == set()

@@ -32,8 +32,9 @@ def command(  # noqa: PLR0917
     """Show which packets two sets of rules treat differently, with what becomes of them before and after.
 
     Compared is what becomes of all packets, not of a sample, and not the rules: one that was moved and changes nothing is
-    no difference. A and B are option sets ('apply -b 8080'), manifests of pods, or `live` for the live rules. With --pid,
-    --netns or --live alone the live rules are compared with the plan of the options, of --pod, or of the rules themselves.
+    no difference. A and B are option sets ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file
+    or -, of one family or of both), or `live` for the live rules. With --pid, --netns or --live alone the live rules are
+    compared with the plan of the options, of --pod, or of the rules themselves.
 
       netinit diff "apply -b '*' -d 15021,15090" "apply -b '*' -d 15090,15021"
 

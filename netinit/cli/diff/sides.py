@@ -12,6 +12,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES
 from netinit.cli.audit.report import subject_of
+from netinit.cli.diff.listings import is_listing, read_listings
 from netinit.cli.question import Ground, complete_servers, find_ground, find_planned, names_rules, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -69,19 +70,45 @@ def _pair(name: str, before: Ground | None, after: Ground | None) -> Compared:
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
-    """Two option sets, files, or the live rules. OptionError, ParseError."""
-    files = [Path(side).is_file() or side == "-" for side in (old, new)]
-    if all(files):
+    """Two option sets, files of pods or of rules, or the live rules. OptionError, ParseError."""
+    listings = {side: found for side in (old, new) if (found := _read_listings(side))}
+    if not listings and all(map(_is_file, (old, new))):
         return read_manifests(old, new, "")
     live = find_ground(options, "", "", (), live=True) if LIVE in (old, new) else None
-    before, after = (_read_side(side, live) for side in (old, new))
-    return [_beside(_pair(f"{old} and {new}", before, after), live)]
+    before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
+    return [_in_common(_beside(_pair(f"{old} and {new}", before, after), live))]
+
+
+def _is_file(side: str) -> bool:
+    return side == "-" or Path(side).is_file()
+
+
+def _read_listings(side: str) -> Ground | None:
+    """The rules that a file, or stdin, holds; None where it holds none. Manifests come from named files alone."""
+    if not _is_file(side):
+        return None
+    text = read_file(side, "diff")
+    if is_listing(text):
+        return read_listings(text, side)
+    if side == "-":
+        raise OptionError("-: stdin holds no rules as iptables-save prints them; name a file of pods by its path")
+    return None
+
+
+def _in_common(pair: Compared) -> Compared:
+    """Both sides in the families that both have: a listing may be of one alone."""
+    if pair.before is None or pair.after is None:
+        return pair
+    both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
+    if not both:
+        raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
+    return replace(pair, after=replace(pair.after, surroundings=both))
 
 
 def _read_side(side: str, live: Ground | None) -> Ground:
     if side == LIVE and live:
         return live
-    if Path(side).is_file() or side == "-":
+    if _is_file(side):
         return find_ground(Options(), side, "", (), live=False)
     try:
         words = shlex.split(side)
@@ -119,5 +146,3 @@ def _beside(pair: Compared, live: Ground | None) -> Compared:
     host = subject_of("", live)
     before, after = (replace(one, surroundings=host.surroundings, free=host.free) for one in (pair.before, pair.after))
     return replace(pair, before=before, after=after)
-
-

@@ -37,7 +37,9 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 BY_OPTION = {  # the option whose rule lets packets pass -> what they are
     "exclude_interfaces": kinds.INTERFACE, "virtual_interfaces": kinds.INTERFACE,
     "exclude_owner_groups": kinds.GROUP, "owner_groups": kinds.GROUP,
+    "exclude_outbound_for_gids": kinds.GROUP, "exclude_outbound_for_uids": kinds.USER,
     "exclude_outbound_cidrs": kinds.NETWORK, "exclude_outbound_ports": kinds.PORT,
+    "exclude_cloud_metadata": kinds.METADATA, "exclude_inbound_cidrs": kinds.SOURCE,
     "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL,
     "host_probe_addresses": kinds.PROBES, "outbound_cidrs": kinds.UNCAPTURED, "inbound_ports": kinds.UNCAPTURED,
 }  # fmt: skip

@@ -33,8 +33,11 @@ IPV6 = TrafficKind(
 )
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
 GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
+USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "take them out of {option}")
 INTERFACE = TrafficKind("interface", CONFIGURATION, "interfaces whose traffic is excluded", "take them out of {option}")
 NETWORK = TrafficKind("network", CONFIGURATION, "networks that are excluded", "take them out of {option}")
+METADATA = TrafficKind("metadata", CONFIGURATION, "the cloud's metadata service, which is excluded", "leave {option} out")
+SOURCE = TrafficKind("source", CONFIGURATION, "networks whose inbound connections are excluded", "take them out of {option}")
 PORT = TrafficKind("port", CONFIGURATION, "outbound ports that are excluded", "take them out of {option}")
 INBOUND_PORT = TrafficKind("inbound-port", CONFIGURATION, "inbound ports that are excluded", "take them out of {option}")
 MARK = TrafficKind(
@@ -58,7 +61,7 @@ PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the nod
 TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
 LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
 BYPASSES = (
-    FOREIGN, UNKNOWN, IPV6, UNCAPTURED, GROUP, INTERFACE, NETWORK, PORT, INBOUND_PORT, MARK,
+    FOREIGN, UNKNOWN, IPV6, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT, MARK,
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""

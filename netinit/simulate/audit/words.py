@@ -119,7 +119,8 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 
 def _source(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, SOURCE)
-    text = _spell_addresses(space, values)
+    # Addresses that cannot occur are not named beside few that do: they are there to make "any but" shorter.
+    text = _spell_addresses(space, values if _is_most(space, values) else tuple(join(region.reach(SOURCE))))
     return f"from {text}" if text else "", whole
 
 

@@ -1,0 +1,83 @@
+"""`netinit convert`: another mesh's command line or file, as our options."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from netinit.base.more_errors import DriftError
+from netinit.base.output import show_artefact, to_json
+from netinit.cli.config import load_file
+from netinit.cli.face import color_option, note, warn
+from netinit.cli.flags import HELP_NAMES
+from netinit.options import Options
+from netinit.options.file import WITHOUT, make_tree, render_file
+from netinit.options.peers.convert import PEERS, Conversion, convert, part
+
+COMMAND, CONFIG, JSON = "command", "config", "json"
+SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # in every command, whatever the defaults are
+
+
+@click.command("convert", context_settings={**HELP_NAMES, "ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--from", "peer", type=click.Choice(tuple(PEERS)), required=True, help="Whose command line or file it is.")
+@click.option(
+    "--file", "files", multiple=True, metavar="FILE|-",
+    help="Its file: Kuma's configuration, Linkerd's CNI configuration, Consul's JSON.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice((COMMAND, CONFIG, JSON)), default=COMMAND, show_default=True,
+    help="A command line, a file for --config, or an object; netinit/data/convert.schema.json describes it.",
+)  # fmt: skip
+@color_option
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
+def command(peer: str, files: tuple[str, ...], form: str, words: tuple[str, ...]) -> int:
+    """Print our options for the command line or the file of another mesh; changes nothing.
+
+    ARGS, after --, are the peer's flags: of proxy-init (Linkerd), kumactl install transparent-proxy, consul connect
+    redirect-traffic, istio-iptables. The program's name may stand before them, and variables before that (NAME=value).
+    What has no equivalent here is named, and so is what both do in different ways.
+
+      netinit convert --from linkerd -- -p 4143 -o 4140 -u 2102 --inbound-ports-to-ignore 4190,4191
+
+      netinit convert --from consul --format config -- -proxy-uid 5995 -proxy-inbound-port 20000
+
+    Exit codes: 0 every flag has an equivalent; 3 some have none, or not a whole one; 2 some are wrong.
+    """
+    line = part(peer, words)
+    trees = [(path, load_file(path, "--file")) for path in files] + [(path, load_file(path, "--config")) for path in line.files]
+    found = convert(peer, line, trees)
+    if form == JSON:
+        show_artefact(to_json(_to_object(found)))
+    else:
+        note([*map(str, found.needless), *found.differing])
+        warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
+        show_artefact(render_file(found.options) if form == CONFIG else f"{_spell(found.options)}\n")
+    return DriftError.exit_code if found.lacking else 0
+
+
+def _spell(options: Options) -> str:
+    variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
+    return " ".join([*variables, "netinit apply", shlex.join(options.to_argv(SPELLED_OUT))])
+
+
+def _left_out(options: Options) -> list[str]:
+    """What a file of options cannot hold."""
+    given = [flag for flag in Options.flags if flag.field in WITHOUT and getattr(options, flag.field) != flag.default]
+    spelled = [f"{flag.label} {flag.kind.write(getattr(options, flag.field))}" for flag in given]
+    return [f"{one} belongs to the command line, and not to the file" for one in spelled]
+
+
+def _to_object(found: Conversion) -> dict[str, object]:
+    """A conversion as netinit/data/convert.schema.json describes it."""
+    return {
+        "from": found.peer,
+        "command": ["netinit", "apply", *found.options.to_argv(SPELLED_OUT)],
+        "variables": found.options.to_environ(),
+        "options": make_tree(found.options),
+        **{
+            name: [{"flag": one.flag, "value": one.value, "because": one.text} for one in remarks]
+            for name, remarks in (("lacking", found.lacking), ("needless", found.needless))
+        },
+        "differing": list(found.differing),
+    }

@@ -1,0 +1,153 @@
+"""A peer's command line, variables and file, as our options."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from netinit.base.errors import OptionError
+from netinit.base.records import Record
+from netinit.options import Options
+from netinit.options.argv import Taken, describe_strays, is_flag, take_flags
+from netinit.options.kinds import quote_value
+from netinit.options.peers.consul import Consul
+from netinit.options.peers.declare import PeerOptions, Remark, draft_of, suggest
+from netinit.options.peers.istio import Istio
+from netinit.options.peers.kuma import Kuma
+from netinit.options.peers.linkerd import Linkerd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netinit.options.kinds import Text
+
+PEERS: dict[str, type[PeerOptions]] = {"kuma": Kuma, "linkerd": Linkerd, "consul": Consul, "istio": Istio}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+class Conversion(Record):
+    """Our options, and what is to be said of the way there.
+
+    `lacking`: flags without an equivalent, or without a whole one; `needless`: flags that nothing here needs; `differing`:
+    what both do, and do otherwise, whatever was given.
+    """
+
+    peer: str
+    options: Options
+    lacking: tuple[Remark, ...]
+    needless: tuple[Remark, ...]
+    differing: tuple[str, ...]
+
+
+class CommandLine(Record):
+    """A peer's command line in its parts: `files` are those of its own --config."""
+
+    taken: Taken
+    variables: Mapping[str, str]
+    files: tuple[str, ...]
+
+
+def part(peer: str, words: Sequence[str]) -> CommandLine:
+    """The parts of a command line; before the flags may stand variables (`NAME=value`) and the program, as in a shell."""
+    cls = PEERS[peer]
+    rest = list(words)
+    variables: dict[str, str] = {}
+    while rest and _ASSIGNMENT.match(rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        variables[name] = value
+    rest = _join_negative(_without_program(cls, rest))
+    if cls.single_dash:
+        rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
+    taken = take_flags(rest, cls.flags)
+    files = taken.texts.get("config", ((), ""))[0]
+    return CommandLine(taken=taken, variables=variables, files=tuple(one for text in _texts(files) for one in text.split(",")))
+
+
+def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ()) -> Conversion:
+    """Our options for what a peer was told; `trees` are its files, each with its name, the later before the earlier.
+
+    OptionError lists all that is wrong, each with the peer, the flag, the value and what helps.
+    """
+    cls = PEERS[peer]
+    problems = [*line.taken.problems, *_describe_rest(cls, line.taken.rest), *_describe_variables(cls, line.variables)]
+    file: dict[str, tuple[Text, str]] = {}
+    for path, tree in trees:
+        texts_of_it, wrong = cls.read_tree(tree, path)
+        file |= texts_of_it
+        problems += wrong
+    known = cls.variables()
+    given = [(name, value) for name, value in line.variables.items() if value and name in known]
+    file |= {known[name].field: (value, f"environment variable {name}") for name, value in given}
+    texts = line.taken.texts
+    for one, other in cls.exclusive:
+        if one in texts and other in texts:
+            problems.append(f"{_label(cls, one)}: {cls.peer} refuses it beside {_label(cls, other)}; give one of the two")
+    for field in cls.required:
+        if field not in texts and field not in file:
+            problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
+    try:
+        draft = draft_of(cls.from_texts(texts, {}, problems, file))
+        options = Options(**draft.fields)
+    except OptionError as error:
+        raise OptionError(*[f"{peer}: {_as_spelled(cls, problem)}" for problem in error.problems]) from None
+    return Conversion(
+        peer=peer, options=options, lacking=tuple(draft.lacking), needless=tuple(draft.needless), differing=tuple(draft.differing)
+    )
+
+
+def _texts(text: Text) -> tuple[str, ...]:
+    return text if isinstance(text, tuple) else (text,)
+
+
+def _label(cls: type[PeerOptions], field: str) -> str:
+    return cls.spell(cls.flag(field))
+
+
+def _without_program(cls: type[PeerOptions], words: list[str]) -> list[str]:
+    """The words behind the peer's program, which may stand there with its path."""
+    if words and not is_flag(words[0]):
+        named = [words[0].rpartition("/")[2], *words[1:]]
+        for program in cls.programs:
+            names = program.split()
+            if named[: len(names)] == names:
+                return words[len(names) :]
+    return words
+
+
+def _join_negative(words: list[str]) -> list[str]:
+    """The words with negative numbers, which Go takes for values, in one with their flags (`-g -1` as `-g=-1`)."""
+    joined: list[str] = []
+    for word in words:
+        if joined and is_flag(joined[-1]) and word[:1] == "-" and word[1:].isdigit() and "=" not in joined[-1]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _as_spelled(cls: type[PeerOptions], problem: str) -> str:
+    """The problem with the dash that the peer's flags have."""
+    return problem[1:] if cls.single_dash and problem.startswith("--") else problem
+
+
+def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
+    """A problem for each word that is none of the peer's; the word after an unknown flag is taken for its value."""
+    known = [f"--{name}" for flag in cls.flags if flag.names for name in (flag.long, *flag.aliases)]
+    problems = []
+    loose = []
+    previous = ""
+    for word in rest:
+        if is_flag(word) and word != "--":
+            name = word.partition("=")[0]
+            hint = suggest(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
+            shown, hint = (name[1:], hint.replace("--", "-")) if cls.single_dash else (name, hint)
+            problems.append(f"{quote_value(shown)} is no flag of {cls.peer}{hint}")
+        elif not is_flag(previous) or "=" in previous:
+            loose.append(word)
+        previous = word
+    return [*problems, *describe_strays(loose, "a command line of the peer is meant, without the program's other words")]
+
+
+def _describe_variables(cls: type[PeerOptions], variables: Mapping[str, str]) -> list[str]:
+    known = cls.variables()
+    return [f"{quote_value(name)} is no variable of {cls.peer}{suggest(name, known)}" for name in variables if name not in known]

@@ -1,0 +1,236 @@
+"""How a peer's flags are declared: one line a flag says what becomes of it here.
+
+`same` has a field of ours with the same meaning, `lacking` has nothing here, `needless` is done here anyway or says
+nothing about packets; of `read` the peer's own class makes something, beside its other flags.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+from netinit.base.net import bounds_of, lists_port
+from netinit.base.records import Record
+from netinit.options.declare import DeclaredOptions
+from netinit.options.interception import Interception
+from netinit.options.kinds import ALL, Flag, Kind, quote_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netinit.options.kinds import Text
+
+TUNNEL_PORT: int = Interception.flag("tunnel_port").default
+SAME, LACKING, NEEDLESS, READ = "same", "lacking", "needless", "read"
+_WORDS_OF_A_KEY = re.compile(r"[A-Z]{2,}s$|[A-Z]+(?=[A-Z][a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+
+
+class PeerFlag(Flag):
+    """A flag of a peer: as one of ours, and what becomes of it."""
+
+    fate: str = READ
+    to: str = ""  # the field of ours with the same meaning
+    why: str = ""  # what a lacking or needless one means here, or what is made of one that is read
+    key: str = ""  # in the peer's file, with dots
+
+
+def same(names: str, kind: Kind, to: str, **more: Any) -> Any:
+    """A flag that a field of ours is for."""
+    return _declare(names, kind, fate=SAME, to=to, **more)
+
+
+def lacking(names: str, kind: Kind, why: str, **more: Any) -> Any:
+    """A flag without an equivalent; `why` is the end of a sentence, with a remedy where there is one."""
+    return _declare(names, kind, fate=LACKING, why=why, **more)
+
+
+def needless(names: str, kind: Kind, why: str, **more: Any) -> Any:
+    """A flag that nothing here needs, and why."""
+    return _declare(names, kind, fate=NEEDLESS, why=why, **more)
+
+
+def read(names: str, kind: Kind, why: str, **more: Any) -> Any:
+    """A flag from which, beside others, `complete` makes something; `why` says what, for the documentation."""
+    return _declare(names, kind, fate=READ, why=why, **more)
+
+
+def _declare(
+    names: str, kind: Kind, *, fate: str, default: Any = None, variables: tuple[str, ...] = (), repeated: bool = False,
+    **more: Any,
+) -> PeerFlag:
+    """`default`: the peer's; None for one that only counts when it is given."""
+    return PeerFlag(
+        names=names, variables=variables, kind=kind, default=default, help="", group="", repeated=repeated, fate=fate, **more
+    )
+
+
+class Remark(Record):
+    """What is to be said of a flag that was given: its spelling, its value, and a sentence without its subject."""
+
+    flag: str
+    value: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.flag}{f' {quote_value(self.value)}' if self.value else ''}: {self.text}"
+
+
+class Draft:
+    """Our options in the making, and what is to be said about them."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.fields: dict[str, Any] = {}
+        self.lacking: list[Remark] = []
+        self.needless: list[Remark] = []
+        self.differing: list[str] = []
+
+    def say_tunnel(self) -> None:
+        """That the port of Istio's tunnel is left alone here, where the peer captures it."""
+        left = self.fields.get("exclude_inbound_ports", ())
+        chosen = self.fields.get("inbound_ports", ())
+        if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
+            other = f", such as {bounds_of(left[0])[0]}, which both leave alone" if left else ""
+            text = f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; name another with -e{other}"
+            self.differing.append(text)
+
+    def say_group(self, user: int) -> None:
+        """That the group of the proxy's number is left alone here too."""
+        text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
+        self.differing.append(text)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(same, lacking, needless, read))
+class PeerOptions(DeclaredOptions):
+    """A peer's options as they were given. Its attributes that are no flags describe the peer."""
+
+    peer: ClassVar[str] = ""  # its name
+    programs: ClassVar[tuple[str, ...]] = ()  # how its command lines begin
+    required: ClassVar[tuple[str, ...]] = ()  # fields without which it refuses to run
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields of which it takes one flag alone
+    root: ClassVar[str] = ""  # the key of its file under which the options may stand
+    prefix: ClassVar[str] = ""  # of variables that have the names of its file's keys
+    single_dash: ClassVar[bool] = False  # long flags have one dash, as Go's own package has it
+    same_keys: ClassVar[bool] = False  # the keys of its file are the long names of its flags
+    other_keys: ClassVar[tuple[str, ...]] = ()  # of its file, about something else
+
+    def complete(self, draft: Draft) -> None:
+        """Adds what follows from several flags, and what the peer does and netinit does not. OptionError."""
+
+    @classmethod
+    def spell(cls, flag: Flag) -> str:
+        """One flag, as the peer spells it; what has none, as its file or its environment does."""
+        if flag.names:
+            return f"-{flag.long}" if cls.single_dash else f"--{flag.long}"
+        return (isinstance(flag, PeerFlag) and flag.key) or flag.variables[0]
+
+    def is_given(self, field: str) -> bool:
+        """Whether the flag, its variable or its key was there."""
+        return field in self._given
+
+    @classmethod
+    def keys(cls) -> dict[str, PeerFlag]:
+        """The keys of the peer's file."""
+        flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
+        return {name: flag for flag in flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
+
+    @classmethod
+    def variables(cls) -> dict[str, Flag]:
+        """The variables that set a flag."""
+        named: dict[str, Flag] = {name: flag for flag in cls.flags for name in flag.variables}
+        return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
+
+    @classmethod
+    def read_tree(cls, tree: Any, path: str) -> tuple[dict[str, tuple[Text, str]], list[str]]:
+        """The texts in the tree of the peer's file, field -> (text, where it stands), and all that is wrong with its keys."""
+        if tree is None:
+            return {}, []
+        if cls.root and isinstance(tree, dict) and cls.root in tree:
+            tree = tree[cls.root]
+        if not isinstance(tree, dict):
+            return {}, [f"{path}: holds no options: give the peer's own file, whose keys are {_name_some(cls.keys())}"]
+        found: dict[str, tuple[Text, str]] = {}
+        problems = []
+        keys = cls.keys()
+        for key, value in _flatten(tree):
+            flag = keys.get(key) or keys.get(key.partition(".")[0])
+            if flag is None:
+                if key.partition(".")[0] not in cls.other_keys:
+                    problems.append(f"{path}: {quote_value(key)} is no key of it{suggest(key, keys)}")
+            elif value is not None:
+                text = _text_of(value, repeated=flag.repeated)
+                if text is None:
+                    problems.append(f"{path}: {key}: is a {type(value).__name__}: write {flag.kind.metavar}")
+                else:
+                    found[flag.field] = (text, f"{path}: {key}")
+        return found, problems
+
+
+def draft_of(given: PeerOptions) -> Draft:
+    """What each flag becomes by itself, and then beside the others."""
+    draft = Draft(given.peer)
+    for flag in type(given).flags:
+        if not isinstance(flag, PeerFlag):
+            continue
+        value, label = getattr(given, flag.field), given.spell(flag)
+        if flag.fate == SAME and value is not None:
+            draft.fields[flag.to] = _joined(value) if flag.repeated else value
+        elif flag.fate != READ and given.is_given(flag.field) and value not in (flag.default, (), "", False):
+            if flag.fate == LACKING:
+                draft.lacking.append(Remark(flag=label, value=_spell_value(flag, value), text=flag.why))
+            else:  # without its value, which may be a secret
+                draft.needless.append(Remark(flag=label, value="", text=flag.why))
+    given.complete(draft)
+    return draft
+
+
+def suggest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """The nearest name, as the end of a sentence."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _upper(key: str) -> str:
+    """The key of a file as a variable has it: redirect.inbound.excludePorts is REDIRECT_INBOUND_EXCLUDE_PORTS."""
+    return "_".join([word for part in key.split(".") for word in _WORDS_OF_A_KEY.findall(part)]).upper()
+
+
+def _joined(values: tuple[Any, ...]) -> Any:
+    """The items of all times that a repeated flag was given; `*` is one of everything."""
+    if any(value == ALL for value in values):
+        return ALL
+    return tuple([item for value in values for item in (value if type(value) is tuple else (value,))])
+
+
+def _spell_value(flag: Flag, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "" if value is not False else "false"
+    return ", ".join([flag.kind.write(one) for one in value]) if flag.repeated else flag.kind.write(value)
+
+
+def _flatten(tree: dict[Any, Any], path: str | None = None) -> list[tuple[str, Any]]:
+    """The leaves of a tree with the keys that lead to them."""
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        name = str(key) if path is None else f"{path}.{key}"
+        leaves += _flatten(value, name) if isinstance(value, dict) else [(name, value)]
+    return leaves
+
+
+def _text_of(value: Any, *, repeated: bool) -> Text | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        items = [str(item) for item in value if isinstance(item, (int, str)) and not isinstance(item, bool)]
+        if len(items) != len(value):
+            return None
+        return tuple(items) if repeated else ",".join(items)
+    if not isinstance(value, (int, str)):
+        return None
+    return (str(value),) if repeated else str(value)
+
+
+def _name_some(keys: Mapping[str, object]) -> str:
+    return ", ".join([*list(keys)[:3], "…"]) if keys else "none: it has no file"

@@ -1,0 +1,191 @@
+"""Kuma: the flags of `kumactl install transparent-proxy` (app/kumactl/cmd/install, 2.0 to 2.14.3) and the keys of its file.
+
+The file is that of --config (pkg/transparentproxy/config/config.go, since 2.9); each key has a variable as well.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netinit.base.net import Network, Ports, lists_port
+from netinit.options import kinds
+from netinit.options.interception import DNS_LISTENER, DNS_PORT, OFF
+from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, choice
+from netinit.options.peers.declare import Draft, PeerOptions, Remark, lacking, needless, read, same
+from netinit.options.peers.kinds import EXCEPTIONS, NETWORKS, SECONDS, TEXT, USER, VIRTUAL_NETWORK, exceptions_of
+from netinit.options.users import PortsOfUsers
+
+DEFAULT_UID = 5678
+RESOLV_CONF = "/etc/resolv.conf"
+EVERYBODY = (0, kinds.MAX_ID)
+NO_EBPF = "netinit has no eBPF programs; its rules capture the same"
+ALWAYS_SPLIT = "netinit always gives the queries of the application and of the proxy zones of their own"
+FIREWALLD = "netinit does not write to firewalld; program the rules at every start"
+OWN_PLACE = "netinit's rules stand where Istio's do, behind foreign ones; `netinit verify` names those that come before"
+
+
+class Kuma(PeerOptions):
+    """What the installation of the transparent proxy is told."""
+
+    peer: ClassVar = "Kuma"
+    programs: ClassVar = ("kumactl install transparent-proxy",)
+    prefix: ClassVar = "KUMA_TRANSPARENT_PROXY_"
+    exclusive: ClassVar = (("dns", "all_dns"),)
+    other_keys: ClassVar = ("ebpf",)
+
+    user: int = read("--kuma-dp-user", USER, "`-u`; without it 5678", key="kumaDPUser")
+    uid: int = read("--kuma-dp-uid", USER, "`-u`")
+    inbound: bool = read("--redirect-inbound", SWITCH, "`-b '*'`, or no `-b`", default=True, key="redirect.inbound.enabled")
+    inbound_port: int = same("--redirect-inbound-port", PORT, to="inbound_port", default=15006, key="redirect.inbound.port")
+    outbound: bool = read("", SWITCH, "`-i '*'`, or no `-i`", default=True, key="redirect.outbound.enabled")
+    outbound_port: int = same("--redirect-outbound-port", PORT, to="outbound_port", default=15001, key="redirect.outbound.port")
+    inbound_ports: Ports = read("", PORTS, "`-b`", default=(), key="redirect.inbound.includePorts")
+    outbound_ports: Ports = read("", PORTS, "`-q` without `-i`", default=(), key="redirect.outbound.includePorts")
+    inbound_excluded: Ports = read(
+        "--exclude-inbound-ports", PORTS, "`-d`; nothing beside redirect.inbound.includePorts",
+        default=(), key="redirect.inbound.excludePorts")
+    outbound_excluded: Ports = read(
+        "--exclude-outbound-ports", PORTS, "`-o`; nothing beside redirect.outbound.includePorts",
+        default=(), key="redirect.outbound.excludePorts")
+    inbound_ips: tuple[tuple[Network, ...], ...] = same(
+        "--exclude-inbound-ips", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True,
+        key="redirect.inbound.excludePortsForIPs")
+    outbound_ips: tuple[tuple[Network, ...], ...] = same(
+        "--exclude-outbound-ips", NETWORKS, to="exclude_outbound_cidrs", default=(), repeated=True,
+        key="redirect.outbound.excludePortsForIPs")
+    exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
+        "--exclude-outbound-ports-for-uids", EXCEPTIONS, "`--exclude-outbound-for-uids`",
+        default=(), repeated=True, key="redirect.outbound.excludePortsForUIDs")
+    tcp_exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
+        "--exclude-outbound-tcp-ports-for-uids", exceptions_of("tcp"), "`--exclude-outbound-for-uids tcp:` (2.0 to 2.8)",
+        default=(), repeated=True)
+    udp_exceptions: tuple[tuple[PortsOfUsers, ...], ...] = read(
+        "--exclude-outbound-udp-ports-for-uids", exceptions_of("udp"), "`--exclude-outbound-for-uids udp:` (2.0 to 2.8)",
+        default=(), repeated=True)
+    inbound_uids: object = lacking(
+        "", TEXT, "who sends what comes in is not known; Kuma has no rule for it either", default=(), repeated=True,
+        key="redirect.inbound.excludePortsForUIDs")
+    dns: bool = read("--redirect-dns", SWITCH, "`--redirect-dns`, without DNS over TCP", default=False, key="redirect.dns.enabled")
+    all_dns: bool = read(
+        "--redirect-all-dns-traffic", SWITCH, "`--redirect-dns --capture-all-dns`, without DNS over TCP",
+        default=False, key="redirect.dns.captureAll")
+    dns_port: int = read(
+        "--redirect-dns-port", PORT, "nothing for 15053; no equivalent for others", default=DNS_LISTENER, key="redirect.dns.port")
+    no_zones: bool = lacking(
+        "--skip-dns-conntrack-zone-split", SWITCH, ALWAYS_SPLIT, default=False, key="redirect.dns.skipConntrackZoneSplit")
+    resolv_conf: str = read(
+        "", kinds.PATH, "no equivalent for others than /etc/resolv.conf", default=RESOLV_CONF, key="redirect.dns.resolvConfigPath")
+    docker_chain: str = needless(
+        "--redirect-dns-upstream-target-chain", TEXT, "Docker's resolver is found by its address (2.0 to 2.8)", default="")
+    networks: tuple[tuple[str, Network], ...] = read(
+        "--vnet", VIRTUAL_NETWORK, "`-k`, which is not the whole", default=(), repeated=True, key="redirect.vnet.networks")
+    inbound_first: bool = lacking(
+        "--redirect-inbound-insert-instead-of-append", SWITCH, OWN_PLACE, default=False,
+        key="redirect.inbound.insertRedirectInsteadOfAppend")
+    outbound_first: bool = lacking(
+        "--redirect-outbound-insert-instead-of-append", SWITCH, OWN_PLACE, default=False,
+        key="redirect.outbound.insertRedirectInsteadOfAppend")
+    drop_invalid: bool = same("--drop-invalid-packets", SWITCH, to="drop_invalid", default=False, key="dropInvalidPackets")
+    families: str = read(
+        "--ip-family-mode", choice("dualstack", "ipv4", ""), "`--dual-stack`, or `--ipv6 off`",
+        default="dualstack", key="ipFamilyMode")
+    logs: bool = same("--iptables-logs", SWITCH, to="log_rules", default=False, key="log.enabled")
+    log_level: int = needless("", COUNT, "--log-rules has a level of its own", default=7, key="log.level")
+    wait: int = read("--wait", SECONDS, "`--lock-timeout`; no equivalent for 0", key="wait")
+    wait_interval: int = needless("--wait-interval", COUNT, "netinit waits in steps of its own", default=0, key="waitInterval")
+    retries: int = same("--max-retries", COUNT, to="retries", key="retry.maxRetries")
+    retry_delay: int = same("--sleep-between-retries", DURATION, to="retry_delay", key="retry.sleepBetweenRetries")
+    dry_run: bool = same("--dry-run", SWITCH, to="dry_run", default=False, key="dryRun")
+    verbose: bool = needless("--verbose", SWITCH, "rules have one spelling here", default=False, key="verbose")
+    no_comments: bool = needless(
+        "--disable-comments", SWITCH, "rules have comments with --rule-comments alone", default=False, key="comments.disabled")
+    executables: str = lacking(
+        "--iptables-executables", TEXT, "programs are found in PATH; choose with --backend or --force-iptables-binary", default="",
+        key="iptablesExecutables")
+    firewalld: bool = lacking("--store-firewalld", SWITCH, FIREWALLD, default=False, key="storeFirewalld")
+    cni: bool = same("", SWITCH, to="cni_mode", default=False, key="cniMode")
+    config: tuple[str, ...] = read("--config", kinds.PATH, "the file is read", default=(), repeated=True)
+    resolv_conf_kept: bool = needless("--skip-resolv-conf", SWITCH, "netinit never changes /etc/resolv.conf (2.0)", default=False)
+    control_plane: str = needless("--kuma-cp-ip", TEXT, "netinit never changes /etc/resolv.conf (2.0)", default="")
+    engine: bool = needless("--experimental-transparent-proxy-engine", SWITCH, "an engine of Kuma 2.0", default=False)
+    ebpf: bool = lacking("--ebpf-enabled", SWITCH, NO_EBPF, default=False, key="ebpf.enabled")
+    ebpf_programs: str = needless("--ebpf-programs-source-path", TEXT, NO_EBPF, default="")
+    ebpf_address: str = needless("--ebpf-instance-ip", TEXT, NO_EBPF, default="")
+    ebpf_mount: str = needless("--ebpf-bpffs-path", TEXT, NO_EBPF, default="")
+    ebpf_cgroup: str = needless("--ebpf-cgroup-path", TEXT, NO_EBPF, default="")
+    ebpf_interface: str = needless("--ebpf-tc-attach-iface", TEXT, NO_EBPF, default="")
+
+    def complete(self, draft: Draft) -> None:
+        """Ports and users in both directions, DNS, families, virtual networks."""
+        user = self.user if self.is_given("user") else self.uid if self.is_given("uid") else DEFAULT_UID
+        draft.fields["proxy_uids"] = (user,)
+        self._complete_inbound(draft)
+        self._complete_outbound(draft)
+        self._complete_dns(draft)
+        draft.fields |= {"ipv6": OFF} if self.families == "ipv4" else {"dual_stack": True}
+        if self.wait:
+            draft.fields["lock_timeout"] = self.wait
+        elif self.is_given("wait"):
+            draft.lacking.append(Remark(flag="--wait", value="0", text="netinit never waits without an end; set --lock-timeout"))
+        for name, network in self.networks:
+            self._complete_network(draft, name, network)
+        if self.outbound_ips:
+            draft.differing.append(
+                "queries to excluded networks, and what the proxy sends to its own pod there, are captured by netinit, not by Kuma"
+            )
+        draft.say_tunnel()
+        draft.say_group(user)
+
+    def _complete_inbound(self, draft: Draft) -> None:
+        if not self.inbound:
+            return
+        draft.fields["inbound_ports"] = self.inbound_ports or kinds.ALL
+        if not self.inbound_ports:
+            draft.fields["exclude_inbound_ports"] = self.inbound_excluded
+        elif self.inbound_excluded:
+            self._say_unused(draft, "inbound")
+
+    def _complete_outbound(self, draft: Draft) -> None:
+        listed = (*self.exceptions, *self.tcp_exceptions, *self.udp_exceptions)
+        draft.fields["exclude_outbound_for_uids"] = tuple([one for items in listed for one in items])
+        if not self.outbound:
+            draft.differing.append("what the proxy sends to its own pod is inbound again for netinit, and left alone by Kuma")
+        elif self.outbound_ports:
+            draft.fields["outbound_ports"] = self.outbound_ports
+            if self.outbound_excluded:
+                self._say_unused(draft, "outbound")
+        else:
+            draft.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
+
+    def _say_unused(self, draft: Draft, direction: str) -> None:
+        text = f"Kuma ignores it beside redirect.{direction}.includePorts, and so it is left out"
+        draft.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
+
+    def _complete_dns(self, draft: Draft) -> None:
+        if not (self.dns or self.all_dns):
+            return
+        draft.fields |= {"redirect_dns": True, "capture_all_dns": self.all_dns}
+        over_tcp = PortsOfUsers(protocol="tcp", ports=(DNS_PORT,), first=EVERYBODY[0], last=EVERYBODY[1])
+        draft.fields["exclude_outbound_for_uids"] += (over_tcp,)
+        draft.differing.append(
+            "Kuma 2.14 leaves DNS over TCP alone, hence tcp:53 of all users; 2.13 sends it to the outbound port, 2.12 to the resolver"
+        )
+        if self.dns_port != DNS_LISTENER:
+            text = f"the proxy's resolver must listen on {DNS_LISTENER}, as Istio's does"
+            draft.lacking.append(Remark(flag="--redirect-dns-port", value=str(self.dns_port), text=text))
+        if self.resolv_conf != RESOLV_CONF and not self.all_dns:
+            text = f"name servers are read from {RESOLV_CONF}; name them with --dns-servers"
+            draft.lacking.append(Remark(flag="redirect.dns.resolvConfigPath", value=self.resolv_conf, text=text))
+        if lists_port(draft.fields.get("exclude_outbound_ports", ()), DNS_PORT):
+            text = "port 53 is not captured at all here; Kuma captures queries over UDP all the same"
+            draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
+
+    def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
+        """A network of virtual machines behind the pod, whose traffic is outbound."""
+        value = f"{name}:{network}"
+        if name.endswith("+"):
+            text = "interfaces are named one by one here, with --kube-virt-interfaces"
+        else:
+            draft.fields["virtual_interfaces"] = (*draft.fields.get("virtual_interfaces", ()), name)
+            text = f"what comes in by {name} is outbound here, to {network} too, and its DNS is not captured"
+        draft.lacking.append(Remark(flag="--vnet", value=value, text=text))

@@ -1,0 +1,61 @@
+"""What `netinit audit` says of each option that other meshes have: which traffic passes by the proxy, and what closes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.cli import group
+from netinit.options import Interception
+
+BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on")
+SAID = {  # field -> (options, the kinds of traffic that are new, who, what closes it)
+    "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "take them out of --istio-local-exclude-ports"),
+    "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "take them out of --istio-local-outbound-ports-exclude"),
+    "exclude_outbound_for_uids": (
+        ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP out on port 22, 80 by uid 1000-2000"],
+        "take them out of --exclude-outbound-for-uids",
+    ),
+    "exclude_outbound_for_gids": (
+        ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by gid 3000"], "change --exclude-outbound-for-gids",
+    ),
+    "exclude_inbound_cidrs": (
+        ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in on port any but 15008 from 10.1.0.0/16"],
+        "take them out of --exclude-inbound-cidrs",
+    ),
+    "exclude_cloud_metadata": (
+        ["--exclude-cloud-metadata"], ["metadata"],
+        ["IPv4: TCP out to 168.63.129.16, 169.254.169.254 by uid any but 1337 by gid any but 1337",
+         "IPv6: TCP out to fd00:ec2::254, fd20:ce::254 by uid any but 1337 by gid any but 1337"],
+        "leave --exclude-cloud-metadata out",
+    ),
+    "reject_quic": (["--reject-quic"], [], [], ""),
+    "log_rules": (["--log-rules"], [], [], ""),
+    "log_group": (["--log-rules", "--log-group", "5"], [], [], ""),
+}  # fmt: skip
+
+
+def audited(capsys, *words):
+    group.run("netinit", ("audit", "--json", "--full", *BASE, *words), {}, alone=False)
+    (pod,) = json.loads(capsys.readouterr().out)["pods"]
+    return pod["traffic"]
+
+
+def test_every_option_that_an_annotation_sets_is_here():
+    assert {flag.field for flag in Interception.flags if flag.annotation} <= SAID.keys()
+
+
+@pytest.mark.parametrize("field", SAID)
+def test_an_audit_names_what_an_option_lets_pass_and_what_closes_it(field, capsys):
+    words, kinds, who, closes = SAID[field]
+    rows = [row for row in audited(capsys, *words) if row["by"] == "configuration"]
+    assert [row["kind"] for row in rows] == kinds
+    assert [one for row in rows for one in row["who"]] == who
+    assert {row["closes"] for row in rows} == ({closes} if closes else set())
+
+
+def test_refused_quic_is_dropped_and_no_longer_past_the_proxy(capsys):
+    before, after = ({row["kind"]: row for row in audited(capsys, *words)} for words in ((), ("--reject-quic",)))
+    assert "dropped" not in before or "UDP out on port 443" not in str(before["dropped"]["who"])
+    assert "UDP out on port 443" in str(after["dropped"]["who"])
