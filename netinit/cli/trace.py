@@ -53,17 +53,18 @@ _MOST_READS = 5  # of rules that do not stand still
 @click.option("--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many a second.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
 @color_option
-def command(
+def command(  # noqa: PLR0917
     options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, **asked: Any
 ) -> int:
     """Follow real packets of a pod through its rules, by the kernel's own trace, and compare with what explain predicts.
 
     Nothing is sent: the command waits for packets that begin a connection to --to (for UDP each datagram). What the kernel
-    did stands beside what was predicted, and each disagreement is marked. Works for iptables-nft, iptables-legacy and native nftables;
-    rules of others that netinit does not read are shown with what they did.
+    did stands beside what was predicted, and each disagreement is marked. This works for iptables-nft, iptables-legacy and
+    native nftables; rules of others that netinit does not read are shown with what they did.
 
-    Meanwhile a table netinit-trace of nf_tables is in the pod, which decides about no packet. It goes with the command, also on Ctrl-C;
-    after kill -9 the kernel removes it, or the next run where the kernel is older than 5.12. One run at a time traces a pod.
+    Meanwhile a table netinit-trace of nf_tables is in the pod, which decides about no packet. It goes with the command, also
+    on Ctrl-C; after kill -9 the kernel removes it, or the next run where the kernel is older than 5.12. One run at a time
+    traces a pod.
 
       netinit trace --pid 4711 --to 10.1.2.3:443
 
@@ -111,12 +112,15 @@ def _follow(
         note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_spell_wanted(wanted)}"])
         while time.monotonic() < deadline and not signals.heard:
             found = follower.read(SLICE)
-            current = not found or list_rules() == rules
+            if not found:
+                continue
+            now, rules_now = (ground, rules) if not older and list_rules() == rules else _read_rules(options)
+            current = rules_now == rules and _texts(now) == _texts(ground)
             for observed in found:
                 answer, folded = compare(ground, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                ground, rules = _read_rules(options)
+                ground, rules = now, rules_now
                 follower = Follower(tracer, wanted, ground.rulesets, rules)
 
 
@@ -128,6 +132,18 @@ def _read_rules(options: Options) -> tuple[Ground, Handles]:
         if list_rules() == before:
             return ground, before
     raise NetinitError("the rules change all the time: trace when whoever programs them is done")
+
+
+def _texts(ground: Ground) -> list[object]:
+    """What tells whether rules are others; those of the older iptables have no handles."""
+    return [
+        (source, family.name, table, name, [loaded.text for loaded in chain.rules])
+        for source, families in ground.rulesets.items()
+        for family, ruleset in families.items()
+        for table, chains in ruleset.tables.items()
+        for name, chain in chains.items()
+        if chain.rules
+    ]
 
 
 def find_wanted(question: Question, packet: Packet) -> Wanted:
