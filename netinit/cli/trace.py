@@ -28,7 +28,7 @@ from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_packet
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import Explanation
-from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, Line, Observed, fold
+from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
 from netinit.simulate.trace import UNKNOWN
 
 AGREES, DISAGREES = 0, DriftError.exit_code
@@ -50,7 +50,9 @@ _MOST_READS = 5  # of rules that do not stand still
 @click.option(
     "--timeout", default=60.0, show_default=True, type=click.FloatRange(0.1, 86400), metavar="SECONDS", help="End after this time."
 )
-@click.option("--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many a second.")
+@click.option(
+    "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
 @color_option
 def command(  # noqa: PLR0917
@@ -60,7 +62,7 @@ def command(  # noqa: PLR0917
 
     Nothing is sent: the command waits for packets that begin a connection to --to (for UDP each datagram). What the kernel
     did stands beside what was predicted, and each disagreement is marked. This works for iptables-nft, iptables-legacy and
-    native nftables; rules of others that netinit does not read are shown with what they did.
+    native nftables; foreign rules that netinit does not read are shown with what they did.
 
     Meanwhile a table netinit-trace of nf_tables is in the pod, which decides about no packet. It goes with the command, also
     on Ctrl-C; after kill -9 the kernel removes it, or the next run where the kernel is older than 5.12. One run at a time
@@ -99,7 +101,7 @@ def command(  # noqa: PLR0917
 
 def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int
-) -> Iterator[tuple[Observed, Explanation, Folded]]:
+) -> Iterator[tuple[TracedPacket, Explanation, Folded]]:
     """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
     ground, rules = _read_rules(options)
     note(ground.notes)
@@ -161,7 +163,7 @@ def _spell_wanted(wanted: Wanted) -> str:
     return f"{way}, to port {wanted.port}; Ctrl-C ends it"
 
 
-def compare(ground: Ground, observed: Observed) -> tuple[Explanation, Folded]:
+def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
     """What is predicted of a packet that was seen, and both in one."""
     packet = observed.first
     source, answer, _ = answer_question(ground, packet)
@@ -171,7 +173,7 @@ def compare(ground: Ground, observed: Observed) -> tuple[Explanation, Folded]:
     return answer, fold(observed, predicted)
 
 
-def render_text(observed: Observed, answer: Explanation, folded: Folded) -> Lines:
+def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:
     """What the kernel did, what was predicted, and the way."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
     printed = [observed.tell(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
@@ -187,11 +189,11 @@ def render_text(observed: Observed, answer: Explanation, folded: Folded) -> Line
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: Line) -> str:
+def _head(line: PathLine) -> str:
     return escape(f"{line.chain} {line.number or '-'}")
 
 
-def _render_line(line: Line, answer: Explanation, width: int) -> str:
+def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
     loaded = line.loaded
     said = SAID.get(line.kind, "")
     text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
@@ -203,7 +205,7 @@ def _render_line(line: Line, answer: Explanation, width: int) -> str:
     return f"{text}  {loaded.bare_text}{comment}{f'  # {why}' if why else ''}{f'  <- {said}' if said else ''}"
 
 
-def to_object(observed: Observed, answer: Explanation, folded: Folded) -> dict[str, Any]:
+def to_object(observed: TracedPacket, answer: Explanation, folded: Folded) -> dict[str, Any]:
     """The packet as netinit/data/trace.schema.json describes it."""
     return {
         "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.tell(),

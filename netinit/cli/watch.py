@@ -19,7 +19,7 @@ from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import Ground, find_ground
 from netinit.options import Options
 from netinit.simulate.fates import count_rules, find_fates
-from netinit.simulate.rates import Meter, Reading, Row, Sight
+from netinit.simulate.rates import CounterReading, FateRate, Meter, Sight
 from netinit.simulate.trace import CAPTURED
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
@@ -42,7 +42,7 @@ _LEFT_FREE = 2  # lines of the terminal that the table does not take
 def command(options: Options, interval: float, count: int, form: str, everything: bool) -> int:
     """Show how many connections of a pod are captured, pass by the proxy or are dropped, by which rule, a second.
 
-    The counters of the live rules tell: those of iptables-nft, iptables-legacy and native nftables. The rules of the table
+    The numbers are the counters of the live rules, of iptables-nft, iptables-legacy and native nftables. The rules of the table
     nat see the first packet of each connection, and count connections; the others count packets. The table is written anew in its
     place; --format lines writes a line for each fate that was met since the last look, --format json one object a line.
     Nothing is changed, nothing is sent. Ctrl-C ends it.
@@ -99,10 +99,10 @@ def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def take_reading(ground: Ground, moment: float) -> Reading:
+def take_reading(ground: Ground, moment: float) -> CounterReading:
     """The counters of the rules, and what these decide."""
     shared = frozenset([name for name in ground.rulesets if not backends.BACKENDS[name].variant])
-    return Reading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
+    return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
 
 
 def render_table(sight: Sight, head: str, *, everything: bool) -> list[str]:
@@ -117,7 +117,7 @@ def render_table(sight: Sight, head: str, *, everything: bool) -> list[str]:
     return [*printed, *([f"warning: {REPLACED}"] if sight.replaced else [])]
 
 
-def _table_row(row: Row) -> str:
+def _table_row(row: FateRate) -> str:
     fate = row.fate
     rate = "-" if row.per_second is None else f"{row.per_second:.1f}"
     unit = fate.unit[:4]
@@ -136,13 +136,13 @@ def render_lines(sight: Sight, *, everything: bool) -> list[str]:
     return printed or ["nothing was counted"]
 
 
-def _rate(row: Row) -> str:
+def _rate(row: FateRate) -> str:
     if row.added is None or row.per_second is None:
         return "not counted"
     return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second"
 
 
-def _because(row: Row) -> str:
+def _because(row: FateRate) -> str:
     return row.fate.because + (f" ({row.fate.option})" if row.fate.option else "")
 
 

@@ -32,7 +32,7 @@ from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.packet import Packet
 from netinit.rules.targets import Drop
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.observed import VANISHED, Encounter, Observed, rules_of
+from netinit.simulate.observed import VANISHED, Encounter, TracedPacket, rules_of
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT
 
@@ -104,7 +104,7 @@ class Follower:
         self._packets: dict[tuple[int, int, int], _Followed] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # the kernel's number -> whose it is now
 
-    def read(self, seconds: float) -> list[Observed]:
+    def read(self, seconds: float) -> list[TracedPacket]:
         """The packets that have come to their end within this time."""
         for event in self._tracer.read(seconds):
             if isinstance(event, Begun):
@@ -184,14 +184,14 @@ class Follower:
         if loaded and len(found.older) < MOST_ENCOUNTERS:
             found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded))
 
-    def _finish(self, found: _Followed) -> Observed:
+    def _finish(self, found: _Followed) -> TracedPacket:
         met = [*found.met, *found.older]
         fate = found.fate
         last = met[-1].loaded if met else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
             fate = DROPPED  # the older iptables tells the rule, and no verdict
         end = found.last or found.begun.headers
-        return Observed(
+        return TracedPacket(
             self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,
             _name_device(found.device), whole=not self._tracer.lost,
         )  # fmt: skip

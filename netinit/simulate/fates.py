@@ -165,7 +165,7 @@ class _Finder:
         for (table, hook, number), fates in leaving.items():
             chain = self._tables[table][hook]
             index = next(index for index, loaded in enumerate(chain.rules) if loaded.number == number)
-            if hook not in _DIRECTIONS or not chain.rules[index].rule.target.calls or not self._leads(table, chain.rules[index]):
+            if hook not in _DIRECTIONS or not chain.rules[index].rule.target.calls or self._find_last(table, hook) != index:
                 continue
             if all(alone for _, alone in fates):
                 yield Fate(
@@ -264,7 +264,7 @@ def _unit(table: str) -> str:
 
 
 def _part(ways: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
-    """The ways to one rule, apart where the jumps to it count what takes each: who counts, the ways, who is taken off."""
+    """The ways to one rule, separate where the jumps to it count what takes each: who counts, the ways, who is taken off."""
     alone = [at for at in ways if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(ways) > 1 else []
     others = [at for at in ways if at not in alone]
     found: list[tuple[_At, list[_At], list[_At]]] = [(at.above[-1], [at], []) for at in alone]

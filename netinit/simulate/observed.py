@@ -50,7 +50,7 @@ class Encounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class TracedPacket:
     """A real packet: as it began, the rules that it met, its end, and its destination then. `whole`: no event was lost."""
 
     first: Packet
@@ -93,7 +93,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PathLine:
     """A rule on the way: met and predicted, or one of both; or one that nobody here can read."""
 
     kind: str
@@ -112,13 +112,13 @@ class Folded:
     `differences` say in what they disagree; `notes` what is worth knowing.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[PathLine, ...]
     agrees: bool | None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def fold(observed: Observed, predicted: Trace) -> Folded:
+def fold(observed: TracedPacket, predicted: Trace) -> Folded:
     """The kernel's way beside the predicted one."""
     expected = [step for step in predicted.steps if step.rule is not None and step.holds is not False]
     met = [one for one in observed.met if one.loaded]
@@ -139,7 +139,8 @@ def fold(observed: Observed, predicted: Trace) -> Folded:
                 ((predicted.last.destination, predicted.last.destination_port), (observed.destination, observed.port))]  # fmt: skip
         if ends[0] != ends[1] and predicted.last.destination is not None:
             differences.append(f"predicted: it goes to {ends[0]}; the kernel: to {ends[1]}")
-    if wrong and not differences and all(line.kind == PREDICTED_ONLY and line.table == NAT for line in wrong):
+    of_nat = not any(one.table == NAT for one in met) and all(line.table == NAT for line in wrong)
+    if wrong and not differences and of_nat:
         return Folded(lines, agrees=True, notes=(AS_KNOWN,))
     differences = [_describe(line) for line in wrong] + differences
     if not observed.whole:
@@ -170,13 +171,13 @@ def _align(
             yield ("expected", index), PREDICTED_ONLY if missing else BOTH
 
 
-def _lines(observed: Observed, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[Line]:
+def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
     """What was met, in the kernel's order; before each what was predicted to come before it."""
     waiting = [(index, step) for index, step in enumerate(expected)]
     index = 0
     for one in observed.met:
         if one.loaded is None:
-            yield Line(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
+            yield PathLine(FOREIGN, one.hook, one.table, one.chain, one.number, None, one.outcome)
             continue
         kind = kinds["met", index]
         index += 1
@@ -184,17 +185,17 @@ def _lines(observed: Observed, expected: list[TraceStep], kinds: dict[tuple[str,
             while waiting and _place(waiting[0][1]) != one.place:
                 yield from _missing(*waiting.pop(0), kinds)
             waiting = waiting[1:]
-        yield Line(kind, one.hook, one.table, one.chain, one.number, one.loaded)
+        yield PathLine(kind, one.hook, one.table, one.chain, one.number, one.loaded)
     for number, step in waiting:
         yield from _missing(number, step, kinds)
 
 
-def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[Line]:
+def _missing(index: int, step: TraceStep, kinds: dict[tuple[str, int], str]) -> Iterator[PathLine]:
     if kinds["expected", index] == PREDICTED_ONLY and step.rule:
-        yield Line(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
+        yield PathLine(PREDICTED_ONLY, step.hook, step.table, step.chain, step.rule.number, step.rule)
 
 
-def _describe(line: Line) -> str:
+def _describe(line: PathLine) -> str:
     rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
     if line.kind == KERNEL_ONLY:
         return f"{rule} was met, and not predicted"

@@ -8,7 +8,7 @@ from netinit.simulate.fates import Counters, Fate, Place
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CounterReading:
     """The counters of all rules at one moment (seconds of a clock that never goes back), and what the rules decide."""
 
     moment: float
@@ -17,7 +17,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FateRate:
     """A fate: how many packets or connections since the last reading and since the first; None where a rule has no counter."""
 
     fate: Fate
@@ -32,7 +32,7 @@ class Sight:
 
     elapsed: float
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[FateRate, ...]
     replaced: bool
 
 
@@ -42,11 +42,11 @@ class Meter:
     A rule that was replaced between two looks, and has counted as much again, cannot be told from one that stayed.
     """
 
-    def __init__(self, first: Reading) -> None:
+    def __init__(self, first: CounterReading) -> None:
         self._first = self._last = first
         self._counted: dict[tuple[object, ...], int] = {}
 
-    def look(self, now: Reading) -> Sight:
+    def look(self, now: CounterReading) -> Sight:
         """What has come since the last reading."""
         before, replaced = _before(self._last.counters, now.counters)
         seconds = now.moment - self._last.moment
@@ -54,14 +54,14 @@ class Meter:
         self._last = now
         return Sight(now.moment - self._first.moment, seconds, rows, replaced)
 
-    def _make_row(self, fate: Fate, now: Counters, before: Counters, seconds: float) -> Row:
+    def _make_row(self, fate: Fate, now: Counters, before: Counters, seconds: float) -> FateRate:
         counted, earlier = fate.count(now), fate.count(before)
         if counted is None or earlier is None:
-            return Row(fate, None, None, None)
+            return FateRate(fate, None, None, None)
         # What is reckoned from several rules, which are not read at one moment, may seem to go back for once.
         since = self._counted[fate.identity] = self._counted.get(fate.identity, 0) + counted - earlier
         added = max(0, counted - earlier)
-        return Row(fate, added, max(0, since), added / seconds if seconds > 0 else None)
+        return FateRate(fate, added, max(0, since), added / seconds if seconds > 0 else None)
 
 
 def _before(last: Counters, now: Counters) -> tuple[Counters, bool]:
