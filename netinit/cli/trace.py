@@ -38,7 +38,7 @@ SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and n
 _MOST_READS = 5  # of rules that do not stand still
 
 
-@click.command("trace", cls=FlagCommand, shows=ANY_NAMESPACE)
+@click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
 @click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
 @click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes.")
 @click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given).")

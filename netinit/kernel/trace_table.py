@@ -49,7 +49,8 @@ _NFTRACE, _IIF = 12, 4
 _HARMLESS = frozenset((b"meta", b"cmp", b"payload", b"bitwise", b"limit", b"immediate", b"log"))
 _SYN_ALONE = (13, 0x17, 0x02)  # the byte of TCP's flags; FIN, SYN, RST and ACK; SYN
 _NETWORK, _TRANSPORT = 1, 2
-ENOENT, EEXIST, EPERM, EOPNOTSUPP = 2, 17, 1, 95
+ENOENT = 2
+NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: what kernels say of a flag that they do not know
 
 
 class Wanted(Record):
@@ -76,8 +77,9 @@ class TraceTable:
             try:
                 self._link.commit([_table(0 if loggers else _OWNER), *messages])
             except OSError as error:
-                if error.errno != EOPNOTSUPP or loggers:
+                if error.errno not in NO_OWNERS or loggers:
                     raise
+                self._link.close()
                 self._link = _Transaction(NETLINK_NETFILTER)
                 self._link.commit([_table(0), *messages])
         except BaseException:
@@ -114,10 +116,12 @@ def remove_leftover() -> tuple[str, ...]:
 def is_harmless() -> bool:
     """Whether the table of that name decides about no packet, as ours; False for one that somebody gave its name."""
     try:
+        chains = [chain for chain in list_nft_chains() if (chain.family, chain.table) == (INET, TABLE)]
         rules = [read_attributes(body, NETFILTER_SIZE) for body in list_nft_rules(INET)]
     except OSError:
         return False
-    return all(_only_looks(rule.get(4, b"")) for rule in rules if read_name(rule[1]) == TABLE)
+    own = [rule.get(4, b"") for rule in rules if read_name(rule[1]) == TABLE]
+    return all(chain.accepts for chain in chains) and all(_only_looks(expressions) for expressions in own)
 
 
 def _only_looks(expressions: bytes) -> bool:

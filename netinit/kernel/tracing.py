@@ -8,6 +8,7 @@ trace_packet), which nfnetlink_log hands over. Who sends a packet is told by a r
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 from collections.abc import Iterator
@@ -175,14 +176,15 @@ class Tracer:
             raise _unavailable("reports of packets (nfnetlink_log)", error) from None
         self._traces = _open_netlink()
         try:
-            _restore_loggers(remove_leftover())
+            _remove_leftover()
             self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
+            before = _read_logger(self._wanted.family) if self._older else ()
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-                self._before = _read_logger(self._wanted.family)
-            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, loggers=self._before)
-            if self._before:
+            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, loggers=before)
+            if before:
                 _write_logger(self._wanted.family, _LOGGER)
+                self._before = before
         except OSError as error:
             if error.errno in TAKEN:
                 raise BackendUnavailableError(
@@ -320,14 +322,30 @@ def _read_logger(family: Family) -> tuple[str, ...]:
 
 
 def _write_logger(family: Family, name: str) -> None:
-    (_LOGGERS / str(2 if family is IPV4 else 10)).write_text(name, encoding="ascii")
+    try:
+        (_LOGGERS / str(2 if family is IPV4 else 10)).write_text(name, encoding="ascii")
+    except OSError as error:
+        raise BackendUnavailableError(
+            f"the rules of iptables-legacy cannot be traced here: {error.filename} cannot be written: {error.strerror};"
+            " trace from the node (--pid), where /proc/sys is not read-only"
+        ) from None
+
+
+def _remove_leftover() -> None:
+    """What a run that was killed has left is gone, and the logger is as it was before it."""
+    try:
+        loggers = remove_leftover()
+    except PermissionError:
+        raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
+    _restore_loggers(loggers)
 
 
 def _restore_loggers(loggers: tuple[str, ...]) -> None:
+    """The loggers are those that were remembered; what nobody can have remembered is left alone."""
     for remembered in loggers:
-        number, _, name = remembered.partition("-")
-        if number in ("2", "10"):
-            (_LOGGERS / number).write_text(name, encoding="ascii")
+        found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
+        if found:
+            (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
 
 
 def _unavailable(what: str, error: OSError) -> BackendUnavailableError:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.base.net import Family
+from netinit.kernel import namespaces
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
@@ -53,17 +54,22 @@ _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: 
 def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float) -> Result:
     """What `work` returned in the namespace that the options name, with options that name this one, and what hears signals.
 
-    From outside a child does it, as the pod's root; a signal to this process is the child's to answer. Errors as of `OpenPod`.
+    From outside a child does it, as the pod's root; a signal to this process is the child's to answer. NamespaceError for the
+    machine's own namespace, unless the options ask for it; errors as of `OpenPod`.
     """
     here = options.replace(pid=0, netns="")
     signals = Signals()
     if not (options.pid or options.netns):
+        if not options.host_network:
+            namespaces.refuse_machine()
         signals.listen()
         try:
             return work(here, signals)
         finally:
             signals.stop()
     with OpenPod(options) as pod:
+        if not options.host_network:
+            pod.refuse_machine()
         try:
             return pod.work(lambda own: work(pod.complete(here), own), signals, holding=(), seconds=seconds + _SPARE)
         finally:
@@ -114,15 +120,17 @@ class Follower:
                 if found := self._packets.get(event.headers.key):
                     self._meet_older(found, event)
             else:
-                if event.headers:
+                if event.headers and event.headers.key in self._packets:
                     self._names[event.packet] = event.headers.key
                 if found := self._packets.get(self._names.get(event.packet, (0, 0, 0))):
                     self._meet(found, event)
         now = time.monotonic()
         done = [key for key, one in self._packets.items() if now - one.heard > (SLICE if one.fate else QUIET)]
+        ended = [self._finish(self._packets.pop(key)) for key in done]
         if not self._packets:
             self._names.clear()
-        return [self._finish(self._packets.pop(key)) for key in done]
+            self._tracer.lost = False
+        return ended
 
     def _meet(self, found: _Followed, event: Met) -> None:
         found.heard = time.monotonic()

@@ -260,6 +260,12 @@ def test_a_table_that_a_killed_run_of_an_older_kernel_has_left_confuses_nobody_a
     assert pod.run(["cat", LOGGER]).stdout == "nf_log_ipv4\n"
 
 
+def test_a_foreign_table_of_the_traces_name_whose_policy_drops_is_not_taken_for_it(pod):
+    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "nftables"]))
+    pod.run(["nft", "add table inet netinit-trace; add chain inet netinit-trace c { type filter hook output priority 0; policy drop; }"], check=True)
+    assert json.loads(run_tool(pod, "explain", "--live", "--json", "--to", f"{OUTSIDE}:80").stdout)["verdict"] == "unknown"
+
+
 @pytest.mark.parametrize("rule", ["tcp dport 80 drop", "meta mark set 1339", "tcp dport set 81", "tcp dport 80 redirect to :1"])
 def test_a_foreign_table_that_takes_the_traces_name_is_not_taken_for_it(pod, rule):
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
@@ -293,10 +299,13 @@ def test_the_rules_are_applied_verified_and_removed_while_a_trace_waits(pod, bac
     assert state(pod) == clean
 
 
-def test_a_pod_of_another_user_namespace_is_traced_by_its_own_numbers(require_netns):
+@pytest.mark.parametrize("chosen", ["iptables-nft", "iptables-legacy", "nftables"])
+def test_a_pod_of_another_user_namespace_is_traced_by_its_own_numbers(require_netns, chosen):
+    if chosen != "nftables":
+        needs(chosen)
     with Pod(user_namespace=True) as pod:
         start_servers(pod)
-        apply_words = [*REDIRECT, "--backend", "nftables", "--pid", str(pod.pid)]
+        apply_words = [*REDIRECT, "--backend", chosen, "--pid", str(pod.pid)]
         assert run_tool(pod.client, "apply", *apply_words).returncode == 0
         with tracing(pod.client, "--pid", str(pod.pid), "--to", f"{OUTSIDE}:80") as process:
             user = pod.first_uid + APP_ID
@@ -304,6 +313,36 @@ def test_a_pod_of_another_user_namespace_is_traced_by_its_own_numbers(require_ne
             found = read_packet(process)
             assert end(process) == 0
         assert (found["agrees"], found["uid"]) == (True, APP_ID)
+
+
+def test_the_machines_own_namespace_is_left_alone(pod):
+    done = subprocess.run([*TOOL, "trace", "--pid", str(os.getpid()), "--to", f"{OUTSIDE}:80", "--timeout", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "nothing was changed" in done.stderr
+    assert "--host-network" in done.stderr
+
+
+def test_a_table_that_a_living_program_holds_is_left_to_it(pod):
+    with pod.popen(["nft", "-i"], stdin=subprocess.PIPE) as holder:
+        holder.stdin.write("add table inet netinit-trace { flags owner; }\nlist tables\n")
+        holder.stdin.flush()
+        while "netinit-trace" not in tables(pod):
+            pass
+        done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "1")
+        holder.stdin.close()
+        holder.stdout.read()
+    assert done.returncode == 1
+    assert "belongs to another program" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["2-nf_log_ipv4x", "2-no/such", "99-nf_log_ipv4"])
+def test_a_logger_that_nobody_can_have_remembered_is_not_put_back(pod, name):
+    pod.run(["nft", "add table inet netinit-trace"], check=True)
+    pod.run(["nft", f'add chain inet netinit-trace "logger-{name}"'], check=False)
+    done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "0.2")
+    assert done.returncode == 1
+    assert "internal error" not in done.stderr
+    assert pod.run(["cat", LOGGER]).stdout == "nf_log_ipv4\n"
 
 
 def test_without_a_packet_it_says_so_and_what_to_do(pod):
