@@ -58,20 +58,24 @@ def command(options: Options, interval: float, count: int, form: str, everything
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
     shown = 0
     try:
-        for sight, head in _look(options, interval, count):
+        for sight, head, said in _look(options, interval, count):
             if form == JSON:
                 show_artefact(json.dumps(to_object(sight, everything=everything)) + "\n", now=True)
             elif form == LINES:
                 answer(lines(render_lines(sight, everything=everything)), now=True)
             else:
-                shown = answer_again(_fit(render_table(sight, f"{where}, {head}", everything=everything)), shown)
+                above = 0 if said else shown  # what was said meanwhile stands below the table
+                shown = answer_again(_fit(render_table(sight, f"{where}, {head}", everything=everything)), above)
     except KeyboardInterrupt:
         return 0
     return 0
 
 
-def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight, str]]:
-    """Looks every `interval` seconds: each time what was seen, and by which backends. The first look is for comparison."""
+def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight, str, bool]]:
+    """Looks every `interval` seconds; the first look is for comparison.
+
+    Each time what was seen, by which backends, and whether something had to be said since the last time.
+    """
     told: set[str] = set()
     meter = None
     looks = failures = 0
@@ -86,6 +90,7 @@ def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight
         else:
             failures = 0
             reading = take_reading(ground, time.monotonic())
+            said = not told.issuperset((*ground.notes, *ground.warnings))
             note([text for text in ground.notes if text not in told])
             warn([text for text in ground.warnings if text not in told])
             told |= {*ground.notes, *ground.warnings}
@@ -93,7 +98,7 @@ def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight
                 meter = Meter(reading)
             else:
                 looks += 1
-                yield meter.look(reading), ", ".join(ground.rulesets)
+                yield meter.look(reading), ", ".join(ground.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             time.sleep(max(0.0, due - time.monotonic()))
