@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 _LAYOUT = "\n\t"
 
 
-def show(lines: shown.Lines) -> None:
-    """Writes the answer to stdout. NetinitError where the process was started without one."""
-    _stdout().write(lines)
+def show(lines: shown.Lines, *, now: bool = False) -> None:
+    """Writes the answer to stdout, and at once where more follows later. NetinitError where the process was started without one."""
+    stream = _stdout()
+    stream.write(lines)
+    if now:
+        stream.flush()
 
 
-def show_artefact(text: str) -> None:
-    """Writes an artefact to stdout. NetinitError as above."""
+def show_artefact(text: str, *, now: bool = False) -> None:
+    """Writes an artefact to stdout, and at once where somebody waits for each. NetinitError as above."""
     stream = _stdout()
     stream.write(shown.escape(text, keep=_LAYOUT) if stream.isatty() else text)
+    if now:
+        stream.flush()
 
 
 def to_json(value: Any) -> str:
@@ -37,6 +42,14 @@ def to_json(value: Any) -> str:
     import json
 
     return json.dumps(value, indent=2) + "\n"
+
+
+def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
+    """Writes lines over the last `above` ones of a terminal, at once; each has to fit into its width."""
+    stream = _stdout()
+    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J")
+    stream.write("".join(["".join([_paint(text, style) for text, style in parts]) + "\n" for parts in rows]))
+    stream.flush()
 
 
 def show_painted(parts: Iterable[tuple[str, str]]) -> None:

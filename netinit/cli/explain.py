@@ -25,7 +25,7 @@ from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint, spell_packet
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.trace import UNKNOWN, TraceStep
+from netinit.simulate.trace import TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -90,7 +90,7 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
         for source, rulesets in ground.rulesets.items()
         if packet.family in rulesets
     }
-    acting = {source: answer for source, answer in found.items() if answer.trace.hits or answer.verdict == UNKNOWN}
+    acting = {source: answer for source, answer in found.items() if _acts(answer)}
     ours = {source: answer for source, answer in found.items() if source in ground.options}
     source, answer = next(iter((acting or ours or found).items()))
     if len(acting) > 1:
@@ -98,6 +98,11 @@ def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, t
         caveat = f"{reason}: remove one of them (netinit remove)"
         return source, answer.unknown_because(reason), (caveat,)
     return source, answer, ()
+
+
+def _acts(answer: Explanation) -> bool:
+    """Whether rules of this place look at the connection; foreign tables, which nobody reads, are of no place."""
+    return any(step.rule is not None and step.holds is not False for step in answer.trace.steps)
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:

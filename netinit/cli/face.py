@@ -16,6 +16,7 @@ from netinit.base.logs import Log
 from netinit.base.output import (
     answers_a_terminal,
     show,
+    show_in_place,
     show_lines,
     show_lines_if_possible,
     show_painted,
@@ -61,13 +62,20 @@ def wants_colour(is_terminal: bool) -> bool:
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def answer(lines: Lines) -> None:
-    """Writes the answer to stdout."""
+def answer(lines: Lines, *, now: bool = False) -> None:
+    """Writes the answer to stdout, and at once where more follows later."""
     if not wants_colour(answers_a_terminal()):
-        show(lines)
+        show(lines, now=now)
         return
     for line in split_message(lines):
         show_painted(paint(line))
+
+
+def answer_again(texts: list[str], above: int) -> int:
+    """Writes the answer over the one before, which had `above` lines; how many it has."""
+    painted = wants_colour(answers_a_terminal())
+    show_in_place([paint(line) if painted else [(line, "")] for line in texts], above)
+    return len(texts)
 
 
 def note(texts: Iterable[str]) -> None:

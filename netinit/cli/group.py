@@ -25,6 +25,8 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "audit": ("audit.command", "Show what of all traffic does not go through the proxy, and what closes it."),
     "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
     "convert": ("convert", "Print our options for another mesh's command line or file."),
+    "watch": ("watch", "Show how much traffic is captured, passes by or is dropped, as it happens."),
+    "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
     "lint": ("lint", "Find options that contradict each other or have no effect."),
     "draw": ("draw", "Draw the path of packets through the chains."),
     "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),

@@ -205,7 +205,9 @@ class OpenPod:
             kept=(self._namespace, self._owner, *holding),
         )
 
-    def work(self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...]) -> Result:
+    def work(
+        self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
+    ) -> Result:
         """The same for what changes the pod, as its root: a signal to this process is the child's to answer, by its `Signals`.
 
         ApplyError or KeyboardInterrupt where one has ended it; see `children.ask_to_the_end`.
@@ -213,7 +215,7 @@ class OpenPod:
         return children.ask_to_the_end(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
             signals,
-            seconds=SECONDS,
+            seconds=seconds,
             what=f"the visit to {self.path}",
             kept=(self._namespace, self._owner, *holding),
         )

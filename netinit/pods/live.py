@@ -16,7 +16,7 @@ from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.shown import shorten
-from netinit.kernel import detect, netlink, read_text
+from netinit.kernel import detect, netlink, read_text, trace_table
 from netinit.kernel.pods import inside
 from netinit.kernel.situation import advise
 from netinit.options import Interception, Options
@@ -185,11 +185,16 @@ def _find_unread(family: Family) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, dict[str, None]] = {}
     for chain in detect.nft_chains() or ():
-        own = chain.table.startswith(backends.NATIVE_TABLES) if chain.family == backends.INET else chain.table in TABLES_OF_THE_KERNEL
+        own = _is_known(chain.table) if chain.family == backends.INET else chain.table in TABLES_OF_THE_KERNEL
         hook = _HOOKS_OF_DEVICES if chain.family == _NETDEV else _HOOKS if chain.family in (backends.INET, _NUMBERS[family]) else {}
         if chain.hook in hook and (chain.uses or not chain.accepts) and (not own or chain.family == _NETDEV):
             found.setdefault(hook[chain.hook], {})[f"nft table {_FAMILIES[chain.family]} {chain.table}"] = None
     return {hook: tuple(tables) for hook, tables in found.items()}
+
+
+def _is_known(table: str) -> bool:
+    """Whether an inet table is one that is read, or that of a trace, which decides nothing."""
+    return table.startswith(backends.NATIVE_TABLES) or (table == trace_table.TABLE and trace_table.is_harmless())
 
 
 def _warn_of(unread: dict[Family, dict[str, tuple[str, ...]]]) -> tuple[str, ...]:

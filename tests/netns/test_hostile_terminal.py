@@ -27,6 +27,10 @@ SPOKEN = {
     "explain inbound": ("explain", "inbound", "--live", "--from", "10.9.9.9", "--to-port", "8080"),
     "draw": ("draw", "--live", "--to", "203.0.113.7:80"), "draw dot": ("draw", "--live", "--format", "dot"),
     "draw mermaid": ("draw", "--live", "--format", "mermaid", "--to", "203.0.113.7:80"), "draw svg": ("draw", "--live", "--format", "svg"),
+    "audit": ("audit", "--live", "--full"), "audit --json": ("audit", "--live", "--full", "--json"),
+    "audit markdown": ("audit", "--live", "--full", "--format", "markdown"), "audit html": ("audit", "--live", "--full", "--format", "html"),
+    "diff": ("diff", "--live"), "diff --json": ("diff", "--live", "--json"),
+    "watch": ("watch", "--count", "1", "--interval", "0.1", "--all"), "watch as json": ("watch", "--count", "1", "--interval", "0.1", "--all", "--format", "json"),
     "doctor": ("doctor",), "doctor --json": ("doctor", "--json"), "apply": ("apply",), "apply as JSON": ("apply", "--log_as_json"),
     "other options": ("apply", "-b", "80"), "remove": ("remove",),
 }  # fmt: skip
@@ -101,6 +105,9 @@ def test_a_terminal_gets_no_more_than_a_pipe(attacked):
         shown = in_terminal(attacked, [*TOOL, *words, *(() if name == "remove" else REDIRECT)])
         for style in {*STYLES.values(), ""}:  # our own colours, each as it is written
             shown = shown.replace(f"\x1b[{style or 0}m", "")
+        if name == "watch":
+            assert shown.count("\r\x1b[J") == 1  # where its table begins, which a second look would write over
+            shown = shown.replace("\r\x1b[J", "")
         assert shown, name
         assert not commands(shown.replace("\r\n", "\n"), "\n\t"), name
 

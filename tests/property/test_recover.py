@@ -6,7 +6,6 @@ import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES
 from netinit.lab import NetworkNamespace
@@ -20,9 +19,9 @@ from netinit.rules.nft.reading import read_tables
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.rules.render import render_commands
 from nft_json import as_json
-from strategies import made_ambient_options, made_options
+from strategies import made_any_options
 
-ANY = st.one_of(made_options(), made_options(), made_ambient_options())
+ANY = made_any_options()
 MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
 

@@ -17,7 +17,7 @@ from netinit.simulate.ruleset import load_tables
 from netinit.simulate.symbolic.compare import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from nft_json import as_json
-from strategies import made_options
+from strategies import made_any_options
 
 pytestmark = pytest.mark.timeout(3600)
 SETS = int(os.environ.get("NETINIT_OPTION_SETS", "50"))
@@ -52,7 +52,7 @@ def test_no_packet_is_treated_differently_by_the_two_dialects_of_any_options(cap
         max_examples=SETS, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
         report_multiple_bugs=False,
     )  # fmt: skip
-    @given(made_options())
+    @given(made_any_options())
     def hold(options):
         counted["option sets"] += 1
         assert not diverge(plan(options), counted)

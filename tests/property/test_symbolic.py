@@ -15,7 +15,7 @@ from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
 from netinit.simulate.ruleset import load_listing
 from rules_data import read_cases, read_options
-from strategies import made_options
+from strategies import made_any_options
 
 pytestmark = pytest.mark.timeout(3600)
 SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "25")), 200)
@@ -63,7 +63,7 @@ def test_parts_of_any_options_cover_everything_once_and_the_simulator_agrees(fre
         counted.update(check_options(options, None if free else ROUTED, free=free))
 
     with capsys.disabled():
-        hold("all packets of any options", made_options(), check)
+        hold("all packets of any options", made_any_options(), check)
 
 
 def check_options(options, places, *, free):

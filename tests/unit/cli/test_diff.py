@@ -218,3 +218,32 @@ def test_tproxy_in_a_listing_is_mentioned_for_its_route_is_not_there(run, tmp_pa
     path.write_text(rules_of().replace("nat", "mangle").replace("COMMIT", f"{rule}\nCOMMIT"))
     done, _ = ask(run, str(path), SIDECAR)
     assert "no listing of rules has the route for its mark" in done.err
+
+
+CLASSIC = "apply --layout classic -z 15006 -u 1337 -g 1337 -i * -b * --ipv6 off"
+
+
+def test_from_the_classic_layout_to_the_current_one_nothing_changes_for_what_goes_out_to_other_hosts(run):
+    """As docs/diff.md says: loopback, port 22 and port 15008."""
+    done, tree = ask(run, CLASSIC, "apply -i * -b * --ipv6 off", "--full", "--json")
+    assert done.code == 3
+    (pair,) = tree["compared"]
+    who = [(found["direction"], text) for found in pair["differences"] for text in found["who"] if text.startswith("IPv4")]
+    assert {direction for direction, _ in who} == {"outbound", "inbound"}
+    assert [text for direction, text in who if direction == "outbound" and "within the pod" not in text] == []
+    assert [text for direction, text in who if direction == "inbound" and not {"port 22", "port 15008"} & {f"port {word}" for word in text.split()}] == []
+    changes = {(found["direction"], found["before"], found["after"]) for found in pair["differences"]}
+    assert ("outbound", "captured, to port 15001", "direct") in changes
+    assert ("outbound", "captured, to port 15001", "captured, to port 15006") in changes
+    assert ("inbound", "direct", "captured, to port 15006") in changes
+    assert ("inbound", "captured, to port 15006", "direct") in changes
+
+
+def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_but_for_the_tunnel(run):
+    _, tree = ask(run, CLASSIC, "apply -i * -b * -d 22 --ipv6 off", "--full", "--json")
+    (pair,) = tree["compared"]
+    inbound = [text for found in pair["differences"] if found["direction"] == "inbound" for text in found["who"]]
+    assert [text for text in inbound if "IPv6" in text] == ["IPv6: everything in in the state NEW or RELATED or INVALID or UNTRACKED"]
+    inbound = [text for text in inbound if "IPv4" in text]
+    assert inbound
+    assert [text for text in inbound if "15008" not in text] == []

@@ -1,0 +1,223 @@
+"""`netinit trace`: real packets, followed by the kernel, beside what `explain` predicts of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import DriftError
+from netinit.base.output import show_artefact
+from netinit.base.shown import Lines, escape, lines, quote
+from netinit.cli.explain import answer_question
+from netinit.cli.face import answer as show_answer
+from netinit.cli.face import color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet
+from netinit.kernel.run import Signals
+from netinit.kernel.trace_table import Wanted
+from netinit.kernel.tracing import Tracer
+from netinit.options import Options
+from netinit.pods.tracing import SLICE, Follower, Handles, inside, list_rules
+from netinit.rules.packet import Packet
+from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.engine import simulate
+from netinit.simulate.explain import Explanation
+from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
+from netinit.simulate.trace import UNKNOWN
+
+AGREES, DISAGREES = 0, DriftError.exit_code
+REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
+SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
+SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
+_MOST_READS = 5  # of rules that do not stand still
+
+
+@click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
+@click.argument("direction", type=click.Choice(DIRECTIONS), required=False)
+@click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes.")
+@click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given).")
+@click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none.")
+@click.option("--udp", is_flag=True, help="UDP instead of TCP.")
+@click.option("--uid", default="", metavar="USER", help="Only connections of this user: number or name.")
+@click.option("--gid", default="", metavar="GROUP", help="Only connections of this group.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="NUMBER", help="End after this many packets.")
+@click.option(
+    "--timeout", default=60.0, show_default=True, type=click.FloatRange(0.1, 86400), metavar="SECONDS", help="End after this time."
+)
+@click.option(
+    "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
+@color_option
+def command(  # noqa: PLR0917
+    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, **asked: Any
+) -> int:
+    """Follow real packets of a pod through its rules, by the kernel's own trace, and compare with what explain predicts.
+
+    Nothing is sent: the command waits for packets that begin a connection to --to (for UDP each datagram). What the kernel
+    did stands beside what was predicted, and each disagreement is marked. This works for iptables-nft, iptables-legacy and
+    native nftables; foreign rules that netinit does not read are shown with what they did.
+
+    Meanwhile a table netinit-trace of nf_tables is in the pod, which decides about no packet. It goes with the command, also
+    on Ctrl-C; after kill -9 the kernel removes it, or the next run where the kernel is older than 5.12. One run at a time
+    traces a pod.
+
+      netinit trace --pid 4711 --to 10.1.2.3:443
+
+      netinit trace --pid 4711 inbound --to-port 8080 --count 3
+
+    Exit codes: 0 every packet went as predicted (or nothing could be predicted), 3 one did not, 1 no packet was seen.
+    """
+    question = Question(direction=direction or "", interface="", mark=0, **asked)
+
+    def work(here: Options, signals: Signals) -> tuple[int, int]:
+        seen = wrong = 0
+        for observed, answer, folded in _follow(here, question, signals, timeout, rate):
+            seen += 1
+            wrong += folded.agrees is False
+            if as_json:
+                show_artefact(json.dumps(to_object(observed, answer, folded)) + "\n", now=True)
+            else:
+                show_answer(render_text(observed, answer, folded), now=True)
+            if seen >= count or signals.heard:
+                break
+        signals.take()
+        return seen, wrong
+
+    seen, wrong = inside(options, work, timeout)
+    if not seen:
+        raise NetinitError(
+            "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
+            " or ask for less (--uid, --from)"
+        )
+    return DISAGREES if wrong else AGREES
+
+
+def _follow(
+    options: Options, question: Question, signals: Signals, timeout: float, rate: int
+) -> Iterator[tuple[TracedPacket, Explanation, Folded]]:
+    """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
+    ground, rules = _read_rules(options)
+    note(ground.notes)
+    warn(ground.warnings)
+    wanted = find_wanted(question, make_packet(question, ground.surroundings))
+    older = any(name.endswith("legacy") for name in ground.rulesets)
+    deadline = time.monotonic() + timeout
+    with Tracer(wanted, rate=rate, older=older) as tracer:
+        follower = Follower(tracer, wanted, ground.rulesets, rules)
+        note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_spell_wanted(wanted)}"])
+        while time.monotonic() < deadline and not signals.heard:
+            found = follower.read(SLICE)
+            if not found:
+                continue
+            now, rules_now = (ground, rules) if not older and list_rules() == rules else _read_rules(options)
+            current = rules_now == rules and _texts(now) == _texts(ground)
+            for observed in found:
+                answer, folded = compare(ground, observed)
+                yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
+            if not current:
+                ground, rules = now, rules_now
+                follower = Follower(tracer, wanted, ground.rulesets, rules)
+
+
+def _read_rules(options: Options) -> tuple[Ground, Handles]:
+    """The rules, and by which numbers the kernel knows them. NetinitError where they never stand still."""
+    for _ in range(_MOST_READS):
+        before = list_rules()
+        ground = find_ground(options, "", "", (), live=True)
+        if list_rules() == before:
+            return ground, before
+    raise NetinitError("the rules change all the time: trace when whoever programs them is done")
+
+
+def _texts(ground: Ground) -> list[object]:
+    """What tells whether rules are others; those of the older iptables have no handles."""
+    return [
+        (source, family.name, table, name, [loaded.text for loaded in chain.rules])
+        for source, families in ground.rulesets.items()
+        for family, ruleset in families.items()
+        for table, chains in ruleset.tables.items()
+        for name, chain in chains.items()
+        if chain.rules
+    ]
+
+
+def find_wanted(question: Question, packet: Packet) -> Wanted:
+    """Which packets are meant: what was asked, and no more."""
+    inbound = bool(packet.in_interface)
+    return Wanted(
+        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
+        source=packet.source if question.source else None, destination=packet.destination if question.to else None,
+        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
+    )  # fmt: skip
+
+
+def _spell_wanted(wanted: Wanted) -> str:
+    way = "that comes in" if wanted.inbound else "that is made here"
+    return f"{way}, to port {wanted.port}; Ctrl-C ends it"
+
+
+def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
+    """What is predicted of a packet that was seen, and both in one."""
+    packet = observed.first
+    source, answer, _ = answer_question(ground, packet)
+    predicted = simulate(packet, ground.rulesets[source][packet.family], ground.surroundings[packet.family])
+    if answer.verdict == UNKNOWN and not predicted.unread:  # two places have rules
+        predicted = answer.trace
+    return answer, fold(observed, predicted)
+
+
+def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:
+    """What the kernel did, what was predicted, and the way."""
+    agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
+    printed = [observed.tell(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
+    printed += [f"note: {text}" for text in folded.notes]
+    printed += ["", f"packet: {spell_packet(observed.first)}", "path:"]
+    width = max([len(_head(line)) for line in folded.lines] or [0])
+    place = None
+    for line in folded.lines:
+        if (line.hook, line.table) != place:
+            place = (line.hook, line.table)
+            printed.append(f"  {line.hook}, {'' if line.kind == FOREIGN else 'table '}{line.table}")
+        printed.append(_render_line(line, answer, width))
+    return lines([line.rstrip() for line in [*printed, ""]])
+
+
+def _head(line: PathLine) -> str:
+    return escape(f"{line.chain} {line.number or '-'}")
+
+
+def _render_line(line: PathLine, answer: Explanation, width: int) -> str:
+    loaded = line.loaded
+    said = SAID.get(line.kind, "")
+    text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
+    if loaded is None:
+        return f"{text}  {line.outcome}  # {said}"
+    comment = f"  with comment {quote(loaded.comment)}" if loaded.comment else ""
+    origin = answer.origins.get(loaded.origin.option, loaded.origin.label) if loaded.origin and loaded.origin.option else ""
+    why = loaded.purpose + (f" ({origin})" if origin else "")
+    return f"{text}  {loaded.bare_text}{comment}{f'  # {why}' if why else ''}{f'  <- {said}' if said else ''}"
+
+
+def to_object(observed: TracedPacket, answer: Explanation, folded: Folded) -> dict[str, Any]:
+    """The packet as netinit/data/trace.schema.json describes it."""
+    return {
+        "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.tell(),
+        "predicted": answer.sentence, "agrees": folded.agrees, "differences": list(folded.differences),
+        "notes": list(folded.notes), "packet": spell_packet(observed.first),
+        "uid": observed.first.uid, "gid": observed.first.gid,
+        "path": [
+            {
+                "seen": line.kind, "hook": line.hook, "table": line.table, "chain": line.chain, "number": line.number or None,
+                "rule": line.loaded.text if line.loaded else "", "purpose": line.loaded.purpose if line.loaded else "",
+                "comment": line.loaded.comment if line.loaded else "", "outcome": line.outcome,
+            }
+            for line in folded.lines
+        ],
+    }  # fmt: skip

@@ -1,0 +1,178 @@
+"""`netinit watch`: how much of the traffic meets which fate, as it happens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from netinit import backends
+from netinit.base.errors import BackendUnavailableError, ParseError
+from netinit.base.output import answers_a_terminal, show_artefact
+from netinit.base.shown import lines
+from netinit.cli.face import answer, answer_again, color_option, note, warn
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.question import Ground, find_ground
+from netinit.options import Options
+from netinit.simulate.fates import count_rules, find_fates
+from netinit.simulate.rates import CounterReading, FateRate, Meter, Sight
+from netinit.simulate.trace import CAPTURED
+
+AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
+REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
+MOST_FAILURES = 5  # looks one after the other that cannot be understood: rules that change meanwhile are no listing
+_LEFT_FREE = 2  # lines of the terminal that the table does not take
+
+
+@click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
+@click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 86400), metavar="SECONDS", help="How often to look."
+)
+@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
+@click.option(
+    "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
+    help="The format; auto is a table on a terminal, else lines.",
+)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Also show what no packet has met yet.")
+@color_option
+def command(options: Options, interval: float, count: int, form: str, everything: bool) -> int:
+    """Show how many connections of a pod are captured, pass by the proxy or are dropped, by which rule, a second.
+
+    The numbers are the counters of the live rules, of iptables-nft, iptables-legacy and native nftables. The rules of the table
+    nat see the first packet of each connection, and count connections; the others count packets. The table is written anew in its
+    place; --format lines writes a line for each fate that was met since the last look, --format json one object a line.
+    Nothing is changed, nothing is sent. Ctrl-C ends it.
+
+      netinit watch --pid 4711
+
+      netinit watch --pid 4711 --interval 10 --format json
+
+    Exit codes: 0, also after Ctrl-C; 1 where the rules cannot be read.
+    """
+    if form == AUTO:
+        form = TABLE if answers_a_terminal() else LINES
+    where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
+    shown = 0
+    try:
+        for sight, head, said in _look(options, interval, count):
+            if form == JSON:
+                show_artefact(json.dumps(to_object(sight, everything=everything)) + "\n", now=True)
+            elif form == LINES:
+                answer(lines(render_lines(sight, everything=everything)), now=True)
+            else:
+                above = 0 if said else shown  # what was said meanwhile stands below the table
+                shown = answer_again(_fit(render_table(sight, f"{where}, {head}", everything=everything)), above)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight, str, bool]]:
+    """Looks every `interval` seconds; the first look is for comparison.
+
+    Each time what was seen, by which backends, and whether something had to be said since the last time.
+    """
+    told: set[str] = set()
+    meter = None
+    looks = failures = 0
+    due = time.monotonic()
+    while not count or looks < count:
+        try:
+            ground = find_ground(options, "", "", (), live=True)
+        except (ParseError, BackendUnavailableError):
+            failures += 1
+            if meter is None or failures > MOST_FAILURES:
+                raise
+        else:
+            failures = 0
+            reading = take_reading(ground, time.monotonic())
+            said = not told.issuperset((*ground.notes, *ground.warnings))
+            note([text for text in ground.notes if text not in told])
+            warn([text for text in ground.warnings if text not in told])
+            told |= {*ground.notes, *ground.warnings}
+            if meter is None:
+                meter = Meter(reading)
+            else:
+                looks += 1
+                yield meter.look(reading), ", ".join(ground.rulesets), said
+        due = max(due + interval, time.monotonic())
+        if not count or looks < count:
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def take_reading(ground: Ground, moment: float) -> CounterReading:
+    """The counters of the rules, and what these decide."""
+    shared = frozenset([name for name in ground.rulesets if not backends.BACKENDS[name].variant])
+    return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
+
+
+def render_table(sight: Sight, head: str, *, everything: bool) -> list[str]:
+    """All rows, those that a packet has met unless `everything` is wanted; what captures is shown always."""
+    rows = [row for row in sight.rows if everything or row.since or row.fate.verdict == CAPTURED]
+    printed = [f"{head}: {sight.elapsed:.0f} s", f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
+    printed += [_table_row(row) for row in rows]
+    if not sight.rows:
+        printed.append("no rule here decides anything")
+    if hidden := len(sight.rows) - len(rows):
+        printed.append(f"({hidden} more that no packet has met; --all shows them)")
+    return [*printed, *([f"warning: {REPLACED}"] if sight.replaced else [])]
+
+
+def _table_row(row: FateRate) -> str:
+    fate = row.fate
+    rate = "-" if row.per_second is None else f"{row.per_second:.1f}"
+    unit = fate.unit[:4]
+    since = "not counted" if row.since is None else str(row.since)
+    return f"{fate.verdict:<8} {fate.direction:<7} {fate.port or '-':>5} {f'{rate} {unit}':>12} {since:>12}  {_because(row)}"
+
+
+def render_lines(sight: Sight, *, everything: bool) -> list[str]:
+    """A line for each fate that was met since the last look, or one that says that none was."""
+    printed = [f"warning: {REPLACED}"] if sight.replaced else []
+    rows = [row for row in sight.rows if row.added or everything]
+    printed += [
+        f"{row.fate.verdict} {row.fate.direction}{f' to {row.fate.port}' if row.fate.port else ''}: {_rate(row)}; {_because(row)}"
+        for row in rows
+    ]
+    return printed or ["nothing was counted"]
+
+
+def _rate(row: FateRate) -> str:
+    if row.added is None or row.per_second is None:
+        return "not counted"
+    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second"
+
+
+def _because(row: FateRate) -> str:
+    return row.fate.because + (f" ({row.fate.option})" if row.fate.option else "")
+
+
+def to_object(sight: Sight, *, everything: bool) -> dict[str, Any]:
+    """The look as netinit/data/watch.schema.json describes it."""
+    return {
+        "elapsed": round(sight.elapsed, 3),
+        "seconds": round(sight.seconds, 3),
+        "replaced": sight.replaced,
+        "fates": [
+            {
+                "verdict": row.fate.verdict, "direction": row.fate.direction, "port": row.fate.port or None, "unit": row.fate.unit,
+                "because": row.fate.because, "option": row.fate.option or None, "foreign": row.fate.foreign,
+                "added": row.added, "since_start": row.since,
+                "per_second": None if row.per_second is None else round(row.per_second, 3),
+            }
+            for row in sight.rows
+            if everything or row.since or row.fate.verdict == CAPTURED
+        ],
+    }  # fmt: skip
+
+
+def _fit(printed: list[str]) -> list[str]:
+    """What has room on the terminal: each line on one of its own, and no more of them than it has."""
+    width, height = shutil.get_terminal_size()
+    room = max(1, height - _LEFT_FREE)
+    kept = printed if len(printed) <= room else [*printed[: room - 1], f"({len(printed) - room + 1} more lines have no room here)"]
+    return [line if len(line) < width else line[: width - 2] + "…" for line in kept]

@@ -1,0 +1,362 @@
+"""What the kernel itself tells of packets on their way through the rules, live, in this network namespace.
+
+nf_tables announces each rule that a traced packet meets (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), iptables-nft's rules
+among them. The older iptables reports them through the logger of its family, as texts (net/ipv4/netfilter/ip_tables.c,
+trace_packet), which nfnetlink_log hands over. Who sends a packet is told by a report of its own, by group.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import pack, unpack_from
+from typing import Self
+
+from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
+from netinit.base.net import IPV4, Family
+from netinit.kernel import detect
+from netinit.kernel.netlink import (
+    NETLINK_NETFILTER,
+    NLM_F_ACK,
+    NLM_F_REQUEST,
+    NLMSG_ERROR,
+    NLMSG_HEADER,
+    list_nft_chains,
+    list_nft_rules,
+    read_attributes,
+    read_name,
+)
+from netinit.kernel.situation import advise
+from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
+
+GROUP = 28265  # of our reports; whoever has it is the one that traces here
+OF_THE_OLDER = 0  # the group that the older iptables' texts come through
+NFNLGRP_NFTRACE = 9
+SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
+NFT_MSG_TRACE = 10 << 8 | 17
+NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG = 4 << 8, 4 << 8 | 1
+BIND, COPY_PACKET = 1, 2
+RULE, POLICY = 3, 1  # enum nft_trace_types
+NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
+HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+MOST_OF_A_PACKET = 128  # bytes that are reported of one
+BUFFER, RECEIVE_SIZE = 1 << 22, 1 << 16
+TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN is asked for before
+ENOBUFS = 105
+_LOGGERS = Path("/proc/sys/net/netfilter/nf_log")
+_OLDER = "TRACE: "
+_LOGGER = "nfnetlink_log"
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What a packet says of itself; `sequence` is TCP's number, or the length of a datagram."""
+
+    protocol: int
+    source: int
+    destination: int
+    source_port: int
+    destination_port: int
+    sequence: int
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What stays the same of a packet when its addresses are translated."""
+        return (self.protocol, self.source_port, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A packet that is traced from here on: its sender, where a socket sends it, and its mark and device (by number)."""
+
+    headers: Headers
+    uid: int | None
+    gid: int | None
+    mark: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A rule of nf_tables that a packet met (by its handle), or with `policy` the end of a hooked chain.
+
+    `headers` are those of now, told once for each hooked chain. `code` is the verdict (linux/netfilter.h, nf_tables.h).
+    """
+
+    packet: int  # the kernel's number for it, reused
+    family: int
+    table: str
+    chain: str
+    handle: int
+    policy: bool
+    code: int
+    target: str  # the chain of a jump
+    headers: Headers | None
+    out_device: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetOlder:
+    """A rule of the older iptables that a packet met, by its number from 1; one more than there are is the chain's end."""
+
+    headers: Headers
+    hook: str
+    table: str
+    chain: str
+    number: int
+
+
+Event = Begun | Met | MetOlder
+
+
+class Tracer:
+    """Traces what is wanted from `with` to its end. LockedError where somebody traces already; BackendUnavailableError."""
+
+    def __init__(self, wanted: Wanted, *, rate: int, older: bool) -> None:
+        self.lost = False  # some events did not fit into the buffer
+        self._wanted, self._rate, self._older = wanted, rate, older
+        self._reports: socket.socket | None = None
+        self._traces: socket.socket | None = None
+        self._table: TraceTable | None = None
+        self._before: tuple[str, ...] = ()  # the loggers of before, family and name
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is traced any more, and what was changed for that is as before."""
+        try:
+            if self._table:
+                table, self._table = self._table, None
+                table.remove()
+        finally:
+            _restore_loggers(self._before)
+            self._before = ()
+            for held in (self._reports, self._traces):
+                if held:
+                    held.close()
+
+    def read(self, seconds: float) -> list[Event]:
+        """The next events, who began first; none where nothing comes within this time."""
+        if not self._reports or not self._traces:
+            raise NetinitError("the tracer is not open")
+        poller = select.poll()
+        poller.register(self._reports, select.POLLIN)
+        poller.register(self._traces, select.POLLIN)
+        if not poller.poll(seconds * 1000):
+            return []
+        traces = list(self._drain(self._traces))
+        reports = list(self._drain(self._reports))  # afterwards: who begins is reported before a rule is met
+        found: list[Event] = [event for kind, body in reports if kind == NFULNL_MSG_PACKET and (event := _read_report(body))]
+        found.sort(key=lambda event: not isinstance(event, Begun))
+        return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
+
+    def _open(self) -> None:
+        if not detect.has_capability(detect.CAP_NET_ADMIN):
+            raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+        self._reports = _open_netlink()
+        try:
+            _bind(self._reports, GROUP)
+        except OSError as error:
+            if error.errno in TAKEN:
+                raise LockedError("this pod is being traced already: wait until that run ends, or end it") from None
+            raise _unavailable("reports of packets (nfnetlink_log)", error) from None
+        self._traces = _open_netlink()
+        try:
+            _remove_leftover()
+            self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
+            before = _read_logger(self._wanted.family) if self._older else ()
+            if self._older:
+                _bind(self._reports, OF_THE_OLDER)
+            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, loggers=before)
+            if before:
+                _write_logger(self._wanted.family, _LOGGER)
+                self._before = before
+        except OSError as error:
+            if error.errno in TAKEN:
+                raise BackendUnavailableError(
+                    "the rules of iptables-legacy are traced through group 0 of nfnetlink_log, which another program reads"
+                    " (ulogd?): end that while you trace"
+                ) from None
+            raise _unavailable("the trace of nf_tables", error) from None
+
+    def _drain(self, held: socket.socket) -> Iterator[tuple[int, bytes]]:
+        while True:
+            try:
+                data = held.recv(RECEIVE_SIZE, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != ENOBUFS:
+                    raise
+                self.lost = True
+                continue
+            yield from _messages(data)
+
+
+def list_hooks() -> dict[tuple[int, str, str], str]:
+    """The hook of each hooked chain, by family, table and chain."""
+    return {
+        (chain.family, chain.table, chain.name): HOOKS[chain.hook]
+        for chain in list_nft_chains()
+        if chain.hooked and 0 <= chain.hook < len(HOOKS)
+    }
+
+
+def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
+    """The number (from 1) of each rule of a family of nf_tables, by table and chain, and by its handle. OSError."""
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for body in list_nft_rules(family):
+        rule = read_attributes(body, 4)
+        numbers = found.setdefault((read_name(rule[1]), read_name(rule[2])), {})
+        numbers[_big(rule[3])] = len(numbers) + 1
+    return found
+
+
+def _open_netlink() -> socket.socket:
+    held = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+    held.bind((0, 0))
+    return held
+
+
+def _bind(held: socket.socket, group: int) -> None:
+    """The socket gets what is reported to a group, at once and with its first bytes. OSError: EBUSY where another has it."""
+    command = _attribute(1, bytes((BIND,)))
+    _configure(held, group, command)
+    mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
+    _configure(held, group, _attribute(2, mode) + _attribute(5, pack(">I", 1)))
+
+
+def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
+    body = pack(">BBH", 0, 0, group) + attributes
+    held.send(pack("=IHHII", NLMSG_HEADER + len(body), NFULNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body)
+    held.settimeout(5.0)
+    while True:
+        for kind, answer in _messages(held.recv(RECEIVE_SIZE)):
+            if kind == NLMSG_ERROR:
+                if code := -unpack_from("=i", answer)[0]:
+                    raise OSError(code, os.strerror(code))
+                held.settimeout(None)
+                return
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset + NLMSG_HEADER <= len(data):
+        length, kind = unpack_from("=IH", data, offset)
+        yield kind, data[offset + NLMSG_HEADER : offset + max(NLMSG_HEADER, length)]
+        offset += max(NLMSG_HEADER, length + 3 & ~3)
+
+
+def _read_report(body: bytes) -> Begun | MetOlder | None:
+    attributes = read_attributes(body, 4)
+    payload = attributes.get(9, b"")
+    if not payload:
+        return None
+    size = (payload[0] & 15) * 4 if payload[0] >> 4 == 4 else 40  # noqa: PLR2004 - IP's version
+    headers = read_headers(payload[:size], payload[size:])
+    if headers is None:
+        return None
+    prefix = read_name(attributes.get(10, b""))
+    if not prefix.startswith(_OLDER):
+        numbers = {kind: _big(attributes[kind]) if kind in attributes else None for kind in (11, 14)}
+        device = _big(attributes.get(4)) or _big(attributes.get(5))
+        return Begun(headers, numbers[11], numbers[14], _big(attributes.get(2)), device)
+    table, _, rest = prefix.removeprefix(_OLDER).partition(":")
+    chain, _, number = rest.strip().rpartition(":")
+    hook = attributes.get(1, b"\0\0\xff\0")[2]
+    if hook >= len(HOOKS) or not number.isdecimal():
+        return None
+    return MetOlder(headers, HOOKS[hook], table, chain.rpartition(":")[0], int(number))
+
+
+def _read_trace(body: bytes) -> Met:
+    attributes = read_attributes(body, 4)
+    verdict = read_attributes(attributes.get(5, b""), 0)
+    policy = _big(attributes.get(4)) == POLICY
+    code = _big(attributes.get(16)) if policy else int.from_bytes(verdict.get(1, b"\xff\xff\xff\xff"), "big", signed=True)
+    kind = _big(attributes.get(4))
+    return Met(
+        packet=_big(attributes.get(6)), family=body[0], table=read_name(attributes.get(1, b"")),
+        chain=read_name(attributes.get(2, b"")), handle=_big(attributes.get(3)) if kind == RULE else 0, policy=policy, code=code,
+        target=read_name(verdict.get(2, b"")), headers=read_headers(attributes.get(8, b""), attributes.get(9, b"")),
+        out_device=_big(attributes.get(12)),
+    )  # fmt: skip
+
+
+def read_headers(network: bytes, transport: bytes) -> Headers | None:
+    """The headers of a TCP segment or UDP datagram; None for anything else, or less."""
+    if len(network) < 20 or len(transport) < 8:  # noqa: PLR2004 - the shortest of both
+        return None
+    if network[0] >> 4 == 4:  # noqa: PLR2004
+        protocol, source, destination = network[9], network[12:16], network[16:20]
+    elif len(network) >= 40:  # noqa: PLR2004
+        protocol, source, destination = network[6], network[8:24], network[24:40]
+    else:
+        return None
+    if protocol not in (6, 17):
+        return None
+    ports = unpack_from(">HH", transport)
+    sequence = _big(transport[4:8] if protocol == 6 else transport[4:6])  # noqa: PLR2004
+    return Headers(protocol, _big(source), _big(destination), ports[0], ports[1], sequence)
+
+
+def _read_logger(family: Family) -> tuple[str, ...]:
+    """The family's logger, with the number of the family before it, to be put back."""
+    number = 2 if family is IPV4 else 10
+    return (f"{number}-{(_LOGGERS / str(number)).read_text(encoding='ascii').strip()}",)
+
+
+def _write_logger(family: Family, name: str) -> None:
+    try:
+        (_LOGGERS / str(2 if family is IPV4 else 10)).write_text(name, encoding="ascii")
+    except OSError as error:
+        raise BackendUnavailableError(
+            f"the rules of iptables-legacy cannot be traced here: {error.filename} cannot be written: {error.strerror};"
+            " trace from the node (--pid), where /proc/sys is not read-only"
+        ) from None
+
+
+def _remove_leftover() -> None:
+    """What a run that was killed has left is gone, and the logger is as it was before it."""
+    try:
+        loggers = remove_leftover()
+    except PermissionError:
+        raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
+    _restore_loggers(loggers)
+
+
+def _restore_loggers(loggers: tuple[str, ...]) -> None:
+    """The loggers are those that were remembered; what nobody can have remembered is left alone."""
+    for remembered in loggers:
+        found = re.fullmatch(r"(2|10)-([A-Za-z0-9_]{1,64})", remembered)
+        if found:
+            (_LOGGERS / found[1]).write_text(found[2], encoding="ascii")
+
+
+def _unavailable(what: str, error: OSError) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        f"{what} cannot be had: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
+    )
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+
+
+def _big(value: bytes | None) -> int:
+    return int.from_bytes(value or b"", "big")

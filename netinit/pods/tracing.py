@@ -1,0 +1,223 @@
+"""Real packets of a pod followed through the rules by the kernel's own trace, from outside or inside; the pod is as before then."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from netinit import backends
+from netinit.base.net import Family
+from netinit.kernel import namespaces
+from netinit.kernel.netlink import LOOPBACK_INDEX
+from netinit.kernel.pods import OpenPod
+from netinit.kernel.run import Signals
+from netinit.kernel.trace_table import ENDS, INET, TABLE, Wanted
+from netinit.kernel.tracing import (
+    NF_DROP,
+    NFT_GOTO,
+    NFT_JUMP,
+    Begun,
+    Headers,
+    Met,
+    MetOlder,
+    Tracer,
+    list_handles,
+    list_hooks,
+)
+from netinit.options import Options
+from netinit.rules.more_targets import Reject
+from netinit.rules.nft.statements import model_name, model_table
+from netinit.rules.packet import Packet
+from netinit.rules.targets import Drop
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.observed import VANISHED, Encounter, TracedPacket, rules_of
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT
+
+Result = TypeVar("Result")
+Rulesets = Mapping[str, Mapping[Family, Ruleset]]
+Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: the number of each rule by its handle
+
+SLICE = 0.1  # seconds: how soon a signal is heard
+QUIET = 0.5  # seconds after which a packet that met nothing more has vanished
+MOST_AT_ONCE = 64  # packets that are followed at the same time
+MOST_ENCOUNTERS = 10_000  # of one packet
+_SPARE = 120.0  # seconds beside the waiting that the child may take
+_INPUT = next(name for name, hook in ENDS.items() if hook == 1)
+_FAMILY_NAMES = {INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES: "ip6"}
+_OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
+
+
+def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float) -> Result:
+    """What `work` returned in the namespace that the options name, with options that name this one, and what hears signals.
+
+    From outside a child does it, as the pod's root; a signal to this process is the child's to answer. NamespaceError for the
+    machine's own namespace, unless the options ask for it; errors as of `OpenPod`.
+    """
+    here = options.replace(pid=0, netns="")
+    signals = Signals()
+    if not (options.pid or options.netns):
+        if not options.host_network:
+            namespaces.refuse_machine()
+        signals.listen()
+        try:
+            return work(here, signals)
+        finally:
+            signals.stop()
+    with OpenPod(options) as pod:
+        if not options.host_network:
+            pod.refuse_machine()
+        try:
+            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=(), seconds=seconds + _SPARE)
+        finally:
+            signals.stop()
+
+
+def list_rules() -> Handles:
+    """The rules of nf_tables here but for those of a trace, by which the kernel's trace calls them. OSError."""
+    families = (INET, backends.IPV4_TABLES, backends.IPV6_TABLES)
+    found = {(number, *place): numbers for number in families for place, numbers in list_handles(number).items()}
+    return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A packet on its way."""
+
+    begun: Begun
+    inbound: bool
+    met: list[Encounter] = field(default_factory=list)
+    older: list[Encounter] = field(default_factory=list)
+    held: Encounter | None = None  # a rule that goes on in a chain of its own, whose last rule decides whether it holds
+    hook: str = ""
+    fate: str = ""
+    last: Headers | None = None
+    device: int = 0
+    heard: float = 0.0
+
+
+class Follower:
+    """Follows packets of one connection and gives each once it has come to its end."""
+
+    def __init__(self, tracer: Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
+        self._tracer, self._wanted = tracer, wanted
+        self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
+        self._handles = handles
+        self._hooks = list_hooks()
+        self._packets: dict[tuple[int, int, int], _Followed] = {}
+        self._names: dict[int, tuple[int, int, int]] = {}  # the kernel's number -> whose it is now
+
+    def read(self, seconds: float) -> list[TracedPacket]:
+        """The packets that have come to their end within this time."""
+        for event in self._tracer.read(seconds):
+            if isinstance(event, Begun):
+                if len(self._packets) < MOST_AT_ONCE:
+                    self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
+            elif isinstance(event, MetOlder):
+                if found := self._packets.get(event.headers.key):
+                    self._meet_older(found, event)
+            else:
+                if event.headers and event.headers.key in self._packets:
+                    self._names[event.packet] = event.headers.key
+                if found := self._packets.get(self._names.get(event.packet, (0, 0, 0))):
+                    self._meet(found, event)
+        now = time.monotonic()
+        done = [key for key, one in self._packets.items() if now - one.heard > (SLICE if one.fate else QUIET)]
+        ended = [self._finish(self._packets.pop(key)) for key in done]
+        if not self._packets:
+            self._names.clear()
+            self._tracer.lost = False
+        return ended
+
+    def _meet(self, found: _Followed, event: Met) -> None:
+        found.heard = time.monotonic()
+        found.last = event.headers or found.last
+        found.hook = self._hooks.get((event.family, event.table, event.chain), found.hook)
+        if (event.family, event.table) == (INET, TABLE):
+            if event.chain in ENDS:
+                found.device = event.out_device or found.device
+                if event.chain == _INPUT:
+                    found.fate = DELIVERED
+                elif found.device != LOOPBACK_INDEX and event.policy:
+                    found.fate = FORWARDED if found.inbound else SENT
+            return
+        if event.code == NF_DROP and (event.handle or event.policy):
+            found.fate = DROPPED
+        if event.handle and len(found.met) < MOST_ENCOUNTERS:
+            self._meet_rule(found, event)
+        elif event.policy and event.code == NF_DROP:
+            found.met.append(Encounter(found.hook, *self._name(event), 0, None, "the policy drops it"))
+
+    def _meet_rule(self, found: _Followed, event: Met) -> None:
+        source = self._source(event)
+        table, chain = self._name(event)
+        number = self._handles.get((event.family, event.table, event.chain), {}).get(event.handle, 0)
+        ruleset = self._rulesets.get(source)
+        held, found.held = found.held, None
+        if ruleset is None:
+            found.met.append(Encounter(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
+            return
+        if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that takes two in nft
+            if held and event.code in (NFT_JUMP, NFT_GOTO):
+                found.met.append(held)
+            return
+        loaded = rules_of(ruleset, table, chain).get(number)
+        one = Encounter(found.hook, table, chain, number, loaded, "" if loaded else "it was not there when the rules were read")
+        leads = event.code in (NFT_JUMP, NFT_GOTO) and source == backends.NFTABLES
+        if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
+            found.held = one
+        else:
+            found.met.append(one)
+
+    def _source(self, event: Met) -> str:
+        if event.family == INET:
+            return backends.NFTABLES if event.table.startswith(backends.NATIVE_TABLES) else ""
+        return backends.IPTABLES_NFT if event.table in TABLES_OF_THE_KERNEL else ""
+
+    def _name(self, event: Met) -> tuple[str, str]:
+        """Table and chain by the model's names; those of others by nft's."""
+        if self._source(event) == backends.NFTABLES:
+            return model_table(event.table), model_name(event.chain)
+        if self._source(event):
+            return event.table, event.chain
+        return f"nft table {_FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
+
+    def _meet_older(self, found: _Followed, event: MetOlder) -> None:
+        found.heard = time.monotonic()
+        ruleset = self._rulesets.get(backends.IPTABLES_LEGACY)
+        loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
+        if loaded and len(found.older) < MOST_ENCOUNTERS:
+            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded))
+
+    def _finish(self, found: _Followed) -> TracedPacket:
+        met = [*found.met, *found.older]
+        fate = found.fate
+        last = met[-1].loaded if met else None
+        if not fate and last and isinstance(last.rule.target, Drop | Reject):
+            fate = DROPPED  # the older iptables tells the rule, and no verdict
+        end = found.last or found.begun.headers
+        return TracedPacket(
+            self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,
+            _name_device(found.device), whole=not self._tracer.lost,
+        )  # fmt: skip
+
+    def _make_packet(self, begun: Begun) -> Packet:
+        headers = begun.headers
+        inbound = self._wanted.inbound
+        return Packet(
+            family=self._wanted.family, protocol=self._wanted.protocol, source=headers.source, destination=headers.destination,
+            source_port=headers.source_port, destination_port=headers.destination_port, mark=begun.mark,
+            in_interface=_name_device(begun.device) if inbound else "", has_socket=not inbound and begun.uid is not None,
+            uid=None if inbound else begun.uid, gid=None if inbound else begun.gid,
+            flags=("SYN",) if self._wanted.protocol == "tcp" else None,
+        )  # fmt: skip
+
+
+def _name_device(number: int) -> str:
+    try:
+        return socket.if_indextoname(number) if number else ""
+    except OSError:  # it is gone already
+        return ""
