@@ -334,21 +334,16 @@ def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple
     except ValueError:
         if items == [text]:
             raise
-        raise ValueError(f"holds {'; and '.join(_describe_wrong_items(items, read))}") from None
+        wrong: dict[str, list[str]] = {}  # what is wrong -> the items
+        for item in items:
+            try:
+                read(item)
+            except ValueError as error:
+                wrong.setdefault(str(error), []).append(item)
+        raise ValueError(f"holds {'; and '.join([_describe_items(*pair) for pair in wrong.items()])}") from None
     if least and not values:
         raise ValueError(f"is empty: name {least}")
     return tuple(values)
-
-
-def _describe_wrong_items(items: list[str], read: Callable[[str], Any]) -> list[str]:
-    """What is wrong, each with the items of which it is."""
-    wrong: dict[str, list[str]] = {}
-    for item in items:
-        try:
-            read(item)
-        except ValueError as error:
-            wrong.setdefault(str(error), []).append(item)
-    return [_describe_items(*pair) for pair in wrong.items()]
 
 
 def _describe_items(error: str, items: list[str]) -> str:

@@ -27,7 +27,7 @@ from netinit.kernel.tracing import (
     list_handles,
     list_hooks,
 )
-from netinit.options import Options
+from netinit.options import IPTABLES_LEGACY, Options
 from netinit.rules.more_targets import Reject
 from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.packet import Packet
@@ -187,7 +187,7 @@ class Follower:
 
     def _meet_older(self, found: _Followed, event: MetOlder) -> None:
         found.heard = time.monotonic()
-        ruleset = self._rulesets.get(backends.IPTABLES_LEGACY)
+        ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MOST_ENCOUNTERS:
             found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded))
