@@ -9,7 +9,19 @@ import pytest
 
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
-from programming import REDIRECT, TPROXY, add_foreign_rules, apply_in, check_same, differences_in, forget_priority, needs, remove_in, state, variant_of
+from programming import (
+    REDIRECT,
+    TPROXY,
+    add_foreign_rules,
+    apply_in,
+    check_same,
+    differences_in,
+    forget_priority,
+    needs,
+    remove_in,
+    state,
+    variant_of,
+)
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 backends = pytest.mark.parametrize("backend", BACKENDS)
