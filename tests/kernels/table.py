@@ -12,7 +12,7 @@ from typing import Any
 from chosen import BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
-MOST = 400  # characters of a message in a cell
+MOST, FEW = 400, 80  # characters of a message in a cell; where the whole one stands elsewhere on the page
 HEAD = """# Kernels
 
 `make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's roots on the kernel of
@@ -47,7 +47,7 @@ def verdict(answer: Mapping[str, Any], backend: str, feature: str) -> str:
     wanted = CHOSEN[backend].get(feature)
     for one in answer["tests"]:
         if one["test"] == wanted:
-            return {"passed": "passed", "failed": "**failed**"}.get(one["outcome"]) or f"skipped: {shorten(one['reason'])}"
+            return {"passed": "passed", "failed": "**failed**"}.get(one["outcome"]) or f"skipped: {shorten(one['reason'], FEW)}"
     return "–"
 
 
@@ -69,10 +69,10 @@ def works(checked: object) -> bool:
     return bool(checked["works"]) if isinstance(checked, dict) else checked is None
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, most: int = MOST) -> str:
     """A message that fits into a cell: one line, without what would end the cell or become markup."""
     line = " ".join(str(text).removeprefix("Skipped: ").split())
-    line = line if len(line) <= MOST else f"{line[:MOST]}…"
+    line = line if len(line) <= most else f"{line[:most]}…"
     return line.replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
 
 
