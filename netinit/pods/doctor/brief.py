@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netinit.backends.errors import WITHOUT_FEATURE
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4
 from netinit.kernel import detect, run
@@ -18,12 +19,12 @@ def summarise(failure: NetinitError) -> str:
     if not isinstance(failure, BackendUnavailableError) or not str(failure).startswith("no backend works here"):
         return ""
     try:
-        return "\n".join([f"doctor: {line}" for line in _lines()[:LINES]])
+        return "\n".join([f"doctor: {line}" for line in _lines(str(failure))[:LINES]])
     except Exception:  # noqa: BLE001 - see above
         return ""
 
 
-def _lines() -> list[str]:
+def _lines(failure: str) -> list[str]:
     missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure says so itself
     lines = []
     if missing:
@@ -35,7 +36,7 @@ def _lines() -> list[str]:
     programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
     if not programs:
         lines.append("neither iptables nor nft is installed: add the package iptables (or nftables) to the image")
-    if not missing and programs:
+    if not missing and programs and WITHOUT_FEATURE in failure:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
         lines.append(
