@@ -2,7 +2,8 @@
 
     python tests/kernels/run.py [NAME...]
 
-A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before.
+A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before. Where the processor is emulated,
+a kernel takes some three minutes of this computer's, and only those that nobody else wants.
 """
 
 from __future__ import annotations
