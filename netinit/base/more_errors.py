@@ -42,7 +42,11 @@ class KernelFeatureError(BackendUnavailableError):
 
 
 class NoBackendError(BackendUnavailableError):
-    """No backend works here, each for a reason of its own."""
+    """No backend works here, each for a reason of its own; `of_kernel`: modules of the node would help one of them."""
+
+    def __init__(self, message: str, *, of_kernel: bool = False) -> None:
+        super().__init__(message)
+        self.of_kernel = of_kernel
 
 
 class LabError(NetinitError):

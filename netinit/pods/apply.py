@@ -241,7 +241,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
-            failures[chosen.backend.name] = str(error)
+            failures[chosen.backend.name] = error
     raise nothing_works({**survey.failures, **failures}, task.machine)
 
 
@@ -363,7 +363,7 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
     )
 
 
-def nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavailableError:
+def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
     """The error for backends of which each has failed for its own reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
@@ -381,7 +381,8 @@ def nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavaila
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             " --backend iptables-nft and nftables do with NET_ADMIN"
         )
-    from netinit.base.more_errors import NoBackendError
+    from netinit.base.more_errors import KernelFeatureError, NoBackendError
 
+    of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
-    return NoBackendError("\n".join(["no backend works here:", *lines]))
+    return NoBackendError("\n".join(["no backend works here:", *lines]), of_kernel=of_kernel)

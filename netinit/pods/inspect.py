@@ -36,7 +36,7 @@ class Survey:
         self._options = options
         self._families = families
         self._observed: dict[str, Observed] = {}
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, BackendUnavailableError] = {}
         self._machine = machine
         self._excused: set[str] = set()  # those that could not look where another could
         for name in machine.occupied(options, thorough=thorough):
@@ -48,7 +48,7 @@ class Survey:
                 self._excused -= set(readers(name))
 
     @property
-    def failures(self) -> dict[str, str]:
+    def failures(self) -> dict[str, BackendUnavailableError]:
         """The backends that could not even look, and why."""
         return {name: reason for name, reason in self._failures.items() if name not in self._excused}
 
@@ -105,7 +105,7 @@ class Survey:
             backend = self._machine.load(name, self._options, self._families)
             self._observed[name] = Observed(backend=backend, state=backend.observe())
         except BackendUnavailableError as error:
-            self._failures[name] = str(error)
+            self._failures[name] = error
             return None
         return self._observed[name]
 

@@ -22,8 +22,12 @@ PACKAGES = (
     "iptables", "nftables", "ipset", "iproute2", "procps", "kmod", "util-linux",
 )  # fmt: skip
 LIBRARIES = ("pytest", "pytest-timeout", "hypothesis", "click", "pyyaml", "pyroute2")
-KEPT = ("kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch", "kernel/fs/ext4", "kernel/fs/jbd2", "kernel/drivers/virtio")
-KEPT_FILES = ("kernel/fs/mbcache.ko*", "kernel/drivers/block/virtio_blk.ko*", "kernel/drivers/net/*.ko*")
+KEPT = (
+    *(f"kernel/net/{part}/**/*.ko*" for part in ("core", "ipv4", "ipv6", "netfilter", "netlink", "sched")),
+    "kernel/lib/**/*.ko*", "kernel/crypto/**/*.ko*", "kernel/arch/**/*.ko*", "kernel/drivers/net/*.ko*",
+    "modules.builtin", "modules.builtin.modinfo", "modules.order",
+)  # fmt: skip
+UNPACK = {".xz": ("unxz",), ".zst": ("unzstd", "--quiet", "--rm")}
 
 
 def run(command: Sequence[str | Path], **more: object) -> str:
@@ -76,7 +80,7 @@ class Suite:
 
 
 class Kernel:
-    """A kernel of Debian, unpacked: `binary`, `modules` (with their index) and `version`."""
+    """A kernel of Debian, unpacked: `binary`, `modules` (a folder without their index) and `version`."""
 
     def __init__(self, suite: str, flavour: str) -> None:
         packages = Suite(suite)
@@ -87,35 +91,28 @@ class Kernel:
             packages.unpack(packages.parts_of(self.package), self.folder)
             self._index()
             (self.folder / "ready").touch()
-        (self.modules,) = self.folder.glob("used/lib/modules/*")
+        (self.modules,) = self.folder.glob("used/*")
         self.version = self.modules.name
         self.binary = next(self.folder.glob("**/vmlinuz-*"))
 
     def _index(self) -> None:
-        """Keeps the modules that matter here, and lets depmod write what needs what."""
+        """Keeps the modules that matter here, unpacked."""
         (whole,) = (path for pattern in ("lib/modules/*", "usr/lib/modules/*") for path in self.folder.glob(pattern))
-        kept = self.folder / "used" / "lib" / "modules" / whole.name
-        for part in KEPT:
-            if (whole / part).is_dir():
-                shutil.copytree(whole / part, kept / part)
-        for path in (path for pattern in KEPT_FILES for path in whole.glob(pattern)):
+        kept = self.folder / "used" / whole.name
+        for path in (path for pattern in KEPT for path in whole.glob(pattern)):
             target = kept / path.relative_to(whole)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
-        for path in whole.glob("modules.*"):
-            shutil.copy(path, kept)
+            if path.suffix in UNPACK:
+                run([*UNPACK[path.suffix], target])
         if (whole / "vmlinuz").exists():  # newer packages keep the kernel beside its modules
             shutil.copy(whole / "vmlinuz", self.folder / f"vmlinuz-{whole.name}")
-        run(["depmod", "--basedir", self.folder / "used", whole.name])
         shutil.rmtree(whole)
 
-    def needed_for(self, *names: str) -> list[Path]:
-        """The files of modules and of those that they need, in the order in which they can be loaded."""
-        index = dict(line.split(":", 1) for line in (self.modules / "modules.dep").read_text().splitlines())
-        paths = {Path(path).name.split(".")[0].replace("-", "_"): path for path in index}
-        wanted = [paths[name] for name in names if name in paths]  # the others are part of the kernel itself
-        ordered = [one for path in wanted for one in [*reversed(index[path].split()), path]]
-        return [self.modules / path for path in dict.fromkeys(ordered)]
+
+def module_name(file: str) -> str:
+    """xt_owner, of xt_owner.ko or xt-owner.ko.xz."""
+    return file.split(".", maxsplit=1)[0].replace("-", "_")
 
 
 def machines_validity() -> str:

@@ -1,7 +1,7 @@
 """What the answers of the kernels say, as the tables of docs/kernels.md. Pure: answers in, text out.
 
-An answer is what inside.py writes: {"facts", "doctor", "apply", "tests"}; a place is {"name", "answer"} or, where none
-came, {"name", "failure"}.
+An answer is what inside.py writes: {"facts", "apply", "doctor", "tests", "ended"}; a place is {"name", "without", "answer"} or,
+where none came, {"name", "without", "failure"}; `without` names the kernel's modules that were taken away there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from chosen import BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
-MOST = 400  # characters of a message in a cell
+MOST, FEW = 400, 80  # characters of a message in a cell; where the whole one stands elsewhere on the page
 HEAD = """# Kernels
 
 `make kernels` (root) writes this page: it boots Debian's kernels in virtual machines, enters Debian's roots on the kernel of
@@ -20,28 +20,35 @@ the machine it runs on, and asks there what works. [Backends](backends.md) says 
 
 ## What works where
 
-A cell counts the tests that passed of those that ran. A dash: no test of this feature ran there, or time ran out before.
-`doctor` counts the features that `netinit doctor` tried in the kernel and found working, in both families. Kernels run with KVM
-where it works; else the processor is emulated, its clock counts instructions, and fewer tests run.
+Each feature is one test, the same everywhere:
+
+- `contract`: among foreign rules, in both families: a first run, a second that finds nothing to do, `verify`, reconciling to
+  TPROXY with DNS, and the removal, after which all is as it was.
+- `connections`: 32 real connections in both families: captured in and out, from the proxy's user and group, to excluded ports,
+  from the pod to itself, over the loopback device, DNS over UDP and TCP to listed servers and others.
+- `TPROXY`: 14 more, where the proxy sees both addresses.
+- `address sets`: real connections to networks inside and outside of long lists: ipset's with iptables, nft's own.
+- `user namespaces`: apply, verify, a second run and remove from the node, in a pod with `hostUsers: false`.
+
+A dash: the backend has no such thing, or time ran out before. `doctor` counts the features that `netinit doctor` tried in the
+kernel and found working, in both families. Kernels run with KVM where it works; else the processor is emulated, and its clock
+counts instructions, so that no deadline passes for the emulation's slowness. A kernel then takes some minutes.
 """
 LACKS = """
 ## What is missing is named
 
-How `netinit apply` ended with each backend where it could not program, with the error.
+How `netinit apply` ended with each backend, and with the one that it chose itself, where it could not program, with the error.
+An error on a kernel without modules names one of them, or `make kernels` fails.
 """
 
 
 def verdict(answer: Mapping[str, Any], backend: str, feature: str) -> str:
-    """A cell: `2 of 2`, the reason for which all were skipped, or what failed."""
-    wanted = set(CHOSEN[backend].get(feature, ()))
-    ran = [one for one in answer["tests"] if one["test"] in wanted]
-    counted = [one for one in ran if one["outcome"] != "skipped"]
-    if not ran:
-        return "–"
-    if not counted:
-        return f"skipped: {shorten(ran[0]['reason'])}"
-    passed = sum(one["outcome"] == "passed" for one in counted)
-    return f"{passed} of {len(counted)}" if passed == len(counted) else f"**{passed} of {len(counted)}**"
+    """A cell: how the feature's test ended, with the reason where it was skipped."""
+    wanted = CHOSEN[backend].get(feature)
+    for one in answer["tests"]:
+        if one["test"] == wanted:
+            return {"passed": "passed", "failed": "**failed**"}.get(one["outcome"]) or f"skipped: {shorten(one['reason'], FEW)}"
+    return "–"
 
 
 def examined(answer: Mapping[str, Any], backend: str) -> str:
@@ -62,10 +69,10 @@ def works(checked: object) -> bool:
     return bool(checked["works"]) if isinstance(checked, dict) else checked is None
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, most: int = MOST) -> str:
     """A message that fits into a cell: one line, without what would end the cell or become markup."""
     line = " ".join(str(text).removeprefix("Skipped: ").split())
-    line = line if len(line) <= MOST else f"{line[:MOST]}…"
+    line = line if len(line) <= most else f"{line[:most]}…"
     return line.replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
 
 
@@ -101,13 +108,22 @@ def versions_of(place: Place) -> Iterable[tuple[str, ...]]:
         yield (place["name"], *(facts[name] for name in ("kernel", "iptables", "nft", "ipset", "python")))
 
 
-def failed_tests(places: Iterable[Place]) -> list[tuple[str, str, str]]:
-    """(place, test, reason) of each test that failed, for the person who runs `make kernels`."""
-    return [
-        (place["name"], one["test"], one["reason"])
-        for place in places if "answer" in place
-        for one in place["answer"]["tests"] if one["outcome"] == "failed"
-    ]  # fmt: skip
+def complaints(place: Place) -> list[str]:
+    """What is wrong with the place, a line each: tests that failed, an end too early, missing modules that no error names."""
+    if "failure" in place:
+        return [f"{place['name']}: {place['failure']}"]
+    answer, name, without = place["answer"], place["name"], place.get("without", ())
+    found = [f"{name}: {one['test']}: {one['reason']}" for one in answer["tests"] if one["outcome"] == "failed"]
+    if not answer.get("ended"):
+        found.append(f"{name}: it did not come to its end: {answer.get('said', '')}")
+    failed = [one for one in answer.get("apply", ()) if one["code"] != 0]
+    for one in failed if without else ():
+        said = last_words(one["said"])
+        if not any(module in said for module in without):
+            found.append(f"{name}: {one['backend']}, {one['options']}: the error names none of {', '.join(without)}: {said}")
+    if without and not failed:
+        found.append(f"{name}: nothing failed without {', '.join(without)}")
+    return found
 
 
 def write_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import chosen
+import places
 import table
 
 ROOT = Path(__file__).parents[2]
 NFT = chosen.CHOSEN["iptables-nft"]
 
 
-def answer(*, outcomes=(), features=None, failure=None, ends=()):
-    """An answer whose contract tests on iptables-nft ended so."""
-    tests = [{"test": name, "outcome": outcome, "reason": "why | so"} for name, outcome in zip(NFT["contract"], outcomes, strict=False)]
+def answer(*, outcome="", features=None, failure=None, ends=(), ended=True):
+    """An answer whose contract test on iptables-nft ended so."""
+    tests = [{"test": NFT["contract"], "outcome": outcome, "reason": "why | so"}] if outcome else []
     checked = {"works": not failure, "failure": failure, "features": features or {}}
     facts = dict.fromkeys(("kernel", "iptables", "nft", "ipset", "python"), "1")
-    return {"facts": facts, "tests": tests, "doctor": {"feature_checks": {"iptables-nft": checked}}, "apply": list(ends)}
+    return {"facts": facts, "tests": tests, "doctor": {"feature_checks": {"iptables-nft": checked}}, "apply": list(ends), "ended": ended}
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "cell"),
-    [
-        (("passed", "passed"), "2 of 2"),
-        (("passed", "failed"), "**1 of 2**"),
-        (("passed", "skipped"), "1 of 1"),
-        (("skipped", "skipped"), "skipped: why \\| so"),
-        (("failed",), "**0 of 1**"),
-        ((), "–"),
-    ],
+    ("outcome", "cell"),
+    [("passed", "passed"), ("failed", "**failed**"), ("skipped", "skipped: why \\| so"), ("", "–")],
 )
-def test_a_cell_counts_what_passed_of_what_ran(outcomes, cell):
-    assert table.verdict(answer(outcomes=outcomes), "iptables-nft", "contract") == cell
+def test_a_cell_says_how_the_features_test_ended(outcome, cell):
+    assert table.verdict(answer(outcome=outcome), "iptables-nft", "contract") == cell
+    assert table.verdict(answer(outcome=outcome), "libiptc", "address sets") == "–"
 
 
 def test_the_doctors_cell_names_what_the_kernel_lacks():
@@ -60,14 +57,52 @@ def test_apply_that_failed_stands_on_the_page_with_its_last_line_and_one_that_su
 
 
 def test_a_place_that_gave_no_answer_is_a_row_that_says_so():
-    page = table.render([{"name": "6.1", "failure": "the machine\nhangs"}, {"name": "6.2", "answer": answer(outcomes=["failed"])}])
+    page = table.render([{"name": "6.1", "failure": "the machine\nhangs"}, {"name": "6.2", "answer": answer(outcome="failed")}])
     assert "| 6.1 | none | no answer: the machine hangs |" in page
     assert "| 6.2 | iptables-nft |" in page
-    assert table.failed_tests([{"name": "6.2", "answer": answer(outcomes=["failed"])}]) == [("6.2", NFT["contract"][0], "why | so")]
+
+
+def refusal(said, code=1):
+    return {"backend": "iptables-nft", "options": "REDIRECT", "code": code, "said": said}
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"name": "6.1", "failure": "the machine hangs"}, "6.1: the machine hangs"),
+        ({"name": "6.1", "answer": answer(outcome="failed")}, f"6.1: {NFT['contract']}: why | so"),
+        ({"name": "6.1", "answer": answer(ended=False) | {"said": "panic"}}, "6.1: it did not come to its end: panic"),
+        (
+            {"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("it failed; load xt_REDIRECT")])},
+            "6.1: iptables-nft, REDIRECT: the error names none of xt_owner: it failed; load xt_REDIRECT",
+        ),
+        ({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("", code=0)])}, "6.1: nothing failed without xt_owner"),
+    ],
+)
+def test_what_is_wrong_is_a_complaint(place, words):
+    assert table.complaints(place) == [words]
+
+
+def test_a_place_where_all_is_well_and_one_whose_error_names_what_is_missing_have_no_complaint():
+    assert table.complaints({"name": "6.1", "without": [], "answer": answer(outcome="passed")}) == []
+    assert table.complaints({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("load xt_owner")])}) == []
+
+
+def test_what_a_machine_told_is_one_answer_and_a_line_cut_short_ends_it(tmp_path):
+    told = tmp_path / "answer"
+    lines = ['{"facts": {"kernel": "6.1"}}', '{"test": {"test": "a"}}', '{"test": {"test": "b"}}', '{"spent": {}, "ended": true}']
+    told.write_text("\n".join(lines))
+    assert places.read_answer(told, "") == {"facts": {"kernel": "6.1"}, "tests": [{"test": "a"}, {"test": "b"}], "spent": {}, "ended": True}
+    told.write_text("\n".join(lines)[:-10])
+    cut = places.read_answer(told, "the console's end")
+    assert (cut["tests"], cut["ended"], cut["said"]) == ([{"test": "a"}, {"test": "b"}], False, "the console's end")
+    told.write_text("")
+    with pytest.raises(RuntimeError, match="no answer: panic"):
+        places.read_answer(told, "panic")
 
 
 def test_every_row_has_as_many_cells_as_its_head():
-    page = table.render([{"name": "6.1", "answer": answer(outcomes=["skipped"])}, {"name": "6.2", "failure": "a | b"}])
+    page = table.render([{"name": "6.1", "answer": answer(outcome="skipped")}, {"name": "6.2", "failure": "a | b"}])
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1, block
 
@@ -78,14 +113,22 @@ def test_messages_become_one_short_line_that_is_no_markup():
 
 
 def test_every_chosen_test_exists():
-    for name in chosen.tests("all"):
+    for name in chosen.tests():
         path, _, rest = name.partition("::")
         assert f"def {rest.partition('[')[0]}(" in (ROOT / path).read_text(), name
 
 
-def test_with_an_emulated_processor_every_feature_of_every_variant_is_still_asked():
-    short = set(chosen.tests("short"))
-    assert short < set(chosen.tests("all"))
-    for backend, features in chosen.CHOSEN.items():
-        for feature, names in features.items():
-            assert short & set(names), f"{backend}: {feature}"
+def test_every_feature_of_the_page_is_asked_and_no_other():
+    assert {feature for features in chosen.CHOSEN.values() for feature in features} == set(chosen.FEATURES)
+    assert set(NFT) == set(chosen.FEATURES)
+
+
+@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed: apt-get install cpio")
+def test_a_machines_file_system_lacks_what_is_left_out_and_nothing_else(tmp_path):
+    for name in ("usr/share/doc/a", "usr/bin/a", "usr/lib/b.a"):
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text("x")
+    (tmp_path / "tree" / "sbin").symlink_to("usr/sbin")
+    archive = places.archive_of(tmp_path / "tree", tmp_path / "a.cpio", ("usr/share", "*.a"))
+    listed = subprocess.run(["cpio", "--quiet", "--list"], input=archive.read_bytes(), capture_output=True, check=True).stdout
+    assert listed.decode().split() == ["sbin", "usr", "usr/bin", "usr/lib", "usr/bin/a"]

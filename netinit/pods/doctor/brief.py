@@ -19,12 +19,12 @@ def summarise(failure: NetinitError) -> str:
     if not isinstance(failure, NoBackendError):
         return ""
     try:
-        return "\n".join([f"doctor: {line}" for line in _lines()[:LINES]])
+        return "\n".join([f"doctor: {line}" for line in _lines(of_kernel=failure.of_kernel)[:LINES]])
     except Exception:  # noqa: BLE001 - see above
         return ""
 
 
-def _lines() -> list[str]:
+def _lines(*, of_kernel: bool) -> list[str]:
     missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure says so itself
     lines = []
     if missing:
@@ -36,7 +36,7 @@ def _lines() -> list[str]:
     programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
     if not programs:
         lines.append("neither iptables nor nft is installed: add the package iptables (or nftables) to the image")
-    if not missing and programs:
+    if not missing and programs and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
         lines.append(

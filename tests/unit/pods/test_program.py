@@ -8,7 +8,7 @@ import pytest
 
 from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError
-from netinit.base.more_errors import NoBackendError
+from netinit.base.more_errors import KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
 from netinit.kernel import pods as reaching
@@ -236,9 +236,15 @@ def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
     monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
     monkeypatch.setattr("netinit.kernel.situation.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
-    error = job.nothing_works(failures, machine)
+    error = job.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError
     assert (type(error), str(error)) == (kind, text)
+
+
+@pytest.mark.parametrize("kind", [BackendUnavailableError, KernelFeatureError])
+def test_nothing_works_knows_whether_modules_would_help(machine, kind):
+    error = job.nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
+    assert error.of_kernel is (kind is KernelFeatureError)
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------------------

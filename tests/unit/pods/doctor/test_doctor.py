@@ -187,7 +187,7 @@ def test_json_says_the_same():
 
 # The short form
 
-NOTHING = NoBackendError("no backend works here:\n  iptables-nft: no")
+NOTHING = NoBackendError("no backend works here:\n  iptables-nft: no", of_kernel=True)
 
 
 def test_the_short_form_is_for_want_of_a_backend_alone():
@@ -196,6 +196,13 @@ def test_the_short_form_is_for_want_of_a_backend_alone():
     lines = summarise(NOTHING).splitlines()
     assert 1 <= len(lines) <= 3
     assert all(line.startswith("doctor: ") for line in lines)
+
+
+def test_modules_are_advised_only_where_the_error_says_that_the_kernel_lacks_something(monkeypatch):
+    monkeypatch.setattr(detect, "has_capability", lambda _: True)
+    monkeypatch.setattr("netinit.pods.doctor.brief.run.find", lambda name: f"/usr/sbin/{name}")
+    assert "doctor: modules are likely missing" in summarise(NOTHING)
+    assert summarise(NoBackendError("no backend works here:\n  libiptc: python-iptables 1.2.0 serves iptables 1.8.9")) == ""
 
 
 def test_the_short_form_never_raises_and_never_hides_the_error(monkeypatch, capsys):
