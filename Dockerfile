@@ -192,7 +192,9 @@ ENTRYPOINT ["/usr/bin/netinit"]
 # ---- the init container's package: without the server, its client and its chart
 FROM package AS init-package
 WORKDIR /usr/lib/netinit/netinit
-RUN rm -r cli/node cli/webhook data/chart kube node serving webhook
+RUN rm -r cli/node cli/webhook data/chart kube node serving webhook \
+ && sed --in-place --regexp-extended '\,^netinit/(cli/node|cli/webhook|data/chart|kube|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
+ && touch --reference=__init__.py . cli data ../netinit-*.dist-info ../netinit-*.dist-info/RECORD
 
 # ---- the image
 FROM scratch

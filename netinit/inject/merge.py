@@ -197,14 +197,19 @@ def _without_directives(value: Any) -> Any:
     """A copy without directives and null fields, for values that take the place of nothing."""
     if isinstance(value, dict):
         return {
-            key: _without_directives(item)
+            key: _without_directives(item) if isinstance(item, (dict, list)) else item
             for key, item in value.items()
-            if item is not None and key not in {_DIRECTIVE, _RETAIN} and not key.startswith((_DELETE_SCALARS, _ORDER))
+            if item is not None and not (key.startswith("$") and _directs(key))
         }
     if isinstance(value, list):
         kept = [item for item in value if not (isinstance(item, dict) and _is_order(item))]
-        return [_without_directives(item) for item in kept]
+        return [_without_directives(item) if isinstance(item, (dict, list)) else item for item in kept]
     return value
+
+
+def _directs(key: str) -> bool:
+    """Whether a key is none of the object's, but says how it is merged."""
+    return key in {_DIRECTIVE, _RETAIN} or key.startswith((_DELETE_SCALARS, _ORDER))
 
 
 def _is_order(item: Tree) -> bool:

@@ -54,7 +54,7 @@ def find_program(plane):
 
 def ask(plane, tmp_path, *words):
     (tmp_path / "kubectl").symlink_to(find_program(plane)) if not (tmp_path / "kubectl").exists() else None
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig")}
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig"), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", SHOP]
     return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False, cwd=Path(__file__).parents[2])
 
