@@ -52,10 +52,12 @@ class Mould:
 
 
 def _filled(value: Any, made: Mapping[str, Any]) -> Any:
-    if value.__class__ is dict:
-        return {key: _filled(item, made) for key, item in value.items()}
+    if value.__class__ is dict:  # texts, which most items are, without a call of their own
+        return {
+            key: made.get(item, item) if item.__class__ is str else _filled(item, made) for key, item in value.items()
+        }
     if value.__class__ is list:
-        return [_filled(item, made) for item in value]
+        return [made.get(item, item) if item.__class__ is str else _filled(item, made) for item in value]
     return made.get(value, value) if value.__class__ is str else value
 
 
