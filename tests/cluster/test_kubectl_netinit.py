@@ -76,7 +76,7 @@ def test_check_lists_the_pods(plane, shop, tmp_path):
     assert len(rows["web-c"]["bypasses"]) > len(rows["web-a"]["bypasses"])
 
 
-def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop):
+def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop, tmp_path):
     kubectl = Kubectl(find_program(plane), (f"--kubeconfig={plane.folder / 'admin.kubeconfig'}",), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     pod = read_pod(kubectl.get("pod", "web-a", "-n", SHOP))
     question = PodQuestion("verify", ("--json",), Options.from_argv(["-i", "*", "-b", "8080"]))
