@@ -28,38 +28,51 @@ RUN sed --in-place --regexp-extended '/^URIs:/d; s,^# *(https?://),URIs: \1,' /e
       musl-tools python3-dev python3-pip python3-setuptools python3-wheel \
  && rm -rf /var/lib/apt/lists/*
 
-# A root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look for it.
-# Taken are libraries, Python, programs, what they read in /etc, and licences. Left out are tables of locales, what wants a
-# shell, and of Python what is for terminals and tests or wants a library that is not there (OpenSSL, SQLite, readline).
-WORKDIR /image
+# The admission server's image has the same Python with TLS and none of the programs; the node's has both.
+ENV SERVED="libc-bin libc6 libexpat1 libffi8 libgcc-s1 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
+${PYTHON}-minimal zlib1g" OF_THE_NODE="$KEPT libgcc-s1 libssl3"
+
+# For each a root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look
+# for it. Taken are libraries, Python, programs, what they read in /etc, and licences. Left out are tables of locales, what
+# wants a shell, and of Python what is for terminals and tests or wants a library that is not there (SQLite, readline, and for
+# the init container OpenSSL).
 ENV TAKEN="^/(usr/)?lib(64)?/|bin/(ip6?tables|ipset|ldconfig|nft|python3|xtables)|^/etc/(ld\.so|protocols|services)|^/usr/share/doc/[^/]+(/copyright)?$" \
     LEFT_OUT="/(binfmt\.d|gconv|locale|systemd|[^/]*-linux-musl|curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo)(/|$)|\
 /lib-dynload/_?(bz2|crypt|ctypes_test|curses|dbm|lzma|nis|ossaudiodev|readline|sqlite3|test|uuid|xx)|\
 /ip6?tables-apply|/sitecustomize" \
     OF_OPENSSL="/lib-dynload/_(hashlib|ssl)"
+WORKDIR /
 # hadolint ignore=SC2086
-RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
- && chmod 1777 tmp \
- && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
- && dpkg --listfiles $KEPT >/tmp/listed \
- && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression "\\,$OF_OPENSSL,d" \
-      --expression 's,^/,,' /tmp/listed >/tmp/files \
- && sort --unique --output /tmp/files /tmp/files \
- && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
- && tar --extract --file /tmp/files.tar --keep-directory-symlink \
- && cp --archive --parents /usr/share/common-licenses . \
- && for package in $KEPT; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
- && cp --dereference /etc/debian_version /etc/os-release etc \
- && printf '%s\n' root:x:0:0:root:/:/usr/bin/netinit nonroot:x:65532:65532:nonroot:/:/usr/bin/netinit \
-      istio-proxy:x:1337:1337:istio-proxy:/:/usr/bin/netinit >etc/passwd \
- && printf '%s\n' root:x:0: nonroot:x:65532: istio-proxy:x:1337: >etc/group \
- && ln -s "$PYTHON" usr/bin/python3 \
- && ldconfig -r .
+RUN gather() { \
+      mkdir -p "$1" && cd "$1" \
+      && mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
+      && chmod 1777 tmp \
+      && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
+      && dpkg --listfiles $3 >/tmp/listed \
+      && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$2,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
+      && sort --unique --output /tmp/files /tmp/files \
+      && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
+      && tar --extract --file /tmp/files.tar --keep-directory-symlink \
+      && cp --archive --parents /usr/share/common-licenses . \
+      && for package in $3; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
+      && cp --dereference /etc/debian_version /etc/os-release etc \
+      && printf '%s\n' root:x:0:0:root:/:/usr/bin/netinit nonroot:x:65532:65532:nonroot:/:/usr/bin/netinit \
+           istio-proxy:x:1337:1337:istio-proxy:/:/usr/bin/netinit >etc/passwd \
+      && printf '%s\n' root:x:0: nonroot:x:65532: istio-proxy:x:1337: >etc/group \
+      && ln -s "$PYTHON" usr/bin/python3 \
+      && ldconfig -r . ; } \
+ && gather /image "$LEFT_OUT|$OF_OPENSSL" "$KEPT" \
+ && gather /webhook "$LEFT_OUT" "$SERVED" \
+ && gather /node "$LEFT_OUT" "$OF_THE_NODE" \
+ && rm /tmp/files*
 
 # The way in, which starts nothing but netinit, has the capabilities that a user other than root needs: permitted, not
-# effective ones, so that it starts everywhere, also where the container may not have them.
+# effective ones, so that it starts everywhere, also where the container may not have them. The servers' is plain.
+WORKDIR /image
 COPY netinit/launcher.c /build/
 RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o usr/bin/netinit /build/launcher.c \
+ && install --target-directory /webhook/usr/bin usr/bin/netinit \
+ && install --target-directory /node/usr/bin usr/bin/netinit \
  && ln -s netinit usr/bin/istio-iptables \
  && setcap cap_net_admin,cap_net_raw=p usr/bin/netinit
 
@@ -99,31 +112,8 @@ RUN python3 -m pip install --no-compile --no-index --no-deps --no-build-isolatio
  && PYTHONPATH=/usr/lib/netinit python3 -P -c "import sys, netinit; netinit.__version__ == '$VERSION' \
       or sys.exit('these sources are netinit ' + netinit.__version__ + '; the build was told VERSION=$VERSION')"
 
-# ---- the admission server's image: the same Python with TLS, none of the programs, the server's packages
-FROM system AS webhook-files
-ARG PYTHON
-ENV SERVED="libc-bin libc6 libexpat1 libffi8 libgcc-s1 libssl3 lib${PYTHON}-minimal lib${PYTHON}-stdlib musl-dev netbase \
-${PYTHON}-minimal zlib1g"
-WORKDIR /webhook
-# hadolint ignore=SC2086
-RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
- && chmod 1777 tmp \
- && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
- && dpkg --listfiles $SERVED >/tmp/listed \
- && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
- && sort --unique --output /tmp/files /tmp/files \
- && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
- && tar --extract --file /tmp/files.tar --keep-directory-symlink \
- && cp --archive --parents /usr/share/common-licenses . \
- && for package in $SERVED; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
- && cp --dereference /etc/debian_version /etc/os-release etc \
- && cp /image/etc/passwd /image/etc/group etc \
- && cp --no-preserve=all /image/usr/bin/netinit usr/bin/netinit \
- && chmod 755 usr/bin/netinit \
- && ln -s "$PYTHON" usr/bin/python3 \
- && ldconfig -r .
-
-FROM webhook-files AS webhook-libraries
+# ---- the admission server's image
+FROM system AS webhook-libraries
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore PIP_TARGET=/usr/lib/netinit
 WORKDIR /build
@@ -149,30 +139,8 @@ USER 65532:65532
 ENTRYPOINT ["/usr/bin/netinit"]
 
 # ---- the node's image: the init container's programs, Python with TLS, the agent's packages, and the plugin
-FROM system AS node-files
-ARG PYTHON
-ENV NODE="$KEPT libgcc-s1 libssl3"
-WORKDIR /node
-# hadolint ignore=SC2086
-RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
- && chmod 1777 tmp \
- && ln -s usr/bin usr/lib usr/lib64 usr/sbin . \
- && dpkg --listfiles $NODE >/tmp/listed \
- && sed --regexp-extended --expression "\\,$TAKEN,!d" --expression "\\,$LEFT_OUT,d" --expression 's,^/,,' /tmp/listed >/tmp/files \
- && sort --unique --output /tmp/files /tmp/files \
- && tar --create --file /tmp/files.tar --directory / --no-recursion --files-from /tmp/files \
- && tar --extract --file /tmp/files.tar --keep-directory-symlink \
- && cp --archive --parents /usr/share/common-licenses . \
- && for package in $NODE; do dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" || exit 1; done \
- && cp --dereference /etc/debian_version /etc/os-release etc \
- && cp /image/etc/passwd /image/etc/group etc \
- && cp --no-preserve=all /image/usr/bin/netinit usr/bin/netinit \
- && chmod 755 usr/bin/netinit \
- && ln -s "$PYTHON" usr/bin/python3 \
- && ldconfig -r .
-
 FROM scratch AS node
-COPY --from=node-files /node /
+COPY --from=system /node /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
 COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
 COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
@@ -189,11 +157,12 @@ ENV PATH=/usr/sbin:/usr/bin
 USER 0:0
 ENTRYPOINT ["/usr/bin/netinit"]
 
-# ---- the init container's package: without the server, its client and its chart
+# ---- the init container's package: without the server, the agent, their client and chart, and the plugin of kubectl
 FROM package AS init-package
 WORKDIR /usr/lib/netinit/netinit
-RUN rm -r cli/node cli/webhook data/chart kube node serving webhook \
- && sed --in-place --regexp-extended '\,^netinit/(cli/node|cli/webhook|data/chart|kube|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
+RUN rm -r bin cli/kubectl cli/node cli/webhook cluster data/chart kube node serving webhook \
+ && sed --in-place --regexp-extended \
+      '\,^netinit/(bin|cli/kubectl|cli/node|cli/webhook|cluster|data/chart|kube|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
  && touch --reference=__init__.py . cli data ../netinit-*.dist-info ../netinit-*.dist-info/RECORD
 
 # ---- the image

@@ -6,7 +6,7 @@ import json
 import re
 
 from netinit.rules.model import Plan
-from netinit.rules.nft.writer import write_plan
+from netinit.rules.nft import write_plan
 
 PRIORITIES = {"dstnat": -100, "-100": -100, "mangle": -150, "raw": -300, "filter": 0}
 

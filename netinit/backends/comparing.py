@@ -5,7 +5,7 @@ Loaded only where something is listed: most pods' first run finds nothing.
 
 from __future__ import annotations
 
-from netinit.backends.base import Change, Comparison, State, filled
+from netinit.backends import Change, Comparison, State, filled
 from netinit.base.errors import ApplyError
 from netinit.base.net import Family
 from netinit.base.records import Record

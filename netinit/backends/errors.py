@@ -6,6 +6,7 @@ The programs run in the C locale, so their words are those of their sources and 
 from __future__ import annotations
 
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, LockedError, NetinitError
+from netinit.base.more_errors import KernelFeatureError
 from netinit.base.records import Record
 from netinit.kernel.situation import advise
 
@@ -13,7 +14,7 @@ from netinit.kernel.situation import advise
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # for now
 IPTABLES, NFT, IPSET, LIBIPTC = "iptables", "nft", "ipset", "libiptc"
-WITHOUT_FEATURE = "the kernel lacks a feature"  # in every error that modules of the node would help against
+WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
@@ -131,7 +132,7 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
     if cause in (SUPPORT, EITHER) or lacking(said):
-        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(said, modules)} {ON_THE_NODE}")
+        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(said, modules)} {ON_THE_NODE}")
     return ApplyError(message)
 
 
@@ -150,7 +151,7 @@ def explain_nft(said: str, message: str, old_kernel: str) -> NetinitError:
         told = f" {' '.join(said.split())} "
         parts = dict.fromkeys([module for words, module in _NFT_MODULES.items() if words in told])
         named = NF_TABLES if any(words in said for words in _NO_NFT) else ", ".join(parts) or MODULES["native"]
-        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {named} {ON_THE_NODE}, or use an iptables backend")
+        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {named} {ON_THE_NODE}, or use an iptables backend")
     return ApplyError(message)
 
 
@@ -167,5 +168,5 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
     if cause == SUPPORT and opening:
         return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
     if cause == SUPPORT and (missing := lacking(said)):
-        return BackendUnavailableError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(missing)} {ON_THE_NODE}")
+        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(missing)} {ON_THE_NODE}")
     return ApplyError(message)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends import owner_of_sets
-from netinit.backends.base import Change
+from netinit.backends import Change, owner_of_sets
 from netinit.backends.comparing import XtablesComparison
 from netinit.backends.iptables import XtablesState
 from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.backends import MANY_RULES
-from netinit.backends.base import Backend, Change, Comparison, Lock, State, filled
+from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, filled
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.shown import escape

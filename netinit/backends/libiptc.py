@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-from netinit.backends.base import Lock
+from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError

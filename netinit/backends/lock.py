@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends.base import Lock
+from netinit.backends import Lock
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file

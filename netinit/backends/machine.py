@@ -7,22 +7,25 @@ whole runs, their failures too, are tested without privileges.
 from __future__ import annotations
 
 import posix
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from netinit import backends
-from netinit.backends.base import Backend, Lock
+from netinit.backends import Backend, Lock
 from netinit.base.net import Family
 from netinit.kernel import detect, namespaces, netlink
 from netinit.options import Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from abc import ABC
     from collections.abc import Callable
     from typing import TypeVar
 
     from netinit.kernel.routes import RouteNetlink
 
     Result = TypeVar("Result")
+else:
+    ABC = object  # as of records
 
 
 class Machine(ABC):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from netinit.backends import AUTO_ORDER
-from netinit.backends.base import Backend, Lock
+from netinit.backends import AUTO_ORDER, Backend, Lock
 from netinit.backends.machine import Machine
 from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.base.errors import BackendUnavailableError, LockedError, NamespaceError, NetinitError

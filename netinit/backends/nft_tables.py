@@ -19,7 +19,7 @@ from netinit.kernel import run
 from netinit.kernel.run import Finished
 from netinit.kernel.tally import count_nft, find_large_sets
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, miss_all, render_tables
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Written, miss_all, render_tables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.backends.base import Change, Lock
+    from netinit.backends import Change, Lock
     from netinit.kernel.emptied import OwnPart
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.errors import NetinitError
+from netinit.base.errors import BackendUnavailableError, NetinitError
 
 __all__ = [
     "ChildLostError",
@@ -11,7 +11,9 @@ __all__ = [
     "ConfigError",
     "DriftError",
     "InjectionError",
+    "KernelFeatureError",
     "LabError",
+    "NoBackendError",
     "TemplateError",
     "TooManyPartsError",
     "ValidationFailedError",
@@ -33,6 +35,14 @@ class ValidationFailedError(NetinitError):
 
 class ValidationImpossibleError(NetinitError):
     """No connection could be tried that would prove anything: a privilege, an address or a free port is missing."""
+
+
+class KernelFeatureError(BackendUnavailableError):
+    """The kernel lacks what rules need: modules of the node would help, which the message names."""
+
+
+class NoBackendError(BackendUnavailableError):
+    """No backend works here, each for a reason of its own."""
 
 
 class LabError(NetinitError):

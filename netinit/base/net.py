@@ -110,15 +110,15 @@ class Network(tuple[int, int, int]):
             raise ValueError("has no prefix length; write it as a CIDR, for example 10.0.0.0/8")
         family = IPV6 if ":" in address else IPV4
         try:
-            number = number_of(address)
+            number = int.from_bytes(inet_pton(family.number, address), "big")
         except (OSError, ValueError):
             raise ValueError(f"is not an {family.name} network") from None
-        if not (length.isascii() and length.isdigit()) or len(length) > 3 or int(length) > family.bits:  # noqa: PLR2004
+        free = family.bits - int(length) if length.isdigit() and length.isascii() and len(length) < 4 else -1  # noqa: PLR2004
+        if free < 0:
             raise ValueError(f"has a prefix length that is not a number from 0 to {family.bits}")
-        if length != "0" and length[0] == "0":
+        if length[0] == "0" != length:
             raise ValueError("has a prefix length with a leading zero")
-        free = family.bits - int(length)
-        return cls((family.version, number >> free << free, int(length)))
+        return cls((family.version, number >> free << free, family.bits - free))
 
     @property
     def family(self) -> Family:
@@ -244,13 +244,13 @@ def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval
 def spell_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     """The intervals as nft lists them: an address, a network where it is exactly the interval, else two addresses."""
     texts = []
+    size, kind = family.bits // 8, family.number
+    endings = {1 << free: f"/{family.bits - free}" for free in range(1, family.bits + 1)} | {1: ""}  # by the number of addresses
     for low, high in intervals:
-        text = text_of(low, family)
+        text = inet_ntop(kind, low.to_bytes(size, "big"))
         count = high - low + 1
-        if count == 1:
-            texts.append(text)
-        elif count & count - 1 or low & count - 1:
+        if count not in endings or low & count - 1:
             texts.append(f"{text}-{text_of(high, family)}")
         else:
-            texts.append(f"{text}/{family.bits + 1 - count.bit_length()}")
+            texts.append(text + endings[count])
     return texts

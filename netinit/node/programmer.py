@@ -1,11 +1,15 @@
 """The process with the rights: it makes the children that enter pods, and does nothing else.
 
-Theory of operation. It is single-threaded, small and warm: all that a child needs is imported, so that a fork is ready
-in a millisecond. Jobs come through a socket of packets from the agent's other process: a number, and descriptors of a
-memory file with the job and of the pod's namespace. Each job is a child, which programs the pod from outside as the
-command line would (netinit.pods.outside), and enters it for good. So many run at a time as the
-machine has use for; what starts pods comes before what looks after them. A job that is late is asked to go back what it
-did (SIGTERM), then killed. Its answer goes back as a memory file under the job's number.
+Theory of operation. It is single-threaded, small and warm: all that a child needs is imported. Jobs come through a
+socket of packets from the agent's other process: a number, and descriptors of a memory file with the job and of the pod's
+namespace. Each job is a child, which programs the pod from outside as the command line would (netinit.pods.outside), and
+enters it for good. So many run at a time as the machine has use for; what starts pods comes before what looks after them.
+A job that is late is asked to go back what it did (SIGTERM), then killed. Its answer goes back as a memory file under the
+job's number.
+
+A fork, and the pages that a fresh child copies when it touches them, are a third of what a pod's start waits for. So, while
+there is nothing to do, some spare children are made that have rehearsed and wait for one job each; where none is left, a
+child is forked for the job.
 
 Nothing here enters a namespace. A child that is to enter refuses the machine's namespace and this process's by the very
 descriptor that it enters by.
@@ -33,8 +37,13 @@ __all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MOST_WAITING = 4096
+SPARE = 2  # children that wait for a job
 _MOST_BYTES = 4 << 20  # of a job
+_MOST_HANDED = 64 << 10  # bytes of a job for a spare child: what a packet takes
+_LONG = 10.0**9  # seconds: a spare child's, until it has a job, whose deadline is kept here
 _GRACE = 2.0  # seconds for going back
+_WHAT = "programming the pod"
+_SOON = 0.005  # seconds without a job, before a spare child is made
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -52,11 +61,25 @@ class _Begun:
 
 
 @dataclass(slots=True)
+class _Spare:
+    """A child that waits for one job, and the socket that it comes through."""
+
+    child: Child
+    door: socket.socket
+
+    def end(self) -> None:
+        self.door.close()
+        self.child.end()
+
+
+@dataclass(slots=True)
 class Programmer:
-    """The jobs at hand; `most` run at a time."""
+    """The jobs at hand; `most` run at a time, `keep` spare children wait for more."""
 
     agent: socket.socket
     most: int
+    keep: int = SPARE
+    spares: list[_Spare] = field(default_factory=list)
     waiting: deque[_Begun] = field(default_factory=deque)
     patient: deque[_Begun] = field(default_factory=deque)  # what nobody's start waits for
     running: list[_Begun] = field(default_factory=list)
@@ -71,7 +94,7 @@ class Programmer:
             if begun.child is not None:
                 poller.register(begun.child, select.POLLIN)
         soonest = min((begun.due for begun in self.running), default=time.monotonic() + seconds)
-        wait = max(0.0, min(seconds, soonest - time.monotonic()))
+        wait = max(0.0, min(_SOON if self._lacks_spares() else seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
@@ -80,10 +103,15 @@ class Programmer:
                 self._finish(begun)
             elif time.monotonic() >= begun.due:
                 self._hurry(begun)
+        if not ready and self._lacks_spares():
+            self._make_spare()
         self._start()
 
     def end(self) -> None:
         """Nothing is left running; what is at work goes back what it did."""
+        self.keep = 0
+        while self.spares:
+            self.spares.pop().end()
         for begun in self.running:
             self._hurry(begun)
         end = time.monotonic() + _GRACE
@@ -123,16 +151,46 @@ class Programmer:
             if left <= 0:
                 self._answer(begun, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
-            kept = (begun.namespace,) if begun.namespace >= 0 else ()
             try:
-                begun.child = children.start(
-                    lambda _, begun=begun: _work(begun.job, begun.namespace),  # type: ignore[misc]
-                    seconds=left + _GRACE, what="programming the pod", kept=kept,
-                )  # fmt: skip
+                begun.child = self._hand_over(begun) or self._fork(begun, left)
             except OSError as error:
                 self._answer(begun, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
             self.running.append(begun)
+
+    def _fork(self, begun: _Begun, left: float) -> Child:
+        kept = (begun.namespace,) if begun.namespace >= 0 else ()
+        work = lambda _: _work(begun.job, begun.namespace)  # noqa: E731
+        return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
+
+    def _hand_over(self, begun: _Begun) -> Child | None:
+        """The spare child that has the job now; None where there is none that takes it."""
+        data = begun.job.encode()
+        while self.spares and len(data) <= _MOST_HANDED:
+            spare = self.spares.pop()
+            try:
+                socket.send_fds(spare.door, [data], [begun.namespace] if begun.namespace >= 0 else [])
+            except OSError:  # it is gone: somebody has killed it
+                spare.end()
+                continue
+            spare.door.close()
+            return spare.child
+        return None
+
+    def _lacks_spares(self) -> bool:
+        """Whether there is time to make one, and one is missing."""
+        return self.open and not self.running and not self.waiting and not self.patient and len(self.spares) < self.keep
+
+    def _make_spare(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            child = children.start(lambda _: _await_job(theirs), seconds=_LONG, what=_WHAT, kept=(theirs.fileno(),))
+        except OSError:  # no process to be had: it is tried again when there is nothing to do
+            ours.close()
+            return
+        finally:
+            theirs.close()
+        self.spares.append(_Spare(child, ours))
 
     def _finish(self, begun: _Begun) -> None:
         child = begun.child
@@ -179,7 +237,17 @@ class Programmer:
             os.close(file)
 
 
-def _work(job: Job, namespace: int) -> str:
+def _await_job(door: socket.socket) -> str | None:
+    """In a spare child: what came of the job that it was given; None where there will be none."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    outside.rehearse()
+    data, descriptors, _, _ = socket.recv_fds(door, _MOST_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
+    door.close()
+    return _work(Job.decode(data), *descriptors) if data else None
+
+
+def _work(job: Job, namespace: int = -1) -> str:
     """In the child: what came of it, as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)

@@ -76,6 +76,7 @@ class BackendLine(Record):
     with_sets: str = ""  # the class that has address sets too
     program: str = ""  # what it starts beside those of iptables
     wants_net_raw: bool = False
+    joins_foreign: bool = False  # auto prefers it where foreign rules are in its tables: else packets would walk two interfaces
 
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
@@ -88,7 +89,7 @@ BACKENDS = {
         ),
         BackendLine(
             name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
-            tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True,
+            tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(
             name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend",

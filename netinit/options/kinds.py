@@ -87,7 +87,10 @@ def quote_value(text: str) -> str:
 
 def split_list(text: str) -> list[str]:
     """The items of a comma list; blanks around items and empty items do not count."""
-    return [item for item in [part.strip(" \t") for part in text.split(",")] if item]
+    items = text.split(",")
+    if " " in text or "\t" in text:
+        items = [item.strip(" \t") for item in items]
+    return [item for item in items if item]
 
 
 def read_number(text: str, low: int, high: int, what: str) -> int:
@@ -325,20 +328,27 @@ def write_list(values: tuple[object, ...] | str) -> str:
 
 
 def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple[Any, ...]:
-    values: dict[Any, None] = {}
-    wrong: dict[str, list[str]] = {}  # what is wrong -> the items
-    for item in split_list(text):
-        try:
-            values[read(item)] = None
-        except ValueError as error:
-            if item == text:
-                raise
-            wrong.setdefault(str(error), []).append(item)
-    if wrong:
-        raise ValueError(f"holds {'; and '.join([_describe_items(*pair) for pair in wrong.items()])}")
+    items = split_list(text)
+    try:
+        values = dict.fromkeys(map(read, items))
+    except ValueError:
+        if items == [text]:
+            raise
+        raise ValueError(f"holds {'; and '.join(_describe_wrong_items(items, read))}") from None
     if least and not values:
         raise ValueError(f"is empty: name {least}")
     return tuple(values)
+
+
+def _describe_wrong_items(items: list[str], read: Callable[[str], Any]) -> list[str]:
+    """What is wrong, each with the items of which it is."""
+    wrong: dict[str, list[str]] = {}
+    for item in items:
+        try:
+            read(item)
+        except ValueError as error:
+            wrong.setdefault(str(error), []).append(item)
+    return [_describe_items(*pair) for pair in wrong.items()]
 
 
 def _describe_items(error: str, items: list[str]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import BACKENDS, MEMORY, named
-from netinit.backends.base import Backend, Change, Comparison, Lock, State
+from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, named
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
@@ -382,5 +381,7 @@ def nothing_works(failures: dict[str, str], machine: Machine) -> BackendUnavaila
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             " --backend iptables-nft and nftables do with NET_ADMIN"
         )
+    from netinit.base.more_errors import NoBackendError
+
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
-    return BackendUnavailableError("\n".join(["no backend works here:", *lines]))
+    return NoBackendError("\n".join(["no backend works here:", *lines]))

@@ -7,8 +7,7 @@ that there is something to list. The attempt to apply is the test; a backend tha
 from __future__ import annotations
 
 from netinit import backends
-from netinit.backends import AUTO_ORDER, IPTABLES_LEGACY, readers
-from netinit.backends.base import Backend, State
+from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import Family
@@ -85,8 +84,8 @@ class Survey:
     def candidates(self) -> Iterator[Observed]:
         """The backends to try, in order.
 
-        The one the options name; or the one that holds our rules, then legacy if foreign rules are there (both
-        interfaces would be walked), then nft, then whatever is left.
+        The one the options name; or the one that holds our rules, then one that joins the foreign rules that
+        are there, then those of the table in its order.
         """
         wanted = backends.named(self._options)
         for name in (wanted,) if wanted != AUTO else self._preference():
@@ -96,8 +95,7 @@ class Survey:
 
     def _preference(self) -> tuple[str, ...]:
         holding = [observed.backend.name for observed in self.holders()]
-        legacy = self._observed.get(IPTABLES_LEGACY)
-        foreign = (IPTABLES_LEGACY,) if legacy and legacy.state.foreign else ()
+        foreign = [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
         return tuple(dict.fromkeys((*holding, *foreign, *AUTO_ORDER)))
 
     def _look(self, name: str) -> Observed | None:

@@ -144,15 +144,13 @@ def _load_tables(
 
 def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     """The rules with their counters, read as every other command reads them."""
-    try:
-        return _look(name, settled)
-    except BackendUnavailableError as error:
-        if name != backends.IPTABLES_LEGACY:
-            raise
+    refusals = []
+    for reader in backends.readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
         try:
-            return _look(backends.LIBIPTC, settled)  # which sees the same without a program
-        except BackendUnavailableError:
-            raise error from None
+            return _look(reader, settled)
+        except BackendUnavailableError as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def _look(name: str, settled: detect.Settled) -> dict[Family, Listing]:

@@ -7,15 +7,13 @@ but for another user namespace, is half of what a pod's start costs.
 
 from __future__ import annotations
 
+from netinit.backends.memory_machine import MemoryMachine
 from netinit.kernel import netlink
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
+from netinit.options import IPTABLES_NFT, ON, Options
 from netinit.pods.apply import Outcome, apply, remove
 from netinit.rules.model import EMPTY_PLAN
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.options import Options
 
 
 def program_for_good(options: Options) -> Outcome:
@@ -43,6 +41,12 @@ def program_for_good(options: Options) -> Outcome:
             else:
                 done = pod.move_in(lambda: work(signals))
     return done.replace(warnings=(*warnings, *done.warnings))
+
+
+def rehearse() -> None:
+    """Programs a machine in memory: what a child will need is in its own memory then, not to be copied page by page."""
+    options = Options(inbound_ports="*", outbound_cidrs="*", ipv6=ON, backend=IPTABLES_NFT, lock_timeout=1)
+    apply(options, final=False, locked=True, machine=MemoryMachine())
 
 
 def list_addresses(options: Options) -> tuple[str, ...]:

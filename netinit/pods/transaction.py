@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
-    from netinit.backends.base import Lock
+    from netinit.backends import Lock
 
     Result = TypeVar("Result")
 

@@ -35,7 +35,7 @@ def render(
     if form == "json":
         return render_json(plan, families)
     if form == "nft":
-        from netinit.rules.nft.writer import render_script
+        from netinit.rules.nft import render_script
 
         return render_script(plan, comments=comments)
     raise ValueError(f"{form!r} is not one of {', '.join(FORMATS)}")

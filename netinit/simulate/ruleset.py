@@ -13,9 +13,9 @@ from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Origin, Plan, Rule
+from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.nft.reading import Tables
 from netinit.rules.nft.statements import model_name, model_table
-from netinit.rules.nft.writer import write_plan as write_nft
 from netinit.rules.packet import LocalMarks
 from netinit.rules.targets import Jump
 

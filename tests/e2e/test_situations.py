@@ -28,7 +28,7 @@ kind: Pod
 metadata: {name: app}
 spec: {containers: [{name: app, image: app}]}
 """
-ELSEWHERE = ("kubectl", "node", "webhook")  # are not in this image, or want the user's kubectl
+ELSEWHERE = ("kubectl", "node", "webhook")  # are not in this image
 BROKEN = ("Traceback", "ImportError", "ModuleNotFoundError", "No module named", "internal error")
 TEMPLATE, NONROOT, NODE, NODE_TO_USERS, USERS = (
     "root", "uid 65532", "privileged hostPID pod", "privileged hostPID pod, at a pod with users of its own", "user namespace",
@@ -69,7 +69,7 @@ LINES = (  # one after the other in one pod
     Line(("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
     Line(("draw", "-b", "*", "-i", "*", "--ipv6", "off", "--format", "mermaid"), 0, "flowchart LR"),
     Line(("audit", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "by design"),
-    Line(("diff", "-b '*' --ipv6 off", "-b '*' --ipv6 off"), 0, "no packet is treated differently"),
+    Line(("diff", "apply -b '*' --ipv6 off", "apply -b '*' --ipv6 off"), 0, "no packet is treated differently"),
     Line(("inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
     Line(("inject", "-f", "/pod/pod.yaml", "--explain"), 0, "manual injection was asked for"),
     Line(("kube-inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),

@@ -25,7 +25,7 @@ from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
-from netinit.rules.nft.writer import render_script
+from netinit.rules.nft import render_script
 from strategies import made_options
 
 pytestmark = pytest.mark.netns

@@ -32,9 +32,9 @@ from netinit.rules.layouts import plan
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
+from netinit.rules.nft import render_script
+from netinit.rules.nft import write_plan as write_nft_plan
 from netinit.rules.nft.statements import model_table
-from netinit.rules.nft.writer import render_script
-from netinit.rules.nft.writer import write_plan as write_nft_plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.rules.targets import spell_chain
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint

@@ -19,7 +19,7 @@ from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_se
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
-from netinit.rules.nft.writer import render_script
+from netinit.rules.nft import render_script
 from programming import run_tool
 
 FOREIGN = """

@@ -17,6 +17,7 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
+from netinit.node.programmer import SPARE
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
@@ -211,12 +212,32 @@ def test_a_pod_of_another_user_namespace_is_programmed_as_its_root(node, api, re
         assert pod.connect("198.51.100.7", 80, uid=pod.first_uid + 1000, gid=pod.first_uid + 1000).server == "outside"
 
 
+def children_of(node):
+    """The process that answers, then the spare children, by age."""
+    found = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
+    return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
+
+
+@pytest.mark.parametrize("killed", range(SPARE + 1))
+def test_spare_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_killed(node, api, pod, killed):
+    node.until(lambda: len(children_of(node)) == 1 + SPARE, "the spare children")
+    _, *spares = children_of(node)
+    for pid in spares[:killed]:
+        os.kill(int(pid), signal.SIGKILL)
+    start_servers(pod)
+    api.put(make_pod("web"))
+    status, tree = node.ask("ADD", netns=pod.path, configuration=previous(V4))
+    assert status == 0, tree
+    assert pod.connect("198.51.100.7", 80).server == "proxy"
+    node.until(lambda: len(children_of(node)) == 1 + SPARE and len({*children_of(node)} - {*spares}) >= 2, "a new one for each that is gone")
+
+
 def test_metrics_count_requests_and_what_answers_has_no_capability(node, api, pod):
     api.put(make_pod("web"))
     node.ask("ADD", netns=pod.path)
     text = node.get("/metrics")[1]
     assert 'netinit_node_requests_total{outcome="programmed",verb="ADD"} 1.0' in text
-    (child,) = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
+    child, *_ = children_of(node)
     sets = {line.split(":")[0]: int(line.split()[1], 16) for line in Path(f"/proc/{child}/status").read_text().splitlines() if line.startswith("Cap")}
     assert sets == {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0}
 
@@ -357,7 +378,7 @@ def test_a_restart_under_load_answers_what_was_begun(node, api, require_netns):
 
 def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_other_way_round(api, tmp_path, require_netns):
     with Node(tmp_path, api) as node:
-        (child,) = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
+        child, *_ = children_of(node)
         node.kill()
         node_gone = time.monotonic() + 5
         while Path(f"/proc/{child}").exists() and time.monotonic() < node_gone:
@@ -365,7 +386,7 @@ def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_
         assert not Path(f"/proc/{child}").exists()
         assert node.ask("ADD", netns="/nowhere")[1]["code"] == 11
         node.start()
-        (child,) = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
+        child, *_ = children_of(node)
         os.kill(int(child), signal.SIGKILL)
         assert node.process.wait(30) == 1
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import OptionError
 from netinit.cli import apply
+from netinit.cli.config import read_options
 from netinit.options import FLAGS, Options
 from netinit.options.argv import parse_flags, take_flags
 from netinit.options.kinds import SWITCH
@@ -47,8 +48,11 @@ def valid_lines(draw: st.DrawFn) -> list[str]:
 
 
 def read_lean(words, environ):
+    """As the start does, which reads a file of options only where one is named."""
     try:
-        return Options.from_texts(parse_flags(words, FLAGS), environ)
+        texts = parse_flags(words, FLAGS)
+        named = texts.get("config") or environ.get("NETINIT_CONFIG")
+        return read_options(texts, environ) if named else Options.from_texts(texts, environ)
     except OptionError:
         return None
 
@@ -67,6 +71,8 @@ def read_by_click(words, environ):
 @example(["-n", "--"], {})
 @example(["-p", "1", "false"], {})
 @example(["--debug", "true"], {})
+@example(["--config", "15001"], {})
+@example(["--config", "", "-p", "1"], {"NETINIT_CONFIG": ""})
 def test_both_parsers_make_the_same_of_any_command_line(words, environ):
     assert read_lean(words, environ) == read_by_click(words, environ)
 

@@ -14,9 +14,9 @@ from netinit.options import Options
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
+from netinit.rules.nft import render_script, render_tables
+from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.nft.reading import read_tables
-from netinit.rules.nft.writer import render_script, render_tables
-from netinit.rules.nft.writer import write_plan as write_nft
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.rules.render import render_commands
 from nft_json import as_json

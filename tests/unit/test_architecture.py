@@ -76,7 +76,7 @@ def test_a_contract_can_fail(tmp_path):
         target.write_text(source.read_text())
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     with (copy / "rules" / "model.py").open("a") as model:
-        model.write("\nimport subprocess\nfrom netinit.backends import base\n")
+        model.write("\nimport subprocess\nfrom netinit.backends import memory\n")
     done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "netinit.rules.model -> subprocess" in done.stdout

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netinit.base.errors import BackendUnavailableError, NetinitError
+from netinit.base.errors import NetinitError
+from netinit.base.more_errors import NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect, run
 
@@ -15,7 +16,7 @@ def summarise(failure: NetinitError) -> str:
     Looks at privileges, programs and the kernel only, changes nothing, and never raises: it goes with an error that is
     being reported and must not replace it.
     """
-    if not isinstance(failure, BackendUnavailableError) or not str(failure).startswith("no backend works here"):
+    if not isinstance(failure, NoBackendError):
         return ""
     try:
         return "\n".join([f"doctor: {line}" for line in _lines()[:LINES]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from netinit import backends
-from netinit.backends.errors import WITHOUT_FEATURE
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
@@ -151,18 +150,15 @@ def _explain_lack(
                 if concerned
                 else ""
             )
-            found.append(
-                Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", _remedy(checked.backend, cause, concerned))
-            )
+            remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
+            found.append(Symptom(ERROR, checked.backend, f"{_on_one_line(cause)}{more}", remedy))
     if not checks:
         found += [Symptom(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
     return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.remedy_for_privileges())]
 
 
-def _remedy(backend: str, cause: str, concerned: list[str]) -> str:
-    """The kernel modules of what does not work; empty where the cause is another and says so itself."""
-    if WITHOUT_FEATURE not in cause:
-        return ""
+def _remedy(backend: str, concerned: list[str]) -> str:
+    """How to load the kernel modules of what does not work; empty where none are known."""
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backend == backends.NFTABLES else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)

@@ -9,6 +9,7 @@ from functools import partial
 from netinit import backends
 from netinit.base.errors import NetinitError
 from netinit.base.logs import Log
+from netinit.base.more_errors import KernelFeatureError
 from netinit.base.net import Family, Network
 from netinit.kernel import detect, routes
 from netinit.options import CURRENT, NONE, OFF, Options
@@ -81,12 +82,14 @@ SETS_FEATURE = "sets"
 class FeatureChecks:
     """What became of one backend: by family's name and feature's name, an empty text where it works, else why not.
 
-    `failure` says why, where nothing could be checked at all.
+    `of_kernel` are the causes that modules of the node would help against; `failure` says why, where nothing could be
+    checked at all.
     """
 
     backend: str
     outcomes: dict[str, dict[str, str]]
     failure: str = ""
+    of_kernel: frozenset[str] = frozenset()
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
         """Whether all that is needed works, by family's name."""
@@ -147,14 +150,14 @@ def check_backends(
     """Each backend's feature checks. NamespaceError when no isolated namespace can be made."""
     found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
     return tuple(
-        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else FeatureChecks(name, outcome)
+        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome
         for name, outcome in found.items()
     )
 
 
-def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> dict[str, dict[str, str]]:
+def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> FeatureChecks:
     os.environ["XTABLES_LOCKFILE"] = os.devnull  # nobody else is in this namespace, and others may hold the real one
-    found = {}
+    found: dict[str, dict[str, Exception | None]] = {}
     for family in families:
         found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):
@@ -162,15 +165,20 @@ def _check_backend(name: str, options: Options, families: tuple[Family, ...]) ->
         cause = _check_capture(name, options)
         for family in families if options.ipv6 != OFF else families[:1]:
             found[family.name][CAPTURE] = cause
-    return found
+    causes = [cause for outcomes in found.values() for cause in outcomes.values()]
+    return FeatureChecks(
+        name,
+        {family: {feature: str(cause or "") for feature, cause in outcomes.items()} for family, outcomes in found.items()},
+        of_kernel=frozenset(str(cause) for cause in causes if isinstance(cause, KernelFeatureError)),
+    )
 
 
-def _check_features(name: str, options: Options, family: Family) -> dict[str, str]:
+def _check_features(name: str, options: Options, family: Family) -> dict[str, Exception | None]:
     rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
     rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
     together = _program(name, options, family, tuple(rules.values()))
     if not together:
-        return dict.fromkeys(rules, "")
+        return dict.fromkeys(rules)
     return {feature: _program(name, options, family, (rule,)) for feature, rule in rules.items()}
 
 
@@ -181,8 +189,8 @@ def _set_rule(family: Family) -> Rule:
     )
 
 
-def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> str:
-    """Why these rules cannot be programmed; empty when they are in the kernel."""
+def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:
+    """Why these rules cannot be programmed; None when they are in the kernel."""
     tables: dict[str, dict[str, list[Rule]]] = {}
     for table, chain, rule in rules:
         tables.setdefault(table, {}).setdefault(chain, []).append(rule)
@@ -198,11 +206,11 @@ def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str
         backend = backends.load(name, options, (family,))
         backend.commit(backend.observe().compare(plan).change(force=True))
     except NetinitError as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
-def _check_routing(family: Family) -> str:
+def _check_routing(family: Family) -> Exception | None:
     wanted = Plan(
         layout="none", families=(family,), tables=(), ip_rules=(IpRule(family=family, mark=1337, table=133),),
         routes=(Route(family=family, table=133),),
@@ -210,11 +218,11 @@ def _check_routing(family: Family) -> str:
     try:
         routes.make(routes.steps_towards(wanted, (family,)))
     except (NetinitError, OSError) as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
-def _check_capture(name: str, options: Options) -> str:
+def _check_capture(name: str, options: Options) -> NetinitError | None:
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
         probe_timeout=3 * 10**9, lock_timeout=10**9,
@@ -223,5 +231,5 @@ def _check_capture(name: str, options: Options) -> str:
         applying.apply(plain, final=False)
         validate(plain, Log("none"))
     except NetinitError as error:
-        return str(error)
-    return ""
+        return error
+    return None

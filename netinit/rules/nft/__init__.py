@@ -1,1 +1,182 @@
-"""Rulesets in the dialect of nft: a plan written as nft lists it (writer), and nft's JSON listings (listing)."""
+"""A plan in the dialect of nft: tables of its own that are replaced whole, one rule a list, both families at once.
+
+The text is what `nft --stateless list table` prints for the rules (nft 1.0.6), so that the input for the kernel and
+the expected listing are one and the same, and a second run compares two texts. Tables and chains have the names that
+Istio gives them in its native mode.
+
+Where a word of nft means something else than the one of iptables, the rules say more than Istio's:
+
+- An `inet` chain sees both families. A rule for one family alone that names no address says so (meta nfproto), unless
+  its chain can only be entered by that family.
+- TPROXY drops a packet for which no transparent socket is open; nft's tproxy lets it pass by. A rule that drops
+  follows, else connections would bypass a proxy that is not listening.
+- `-m socket` holds for every socket but one bound to all addresses. nft's `socket wildcard` knows nothing of sockets
+  that are not fully open or not fully closed, so the match takes a chain of two rules.
+
+One difference stays: packets that have no socket with a file (sent by the kernel itself, or for a socket that its
+process closed) match `! --uid-owner` in iptables, and never match `skuid !=` in nft. Only the first packet of a
+connection is looked at in the nat table, and that has its socket unless the connection is older than the rules.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES, Family
+from netinit.base.records import Record
+from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Source
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    FILTER,
+    INPUT,
+    MANGLE,
+    MISSING,
+    NAT,
+    NFT_AMBIENT,
+    NFT_SIDECAR,
+    OUTPUT,
+    PREROUTING,
+    RAW,
+    TABLES,
+    Difference,
+    Plan,
+    Rule,
+    Table,
+)
+from netinit.rules.targets import Jump, spell_chain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DIALECT = "nft"
+PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
+TABLE_NAMES = tuple([prefix + name for prefix in PREFIXES for name in TABLES])
+HOOKS = {
+    # iptables' priorities (linux/netfilter_ipv4.h); nft lists them by name where the hook is the name's usual one.
+    (NAT, PREROUTING): "type nat hook prerouting priority dstnat; policy accept;",
+    (NAT, OUTPUT): "type nat hook output priority -100; policy accept;",
+    (MANGLE, PREROUTING): "type filter hook prerouting priority mangle; policy accept;",
+    # "route": a packet whose mark was changed is routed again, as iptables' mangle table does.
+    (MANGLE, OUTPUT): "type route hook output priority mangle; policy accept;",
+    (RAW, PREROUTING): "type filter hook prerouting priority raw; policy accept;",
+    (RAW, OUTPUT): "type filter hook output priority raw; policy accept;",
+    (FILTER, INPUT): "type filter hook input priority filter; policy accept;",
+    (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
+}
+
+
+class WrittenNftRule(Record):
+    """A rule as nft lists it without counter values, and the planned rule that it came from."""
+
+    text: str
+    rule: Rule
+
+
+class WrittenNftChain(Record):
+    """A chain: where it is hooked in (empty: only jumps lead to it) and its rules."""
+
+    hook: str
+    rules: tuple[WrittenNftRule, ...]
+
+
+Written = dict[str, dict[str, WrittenNftChain]]  # table -> chain -> rules
+
+
+def write_plan(plan: Plan, *, comments: bool = False) -> Written:
+    """The plan table by table: what nft must list once it is programmed, ours being the only rules in these tables."""
+    return {plan.nft_prefix + table.name: _write_table(table, comments) for table in plan.tables}
+
+
+def _write_table(table: Table, comments: bool) -> dict[str, WrittenNftChain]:
+    entering = _families_entering(table)
+    chains: dict[str, WrittenNftChain] = {}
+    for chain in table.chains:
+        rules: list[WrittenNftRule] = []
+        for rule in (*chain.inserted, *chain.rules):
+            words = _write_matches(rule, entering[chain.name])
+            comment = f' comment "{rule.comment}"' if comments else ""
+            last = next((match for match in rule.matches if match.nft_chain), None)
+            if last:
+                name, finish = _write_chain_of(last, rule, comment)
+                chains[name] = finish
+                statements: tuple[str, ...] = (f"jump {name}",)
+            else:
+                statements = rule.target.nft(rule.families[0])
+            rules += [WrittenNftRule(text=f"{words}counter {statement}{comment}", rule=rule) for statement in statements]
+        chains[spell_chain(chain.name)] = WrittenNftChain(hook=_hook(table.name, chain.name), rules=tuple(rules))
+    return chains
+
+
+def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
+    """The rule's conditions but that of a chain of its own, each followed by a blank; the interface first, as Istio has it."""
+    interfaces = [match.nft() for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
+    others = [match.nft() for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)]
+    limited = not entering <= set(rule.families)
+    if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
+        others.insert(0, f"meta nfproto {rule.families[0].name.lower()}")
+    return "".join([f"{word} " for word in interfaces + others])
+
+
+def _write_chain_of(last: Match, rule: Rule, comment: str) -> tuple[str, WrittenNftChain]:
+    """The name of the chain in which a rule is finished whose `last` match is tested there, and that chain."""
+    (target,) = rule.target.nft(rule.families[0])
+    texts = [f"{unless} counter return{comment}" for unless in last.nft_unless()]
+    texts.append(f"{last.nft()} counter {target}{comment}")
+    name = f"{target.rpartition(' ')[2]}-{last.nft_chain}"
+    return name, WrittenNftChain(hook="", rules=tuple([WrittenNftRule(text=text, rule=rule) for text in texts]))
+
+
+def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
+    """The families whose packets can come to each chain: both in a hook, elsewhere those of the jumps there."""
+    entering = {chain.name: frozenset(FAMILIES if chain.builtin else ()) for chain in table.chains}
+    jumps = [
+        (chain.name, rule.target.chain, frozenset(rule.families))
+        for chain in table.chains
+        for rule in (*chain.inserted, *chain.rules)
+        if isinstance(rule.target, Jump)
+    ]
+    for _ in table.chains:  # a path through all chains has fewer jumps than there are chains
+        for source, target, families in jumps:
+            entering[target] |= entering[source] & families
+    return entering
+
+
+def _hook(table: str, chain: str) -> str:
+    return HOOKS[table, chain] if chain in BUILTIN_CHAINS else ""
+
+
+def render_table(name: str, chains: dict[str, WrittenNftChain]) -> str:
+    """A table in nft's own format: input that adds it, and what `nft --stateless list table` prints."""
+    blocks = []
+    for chain, written in chains.items():
+        lines = [f"\tchain {chain} {{"]
+        if written.hook:
+            lines.append(f"\t\t{written.hook}")
+        lines += [f"\t\t{rule.text}" for rule in written.rules]
+        blocks.append("\n".join(lines) + "\n\t}\n")
+    return f"table inet {name} {{\n" + "\n".join(blocks) + "}\n"
+
+
+def render_tables(written: Written) -> str:
+    """All tables, one after the other."""
+    return "".join([render_table(name, chains) for name, chains in written.items()])
+
+
+def render_replacement(tables: str, names: Iterable[str]) -> str:
+    """One transaction that puts `tables` in the place of the owned tables called `names`, wherever those exist.
+
+    Adding a table before it is deleted makes the deletion succeed whether or not it was there; the kernel commits all
+    of it at once or nothing.
+    """
+    return "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names]) + tables
+
+
+def render_script(plan: Plan, *, comments: bool = False) -> str:
+    """The plan as input for `nft -f -`, whatever of its kind is there: all tables of the prefix are replaced, wanted or not."""
+    names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
+    return render_replacement(render_tables(write_plan(plan, comments=comments)), names)
+
+
+def miss_all(written: Written) -> tuple[Difference, ...]:
+    """The differences of a namespace in which none of the tables exists."""
+    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in written])

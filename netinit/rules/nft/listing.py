@@ -14,8 +14,8 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, number_of
 from netinit.base.records import Record
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Rule
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 from netinit.rules.nft.marks import read_change, read_masked
-from netinit.rules.nft.writer import DIALECT, TABLE_NAMES, Written, WrittenNftChain
 
 Json = dict[str, Any]
 LONG_LIST = 10  # elements of a set that are shown

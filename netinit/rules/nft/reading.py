@@ -17,10 +17,10 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
+from netinit.rules.nft import HOOKS
 from netinit.rules.nft.listing import collect, spell_rule
 from netinit.rules.nft.marks import CONNECTION_MARK, read_masked
 from netinit.rules.nft.statements import model_name, model_table, read_target
-from netinit.rules.nft.writer import HOOKS
 from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False

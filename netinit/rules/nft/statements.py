@@ -18,8 +18,8 @@ from netinit.rules.more_targets import (
     TrackZone,
     UnknownTarget,
 )
+from netinit.rules.nft import PREFIXES
 from netinit.rules.nft.marks import CONNECTION_MARK, MARK, read_change
-from netinit.rules.nft.writer import PREFIXES
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target, spell_chain
 
 Json = dict[str, Any]

@@ -19,6 +19,7 @@ from netinit.backends.errors import (
     explain_number,
 )
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.base.more_errors import KernelFeatureError
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +48,14 @@ FAILED = "iptables-nft-restore v1.8.9 (nf_tables): \nline 16: RULE_APPEND failed
         ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", False, BackendUnavailableError, ADMIN),
         ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", True, BackendUnavailableError, SPITE),
         ("unable to initialize table 'nat'", "legacy IPv6", False, BackendUnavailableError, ADMIN),
-        ("unable to initialize table 'nat'", "legacy IPv6", True, BackendUnavailableError, LEGACY_6),
-        ("Could not fetch rule set generation id: Invalid argument", "nft", True, BackendUnavailableError, NFT_COMPAT),
-        ("RULE_APPEND failed (No such file or directory): rule in chain OUTPUT", "nft", True, BackendUnavailableError, NOT_NAMED),
-        ("Warning: Extension owner is not supported, missing kernel module? No chain/target/match by that name.", "nft", True, BackendUnavailableError, OWNER),
-        (NO_OWNER + FAILED, "nft", True, BackendUnavailableError, OWNER),
-        (NO_OWNER + "iptables-restore: line 24 failed", "legacy IPv4", True, BackendUnavailableError, OWNER),
-        (NO_TABLES, "nft", True, BackendUnavailableError, NFT_COMPAT),
-        (NO_OWNER.replace("owner", "MARK") + FAILED, "nft", True, BackendUnavailableError, OWNER.replace("xt_owner", "xt_mark")),
+        ("unable to initialize table 'nat'", "legacy IPv6", True, KernelFeatureError, LEGACY_6),
+        ("Could not fetch rule set generation id: Invalid argument", "nft", True, KernelFeatureError, NFT_COMPAT),
+        ("RULE_APPEND failed (No such file or directory): rule in chain OUTPUT", "nft", True, KernelFeatureError, NOT_NAMED),
+        ("Warning: Extension owner is not supported, missing kernel module? No chain/target/match by that name.", "nft", True, KernelFeatureError, OWNER),
+        (NO_OWNER + FAILED, "nft", True, KernelFeatureError, OWNER),
+        (NO_OWNER + "iptables-restore: line 24 failed", "legacy IPv4", True, KernelFeatureError, OWNER),
+        (NO_TABLES, "nft", True, KernelFeatureError, NFT_COMPAT),
+        (NO_OWNER.replace("owner", "MARK") + FAILED, "nft", True, KernelFeatureError, OWNER.replace("xt_owner", "xt_mark")),
         ("RULE_APPEND failed (Invalid argument): rule in chain OUTPUT", "nft", True, ApplyError, "said"),
         ("line 3 failed", "nft", False, ApplyError, "said"),
     ],
@@ -84,12 +85,12 @@ def test_a_lock_of_iptables_comes_before_what_it_says():
         ("Error: Could not process rule: Operation not permitted", "", BackendUnavailableError, "; NET_ADMIN is missing"),
         ("netlink: Error: cache initialization failed: Operation not permitted", "old", BackendUnavailableError, "; NET_ADMIN is missing"),
         ("Error: Could not process rule: Message too long", "", BackendUnavailableError, "; the rules are too many for one transaction"),
-        ("Error: Could not process rule: No such file or directory", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables, nft_chain_nat"),
-        ("Error: Could not process rule: Invalid argument", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
-        ("netlink: Error: cache initialization failed: Invalid argument", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables on the node"),
-        ("Error: Could not process rule: No such file or directory\nmeta l4proto tcp counter redirect to :15001\n^^^", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nft_redir on the node"),
-        ("Error: Could not process rule: No such file or directory\ntype nat hook output priority -100;\n^^^", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nft_chain_nat on the node"),
-        ("Unable to initialize Netlink socket: Protocol not supported", "", BackendUnavailableError, f"; {WITHOUT_FEATURE}: load nf_tables"),
+        ("Error: Could not process rule: No such file or directory", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables, nft_chain_nat"),
+        ("Error: Could not process rule: Invalid argument", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables"),
+        ("netlink: Error: cache initialization failed: Invalid argument", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables on the node"),
+        ("Error: Could not process rule: No such file or directory\nmeta l4proto tcp counter redirect to :15001\n^^^", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nft_redir on the node"),
+        ("Error: Could not process rule: No such file or directory\ntype nat hook output priority -100;\n^^^", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nft_chain_nat on the node"),
+        ("Unable to initialize Netlink socket: Protocol not supported", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables"),
         ("Error: Could not process rule: Not supported", "old", ApplyError, ""),
         ("Error: Could not process rule: Operation not supported", "kernel 4.1 is older than 5.2", BackendUnavailableError, "; kernel 4.1 is older than 5.2: use an iptables backend"),
         ("Error: syntax error, unexpected string", "", ApplyError, ""),
@@ -122,7 +123,7 @@ def test_what_libiptc_says_by_number(number, opening, kind, remedy):
 
 def test_libiptc_names_what_libxtables_has_warned_of():
     error = explain_number(2, "said", opening=False, modules="ip_tables", said=NO_OWNER)
-    assert (type(error), str(error)) == (BackendUnavailableError, OWNER)
+    assert (type(error), str(error)) == (KernelFeatureError, OWNER)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from importlib import import_module
 import pytest
 
 from netinit import backends
-from netinit.backends import BACKENDS
-from netinit.backends.base import Backend
+from netinit.backends import BACKENDS, Backend
 from netinit.options import AUTO, Options
 
 

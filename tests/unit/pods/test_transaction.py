@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from netinit.backends.base import Lock
+from netinit.backends import Lock
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.kernel import run as programs
 from netinit.kernel.run import Signals

@@ -9,8 +9,8 @@ import pytest
 from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
+from netinit.rules.nft import HOOKS, WrittenNftChain, write_plan
 from netinit.rules.nft.listing import compare_listing, parse_listing
-from netinit.rules.nft.writer import HOOKS, WrittenNftChain, write_plan
 
 TABLE = "istio-proxy-nat"
 TCP = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}

@@ -11,7 +11,7 @@ import pytest
 import netinit
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.nft.writer import render_replacement, render_script, render_tables, write_plan
+from netinit.rules.nft import render_replacement, render_script, render_tables, write_plan
 
 
 def written(*arguments: str, **more):
@@ -106,7 +106,7 @@ def test_tables_that_are_not_wanted_any_more_are_deleted_whether_they_exist_or_n
 SLOW = {"re", "os", "json", "enum", "socket", "typing", "dataclasses", "ipaddress", "subprocess", "logging", "difflib"}
 
 
-@pytest.mark.parametrize("module", ["netinit.rules.nft.writer", "netinit.base.net", "netinit.backends.nftables"])
+@pytest.mark.parametrize("module", ["netinit.rules.nft", "netinit.base.net", "netinit.backends.nftables"])
 def test_the_way_to_the_kernel_imports_nothing_slow(module):
     folder = str(Path(netinit.__file__).parent.parent)
     code = f"import sys; sys.path.insert(0, {folder!r}); import {module}; print(*sys.modules)"

@@ -17,7 +17,7 @@ from netinit.options import Options
 from netinit.rules import render
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.rules.nft.writer import render_script
+from netinit.rules.nft import render_script
 from restore_grammar import check
 from strategies import made_ambient_options, made_options
 

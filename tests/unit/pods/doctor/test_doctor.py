@@ -7,6 +7,7 @@ import json
 import pytest
 
 from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.more_errors import NoBackendError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
@@ -186,7 +187,7 @@ def test_json_says_the_same():
 
 # The short form
 
-NOTHING = BackendUnavailableError("no backend works here:\n  iptables-nft: no")
+NOTHING = NoBackendError("no backend works here:\n  iptables-nft: no")
 
 
 def test_the_short_form_is_for_want_of_a_backend_alone():
