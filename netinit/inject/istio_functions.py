@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from netinit.golang import sprig
-from netinit.golang.gojson import from_json, to_json
+from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig import text
 from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
@@ -98,7 +98,9 @@ def _members(item: Any) -> Sequence[Any]:
 def annotation(meta: Any, name: str, fallback: Any) -> str:
     """The annotation where the key is there, even if empty; else the fallback as text."""
     annotations = _part(meta, "Annotations") or {}
-    return str(annotations[name]) if name in annotations else sprint(fallback)
+    if name in annotations:
+        return str(annotations[name])
+    return fallback if type(fallback) is str else sprint(fallback)
 
 
 def is_set(mapping: Any, key: str) -> bool:
@@ -239,7 +241,7 @@ def struct_to_json(value: Any) -> str:
         of_port = not rest
         full = {_PORT: 0, **value} if of_port else value
         ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
-        return Shaped(to_json(ordered, sort=False), form="json", tree=ordered)
+        return Shaped(encode(ordered), form="json", tree=ordered)  # the call's cost has measured it
     return json_of(value)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from netinit.base.more_errors import InjectionError
 from netinit.golang.tree import Tree, shown
 
-__all__ = ["MERGE_KEYS", "merge"]
+__all__ = ["MERGE_KEYS", "merge", "names_alone"]
 
 MERGE_KEYS = {
     "containers": "name",
@@ -54,6 +54,21 @@ def merge(original: Tree, patch: Tree) -> Tree:
         else:
             result[key] = _merged(key, result.get(key), value, None)
     return result
+
+
+def names_alone(patch: Tree) -> Tree:
+    """The patch with nothing of a pod's spec but lists that are merged by name; of their items name and directives."""
+    result = {key: value for key, value in patch.items() if "$" in key or key == "spec"}
+    if isinstance(spec := result.get("spec"), dict):
+        kept = {key: value for key, value in spec.items() if "$" in key or MERGE_KEYS.get(key) == "name"}
+        result["spec"] = {
+            key: [_brief_item(item) for item in value] if isinstance(value, list) else value for key, value in kept.items()
+        }
+    return result
+
+
+def _brief_item(item: Any) -> Any:
+    return {key: value for key, value in item.items() if key == "name" or "$" in key} if isinstance(item, dict) else item
 
 
 def _merge_directed(original: Tree, patch: Tree) -> Tree:
@@ -197,14 +212,19 @@ def _without_directives(value: Any) -> Any:
     """A copy without directives and null fields, for values that take the place of nothing."""
     if isinstance(value, dict):
         return {
-            key: _without_directives(item)
+            key: _without_directives(item) if isinstance(item, (dict, list)) else item
             for key, item in value.items()
-            if item is not None and key not in {_DIRECTIVE, _RETAIN} and not key.startswith((_DELETE_SCALARS, _ORDER))
+            if item is not None and not ("$" in key and _directs(key))
         }
     if isinstance(value, list):
         kept = [item for item in value if not (isinstance(item, dict) and _is_order(item))]
-        return [_without_directives(item) for item in kept]
+        return [_without_directives(item) if isinstance(item, (dict, list)) else item for item in kept]
     return value
+
+
+def _directs(key: str) -> bool:
+    """Whether a key is none of the object's, but says how it is merged."""
+    return key in {_DIRECTIVE, _RETAIN} or key.startswith((_DELETE_SCALARS, _ORDER))
 
 
 def _is_order(item: Tree) -> bool:

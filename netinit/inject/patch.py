@@ -17,6 +17,7 @@ __all__ = ["apply_patch", "json_patch"]
 
 _FIRST = ("spec", "initContainers", "containers", "volumes", "imagePullSecrets")
 _LAST = ("metadata", "labels", "annotations")
+_RANKS = {key: (place, "") for places, keys in ((0, _FIRST), (100, _LAST)) for place, key in enumerate(keys, places)}
 
 
 def json_patch(before: Tree, after: Tree) -> list[Tree]:
@@ -27,9 +28,7 @@ def json_patch(before: Tree, after: Tree) -> list[Tree]:
 
 
 def _rank(key: str) -> tuple[int, str]:
-    if key in _FIRST:
-        return _FIRST.index(key), ""
-    return (100 + _LAST.index(key), "") if key in _LAST else (50, key)
+    return _RANKS.get(key) or (50, key)
 
 
 def _pointer(path: str, key: str | int) -> str:
@@ -37,6 +36,8 @@ def _pointer(path: str, key: str | int) -> str:
 
 
 def _compare(path: str, before: Any, after: Any, operations: list[Tree]) -> None:
+    if before is after:  # a merged object shares with the original what is the same
+        return
     if isinstance(before, dict) and isinstance(after, dict):
         gone = sorted(before.keys() - after.keys(), key=_rank)
         operations.extend({"op": "remove", "path": _pointer(path, key)} for key in gone)

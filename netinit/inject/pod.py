@@ -35,7 +35,7 @@ from netinit.inject.containers import (
     reorder,
     security,
 )
-from netinit.inject.merge import merge
+from netinit.inject.merge import merge, names_alone
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
@@ -162,7 +162,7 @@ class _Injection:
         self.subject = subject
         self.annotations = strings(pod["metadata"].get("annotations"))
         self.status = Status.of_pod(pod)
-        self.template: Tree = {}
+        self.template: Tree = {}  # what the templates give together, but of it the names alone
         self.original = pod
 
     def run(self) -> Tree:
@@ -209,8 +209,8 @@ class _Injection:
                 move_to_init(mapping(part.get("spec")))
         merged = self.original
         for overlay in overlays:
-            self.template = merge(self.template, overlay)
             merged = merge(merged, overlay)
+            self.template = merge(self.template, names_alone(overlay))
         self.pod = merged
 
     def _native(self) -> bool:

@@ -57,6 +57,7 @@ _TABLES = {
     "Claim": "claimName:string readOnly:bool",
 }
 _RANGES = {"int32": 2**31, "int64": 2**63, "port": 2**31}
+_SCALARS = frozenset(("string", "bool", *_RANGES))
 
 
 @functools.cache
@@ -72,16 +73,18 @@ def misfits(tree: Any, kind: str = "Pod", path: str = "") -> Iterator[str]:
         if not isinstance(tree, list):
             yield f"{path} is {shown(tree)} and must be a list"
             return
+        of_items = kind[2:]
         for position, item in enumerate(tree):
-            yield from misfits(item, kind[2:], f"{path}[{position}]")
+            if of_items not in _SCALARS or _unfit(item, of_items):  # most fit, and are not asked for their place
+                yield from misfits(item, of_items, f"{path}[{position}]")
     elif kind == "map" or kind in _TABLES:
         if not isinstance(tree, dict):
             yield f"{path or 'the whole'} is {shown(tree)} and must be a mapping"
             return
         known = dict.fromkeys(tree, "string") if kind == "map" else _table(kind)
         for key, item in tree.items():
-            if key in known:
-                yield from misfits(item, known[key], f"{path}.{key}" if path else key)
+            if key in known and ((field := known[key]) not in _SCALARS or _unfit(item, field)):
+                yield from misfits(item, field, f"{path}.{key}" if path else key)
     elif wanted := _unfit(tree, kind):
         yield f"{path} is {shown(tree)} and must be {wanted}"
 

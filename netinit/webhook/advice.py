@@ -55,9 +55,16 @@ def _nearest(key: str, known: frozenset[str]) -> str:
     return next(iter(get_close_matches(key, sorted(known), 1)), "")
 
 
+@functools.lru_cache(maxsize=2)
+def _domains(known: frozenset[str]) -> frozenset[str]:
+    """The domains of the mesh's annotations, but for the one that workloads' own are in too."""
+    found = {key.partition("/")[0] for key in known}
+    return frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}
+
+
 def _unknown(annotations: dict[str, str], known: frozenset[str]) -> Iterator[str]:
     """Annotations in the domains of the mesh that nothing reads, with the nearest that is read."""
-    domains = {key.partition("/")[0] for key in known if key.partition("/")[0].endswith(("istio.io", "netinit.io"))} - {"istio.io"}
+    domains = _domains(known)
     strange = [key for key in annotations if key not in known and key.partition("/")[0] in domains]
     for key in strange[:_MOST]:
         near = _nearest(key[:_LONGEST], known)

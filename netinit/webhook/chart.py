@@ -26,6 +26,7 @@ _ORDER = (  # as kubectl should meet them: the webhooks last, when everything th
     "service.yaml",
     "availability.yaml",
     "dashboard.yaml",
+    "injection.yaml",
     "deployment.yaml",
     "node.yaml",
     "webhooks.yaml",

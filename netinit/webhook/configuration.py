@@ -1,7 +1,8 @@
-"""The configuration as the workers serve it: read, parsed, tried on a canary pod, and then one value. Pure."""
+"""The configuration as the workers serve it: read, parsed, tried on a canary pod, and then one value."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import re
 from collections.abc import Mapping
@@ -10,12 +11,13 @@ from dataclasses import dataclass, field
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import Tree
+from netinit.inject import guard
 from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.defaults import default_config
 from netinit.inject.pod import Namespace, Settings, inject_pod
 
-__all__ = ["Served", "Texts", "load"]
+__all__ = ["Served", "Texts", "forget_others", "load"]
 
 _KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
 CANARY: Tree = {
@@ -79,6 +81,15 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         generation=generation,
         warnings=config.warnings,
     )
+
+
+def forget_others() -> None:
+    """Lets go of what earlier configurations left: outlines of their texts, and parsed templates, which refer to themselves.
+
+    Without it a process has 15 MiB more after a few dozen configurations.
+    """
+    guard.forget()
+    gc.collect()
 
 
 def _load(texts: Texts) -> InjectionConfig:

@@ -11,7 +11,7 @@ from netinit.golang.tree import mapping
 from netinit.inject.pod import Settings
 from netinit.webhook import board as on
 from netinit.webhook.board import Board
-from netinit.webhook.configuration import Texts, load
+from netinit.webhook.configuration import Texts, forget_others, load
 from netinit.webhook.settings import ServeSettings
 
 __all__ = ["Feed", "read_files"]
@@ -41,6 +41,8 @@ class Feed:
         except ConfigError as error:
             self.refuse(str(error))
             return True
+        finally:
+            forget_others()
         self.generation += 1
         self._board.put_tree(
             on.CONFIGURATION,

@@ -35,6 +35,7 @@ _LONGEST_PATH = 4096
 _LONGEST_UID = 256
 _MOST_WARNINGS, _LONGEST_WARNING = 10, 250  # kubectl shows 256 characters of each, 4096 of all
 _LONGEST_MESSAGE = 2000
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # what was read and rendered has no circles
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
 _KEYS = {"cluster": "ISTIO_META_CLUSTER_ID", "net": "ISTIO_META_NETWORK"}
 
@@ -96,7 +97,7 @@ class _Review:
         if denied:
             response["status"] = {"status": "Failure", "message": message, "reason": "BadRequest", "code": 400}
         if patch:
-            text = json.dumps(patch, separators=(",", ":"))
+            text = _JSON.encode(patch)
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(text.encode()).decode("ascii")}
         told = tuple(escape(shorten(text, _LONGEST_WARNING - 1)) for text in self.warnings[:_MOST_WARNINGS])
         if told:
@@ -107,7 +108,7 @@ class _Review:
         review = {"kind": "AdmissionReview", "apiVersion": self.api_version, "response": response}
         return ReviewAnswer(
             status=200,
-            body=json.dumps(review, separators=(",", ":")).encode(),
+            body=_JSON.encode(review).encode(),
             outcome=outcome,
             reason=reason,
             message=message,

@@ -22,7 +22,7 @@ from netinit.serving.listener import HttpListener
 from netinit.webhook import board as on
 from netinit.webhook.application import Application
 from netinit.webhook.board import Board, Watched
-from netinit.webhook.configuration import Texts, load
+from netinit.webhook.configuration import Texts, forget_others, load
 from netinit.webhook.metrics import Metrics, take_slot
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -144,6 +144,8 @@ class Worker:
         generation = int(told["generation"])
         served = await asyncio.to_thread(load, texts, self.settings.injection, generation, canary=False)
         self.application.served = served
+        if self._listener.started:
+            forget_others()
         self.metrics.generation.set(generation)
 
     def _take_certificate(self) -> None:

@@ -202,6 +202,7 @@ class ControlPlane:
         done = subprocess.run(
             [program, "--kubeconfig", str(self.folder / "admin.kubeconfig"), *words],
             input=text, capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, "HOME": str(self.folder)},  # it keeps what it discovers below ~/.kube
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
@@ -262,6 +263,14 @@ class ControlPlane:
         )
 
 
+def mount_values(trees, folder):
+    """The ConfigMap of values for the templates, as a kubelet mounts it, and the flag that leads there."""
+    found = [tree for tree in trees if tree["kind"] == "ConfigMap" and "values" in tree["data"]]
+    for tree in found:
+        (Path(folder) / "values").write_text(tree["data"]["values"])
+    return [f"--valuesFile={Path(folder) / 'values'}" for _ in found]
+
+
 class Replica:
     """One pod's worth of the webhook, with the flags of the chart's Deployment, by `with`."""
 
@@ -269,7 +278,9 @@ class Replica:
         self.plane, self.address = plane, address
         (deployment,) = [tree for tree in trees if tree["kind"] == "Deployment"]
         words = deployment["spec"]["template"]["spec"]["containers"][0]["args"][2:]
-        words = [word for word in words if not word.startswith(("--stateFolder", "--log_as_json", "--monitoringPort"))]
+        words = [word for word in words if not word.startswith(("--stateFolder", "--log_as_json", "--monitoringPort", "--valuesFile"))]
+        if "--injectConfig" not in more:  # which has values of its own
+            words += mount_values(trees, folder)
         self.log = Path(folder) / f"webhook-{address}-{time.monotonic_ns()}.log"
         own = [
             "--address",

@@ -54,7 +54,7 @@ def find_program(plane):
 
 def ask(plane, tmp_path, *words):
     (tmp_path / "kubectl").symlink_to(find_program(plane)) if not (tmp_path / "kubectl").exists() else None
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig")}
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig"), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", SHOP]
     return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False, cwd=Path(__file__).parents[2])
 
@@ -76,8 +76,8 @@ def test_check_lists_the_pods(plane, shop, tmp_path):
     assert len(rows["web-c"]["bypasses"]) > len(rows["web-a"]["bypasses"])
 
 
-def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop):
-    kubectl = Kubectl(find_program(plane), (f"--kubeconfig={plane.folder / 'admin.kubeconfig'}",), {"PATH": os.environ["PATH"], "HOME": "/nonexistent"})
+def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop, tmp_path):
+    kubectl = Kubectl(find_program(plane), (f"--kubeconfig={plane.folder / 'admin.kubeconfig'}",), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     pod = read_pod(kubectl.get("pod", "web-a", "-n", SHOP))
     question = PodQuestion("verify", ("--json",), Options.from_argv(["-i", "*", "-b", "8080"]))
     with pytest.raises(ClusterError, match='does not end: "it has not started"'):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -74,9 +75,34 @@ def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, i
         name
         for name in names
         if re.search(
-            r"netinit/(webhook|kube|cli/webhook|data/chart)/|httpx2|uvicorn|cryptography|prometheus_client|libssl|_ssl", name
+            r"netinit/(webhook|serving|node|kube|cli/webhook|cli/node|data/chart)/|httpx2|uvicorn|cryptography|prometheus_client|libssl|_ssl", name
         )
     ] == []
+
+
+SERVERS = ("cli/node", "cli/webhook", "data/chart", "kube", "node", "serving", "webhook")
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes()) for path in files(root)}
+
+
+def test_the_servers_add_no_byte_to_the_init_containers_image(engine: Engine, image: Image, tmp_path: Path):
+    """It is, file by file, the image of sources in which each of them is one empty file."""
+    package, whole = engine.sources / "netinit", tmp_path / "whole"
+    shutil.copytree(package, whole)
+    try:
+        for name in SERVERS:
+            shutil.rmtree(package / name)
+            (package / name).mkdir()
+            (package / name / "__init__.py").touch()
+        alone = engine.build("localhost/netinit-alone")
+    finally:
+        shutil.rmtree(package)
+        shutil.copytree(whole, package)
+    ours, theirs = contents(engine.unpack(image, tmp_path / "ours")), contents(engine.unpack(alone, tmp_path / "theirs"))
+    assert [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)] == []
+    print(f"{len(ours)} files, {sum(len(data) for _, data in ours.values())} bytes in both")
 
 
 SERVED = ("serve",)  # tested below, with its certificates

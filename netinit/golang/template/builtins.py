@@ -51,6 +51,8 @@ def equal(first: Any, *others: Any) -> bool:
 
 
 def _equal(left: Any, right: Any) -> bool:
+    if type(left) is type(right) is str:
+        return bool(left == right)
     kind, other = kind_of(left), kind_of(right)
     if kind == other and kind in _BASIC:
         return bool(left == right)

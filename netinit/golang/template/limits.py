@@ -88,20 +88,20 @@ def measure(value: Any) -> int:
     a million elements long on paper.
     """
     size = 0
-    todo: list[tuple[Any, int]] = [(value, 0)]
+    todo: list[tuple[list[Any], int]] = [([value], 0)]
     while todo:
-        item, depth = todo.pop()
-        size += 1
-        if isinstance(item, (str, bytes)):
-            size += len(item)
-        elif item is None or item is NO_VALUE or isinstance(item, (int, float)):
-            continue
-        else:
-            children = _children(item)
-            size += len(children)
-            if children and depth >= _DEEPEST_VALUE:
-                raise FunctionError(f"the value is nested deeper than {_DEEPEST_VALUE} levels")
-            todo.extend((child, depth + 1) for child in children)
+        items, depth = todo.pop()
+        size += len(items)
+        for item in items:
+            if isinstance(item, (str, bytes)):
+                size += len(item)
+            elif item is not None and item is not NO_VALUE and not isinstance(item, (int, float)):
+                children = _children(item)
+                if children:
+                    if depth >= _DEEPEST_VALUE:
+                        raise FunctionError(f"the value is nested deeper than {_DEEPEST_VALUE} levels")
+                    size += len(children)
+                    todo.append((children, depth + 1))
         check_size(size)
     return size
 

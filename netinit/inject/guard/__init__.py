@@ -38,11 +38,11 @@ from typing import Any
 
 from netinit.golang.goyaml import events
 from netinit.golang.template.template import Rendering
-from netinit.inject.guard.moulds import mould_of
-from netinit.inject.guard.outline import checked
+from netinit.inject.guard.moulds import forget_moulds, mould_of
+from netinit.inject.guard.outline import checked, kept_wants
 from netinit.inject.guard.parts import BreakOut, Foreign
 
-__all__ = ["BreakOut", "Foreign", "read"]
+__all__ = ["BreakOut", "Foreign", "forget", "read"]
 
 
 def read(rendering: Rendering) -> Any:
@@ -55,3 +55,9 @@ def read(rendering: Rendering) -> Any:
         return events.build(events.scan(rendering.text)).document()
     mould, words = mould_of(rendering, places)
     return checked(rendering, places)[0] if mould is None else mould.filled(words)
+
+
+def forget() -> None:
+    """Lets go of what is kept of the templates read so far: a server has new ones, and the old would only take memory."""
+    kept_wants.cache_clear()
+    forget_moulds()

@@ -30,7 +30,7 @@ from netinit.golang.template.values import FunctionError, Shaped
 from netinit.inject.guard.outline import KEPT, checked
 from netinit.inject.guard.parts import BreakOut
 
-__all__ = ["Mould", "mould_of"]
+__all__ = ["Mould", "forget_moulds", "mould_of"]
 
 _WORD = re.compile(r'("?)([A-Za-z0-9_/$(][A-Za-z0-9_./%+=$()~@-]*)\1')
 _MARK, _ESCAPE = "\ue000", "e000"
@@ -52,10 +52,12 @@ class Mould:
 
 
 def _filled(value: Any, made: Mapping[str, Any]) -> Any:
-    if value.__class__ is dict:
-        return {key: _filled(item, made) for key, item in value.items()}
+    if value.__class__ is dict:  # texts, which most items are, without a call of their own
+        return {
+            key: made.get(item, item) if item.__class__ is str else _filled(item, made) for key, item in value.items()
+        }
     if value.__class__ is list:
-        return [_filled(item, made) for item in value]
+        return [made.get(item, item) if item.__class__ is str else _filled(item, made) for item in value]
     return made.get(value, value) if value.__class__ is str else value
 
 
@@ -117,6 +119,11 @@ def _made(shape: _Shape) -> Mould | None:
     keys, values = _texts(tree)
     lost = tokens != [*range(shape.words)] or any(_MARK in key for key in keys)
     return None if lost or {value for value in values if _MARK in value} != holes.keys() else Mould(tree, holes)
+
+
+def forget_moulds() -> None:
+    """Lets go of the moulds that are kept."""
+    _made.cache_clear()
 
 
 def _texts(tree: Any) -> tuple[set[str], set[str]]:

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from helm import HELM, needs_helm
 from netinit.base.more_errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
@@ -111,12 +112,12 @@ def test_an_unknown_value_of_the_node_is_told():
         made("node.plattform=k3s")
 
 
-@pytest.mark.skipif(not shutil.which("helm"), reason="helm is not installed")
+@needs_helm
 @pytest.mark.parametrize("given", VALUES, ids=",".join)
 def test_helm_renders_the_same_objects(given, tmp_path):
     shutil.copytree(CHART, tmp_path / "netinit")
     words = [word for text in ("node.enabled=true", *given) for word in ("--set-json", f"{text.partition('=')[0]}={json.dumps(goyaml.load(text.partition('=')[2]))}")]
-    done = subprocess.run(["helm", "template", "netinit", tmp_path / "netinit", "-n", "mesh", *words], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([HELM, "template", "netinit", tmp_path / "netinit", "-n", "mesh", *words], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     theirs = [tree for tree in goyaml.load_all(done.stdout) if tree and "netinit-node" in tree["metadata"]["name"]]
     ours = json.loads(json.dumps(made(*given)).replace('"app.kubernetes.io/managed-by": "netinit"', '"app.kubernetes.io/managed-by": "Helm"'))

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from helm import HELM, needs_helm
 from inject_data import DATA, needs_data
 from netinit.base.more_errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
+from netinit.inject import Settings, inject_pod
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.options.argv import take_flags
 from netinit.webhook.chart import merge_values, set_value
+from netinit.webhook.configuration import CANARY, Texts, load
 from netinit.webhook.settings import ServeSettings
 
 VALUES = (
@@ -30,9 +33,11 @@ VALUES = (
     ("certificate.mode=certManager", "certificate.issuer={name: mesh, kind: ClusterIssuer}"),
     ("certificate.mode=secret", "clientCASecret=clients", "openshift=true"),
     ("injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"),
+    ("injection.values={istio_cni: {enabled: false}, global: {proxy: {image: 'mesh/proxyv2:1', statusPort: 15030}}}",),
     ("autoscaling.enabled=true", "dashboard.enabled=true", "networkPolicy.monitoringFrom=[{podSelector: {}}]"),
     ("disruptionBudget.enabled=false", "networkPolicy.enabled=false", "logAsJson=false", "extraArgs=[--maxReviews=64]"),
 )
+WITH_NODE = ("node.enabled=true", "injection.values={istio_cni: {enabled: false}, global: {meshID: \"a'b\"}}")
 
 
 def made(*given, namespace="mesh"):
@@ -41,6 +46,11 @@ def made(*given, namespace="mesh"):
 
 def one(kind, *given):
     (found,) = [tree for tree in made(*given) if tree["kind"] == kind]
+    return found
+
+
+def config_map(name, *given):
+    (found,) = [tree for tree in made(*given) if (tree["kind"], tree["metadata"]["name"]) == ("ConfigMap", name)]
     return found
 
 
@@ -106,7 +116,7 @@ def test_the_pod_is_allowed_at_the_level_restricted():
         True,
         {"drop": ["ALL"]},
     )
-    assert {tuple(volume) for volume in pod["volumes"]} <= {("name", "emptyDir"), ("name", "secret")}
+    assert {tuple(volume) for volume in pod["volumes"]} == {("name", "emptyDir"), ("name", "configMap")}
     assert container["resources"]["requests"]
     assert pod["terminationGracePeriodSeconds"] > 5 + 15 + 2, "the drain fits into it"
 
@@ -228,7 +238,7 @@ def test_every_cell_of_istios_truth_table():
 
 
 def test_the_dashboard_is_json_of_metrics_that_exist():
-    text = one("ConfigMap", "dashboard.enabled=true")["data"]["netinit-webhook.json"]
+    text = config_map("netinit-webhook-dashboard", "dashboard.enabled=true")["data"]["netinit-webhook.json"]
     asked = set(
         re.findall(
             r"(?:netinit|sidecar)_[a-z_]+",
@@ -294,8 +304,44 @@ def test_the_command_prints_the_same_objects():
     assert goyaml.load_all(done.stdout) == made()
 
 
-@pytest.mark.skipif(not shutil.which("helm"), reason="helm is not installed")
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@pytest.mark.parametrize(
+    ("given", "init"),
+    [
+        ((), "istio-init"),
+        (("injection.values={istio_cni: {enabled: true}}",), "istio-validation"),
+        (("node.enabled=true",), "istio-validation"),
+        (WITH_NODE, "istio-validation"),
+    ],
+)
+def test_with_the_agent_on_the_nodes_the_webhook_gives_pods_no_init_container_with_privileges(given, init):
+    (container,) = one("Deployment", *given)["spec"]["template"]["spec"]["containers"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "values"]
+    assert f"--valuesFile={mount['mountPath']}" in container["args"]
+    (volume,) = [volume for volume in one("Deployment", *given)["spec"]["template"]["spec"]["volumes"] if volume["name"] == "values"]
+    values = config_map(volume["configMap"]["name"], *given)["data"]["values"]
+    injected = inject_pod(CANARY, load(Texts(values=values), Settings()).config)
+    (found,) = [one for one in injected["spec"]["initContainers"] if one["name"] != "istio-proxy"]
+    assert found["name"] == init
+    assert ("NET_ADMIN" in found["securityContext"]["capabilities"].get("add", [])) is (init == "istio-init")
+
+
+def test_values_for_the_templates_are_laid_over_netinits_own():
+    given = "injection.values={global: {proxy: {image: 'registry.example/proxyv2:9'}}}"
+    values = config_map("netinit-webhook-values", given)["data"]["values"]
+    injected = inject_pod(CANARY, load(Texts(values=values), Settings()).config)
+    containers = [*injected["spec"].get("initContainers", []), *injected["spec"]["containers"]]
+    (proxy,) = [one for one in containers if one["name"] == "istio-proxy"]
+    assert proxy["image"] == "registry.example/proxyv2:9"
+
+
+def test_a_config_map_of_a_control_plane_has_its_own_values():
+    assert not [tree for tree in made("injection.configMap=istio") if tree["kind"] == "ConfigMap"]
+    with pytest.raises(ConfigError, match="values are for netinit's own templates"):
+        made("injection.configMap=istio", "injection.values={global: {}}")
+
+
+@needs_helm
+@pytest.mark.parametrize("given", [*VALUES, WITH_NODE], ids=",".join)
 def test_helm_renders_the_same_objects(given, tmp_path):
     shutil.copytree(CHART, tmp_path / "netinit")
     words = [
@@ -304,11 +350,11 @@ def test_helm_renders_the_same_objects(given, tmp_path):
         for word in ("--set-json", f"{text.partition('=')[0]}={json.dumps(goyaml.load(text.partition('=')[2]))}")
     ]
     linted = subprocess.run(
-        ["helm", "lint", tmp_path / "netinit", *words], capture_output=True, text=True, check=False, timeout=60
+        [HELM, "lint", tmp_path / "netinit", *words], capture_output=True, text=True, check=False, timeout=60
     )
     assert linted.returncode == 0, linted.stdout
     done = subprocess.run(
-        ["helm", "template", "netinit", tmp_path / "netinit", "-n", "mesh", *words],
+        [HELM, "template", "netinit", tmp_path / "netinit", "-n", "mesh", *words],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,36 @@
+"""How configurations come in, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from netinit.inject import Settings
+from netinit.webhook.board import Board
+from netinit.webhook.configuration import Texts
+from netinit.webhook.feed import Feed
+
+
+def tracked():
+    gc.collect()
+    return len(gc.get_objects())
+
+
+@pytest.mark.parametrize("bad", [False, True], ids=["good ones", "bad ones"])
+def test_one_configuration_after_the_other_leaves_nothing_behind(tmp_path, bad):
+    feed = Feed(Board(tmp_path), Settings(), lambda *_: None)
+
+    def offer(number):
+        values = f"{{global: {{meshID: mesh-{number}, proxy: {{resources: {'[1]' if bad else '{}'}}}}}}}"
+        texts = Texts(values=values, mesh=f"trustDomain: td{number}.example\n")
+        assert asyncio.run(feed.offer(texts))
+        assert bool(feed.problem) is bad, feed.problem
+
+    for number in range(3):
+        offer(number)
+    before = tracked()
+    for number in range(3, 13):
+        offer(number)
+    assert tracked() - before < 100
