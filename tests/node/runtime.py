@@ -108,6 +108,12 @@ class Runtime:
             time.sleep(0.1)
         time.sleep(0.5)  # its watch of the folder
 
+    def find_sandbox(self, uid):
+        """The id of the sandbox that a kubelet has made for this pod."""
+        said = self.ctr("-n", "k8s.io", "containers", "ls", "--quiet", f'labels."io.kubernetes.pod.uid"=={uid},labels."io.cri-containerd.kind"==sandbox')
+        (found,) = said.stdout.split()
+        return found
+
     def namespace(self, sandbox):
         """The sandbox's network namespace, as a path on the node."""
         spec = self.cri.status(sandbox)["runtimeSpec"]
