@@ -301,11 +301,14 @@ def _describe(error: BaseException) -> bytes:
 
 
 def _leave_behind(kept: tuple[int, ...]) -> None:
-    """No supplementary group, which may open doors to who takes this process over; no descriptor of whoever started us."""
+    """No supplementary group, which may open doors to who takes this process over; no descriptor of whoever started us.
+
+    Its own group is no further door: containerd lists it among the others, and a container without SETGID keeps it.
+    """
     try:
         posix.setgroups([])
     except OSError as error:
-        if posix.getgroups():
+        if set(posix.getgroups()) - {posix.getegid()}:
             raise NamespaceError(
                 f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
             ) from None

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from control_plane import ADDRESSES, API, ControlPlane
+from control_plane import ADDRESSES, API, NAMESPACE, ControlPlane
 from netinit.webhook.certificates import Pair
 from node_agent import NODE
 from sidecar import find_envoy
@@ -83,6 +83,7 @@ class Cluster(ControlPlane):
     def bring_up(self):
         _prepare_the_node(self.folder)
         super().bring_up()
+        self.let_pods_mount(NAMESPACE)
         self.start(
             "kube-controller-manager", "--kubeconfig", self.folder / "admin.kubeconfig", "--controllers", ",".join(CONTROLLERS),
             "--service-account-private-key-file", self.folder / "accounts.key", "--root-ca-file", self.folder / "ca.crt",
@@ -106,6 +107,15 @@ class Cluster(ControlPlane):
             "imageGCHighThresholdPercent": 100, "podLogsDir": str(self.folder / "logs"), "volumePluginDir": str(self.folder / "volumes"),
             "resolvConf": "/dev/null", "registerNode": True, "shutdownGracePeriod": "0s",
         }  # fmt: skip
+
+    def namespace(self, name, **labels):
+        """A namespace whose pods find what they mount: of OpenShift's API server a ConfigMap that its operators make."""
+        made = super().namespace(name, **labels)
+        self.let_pods_mount(name)
+        return made
+
+    def let_pods_mount(self, namespace):
+        self.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "openshift-service-ca.crt"}, "data": {"service-ca.crt": ""}})
 
     def is_ready(self):
         found = self.ask("GET", f"/api/v1/nodes/{NODE}")["status"].get("conditions", ())
@@ -135,10 +145,10 @@ class Cluster(ControlPlane):
     def __exit__(self, *_):
         super().__exit__()
         subprocess.run(["umount", "--recursive", "--lazy", self.folder / "kubelet"], check=False, capture_output=True)
+        self.runtime.end_containers()
         for table in Path("/sys/fs/cgroup").glob("*/kubepods"):
-            for path in sorted((path for path in table.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts)):
-                path.rmdir()
-            table.rmdir()
+            for path, _, _ in os.walk(table, topdown=False):
+                Path(path).rmdir()
 
 
 def _prepare_the_node(folder):

@@ -83,9 +83,14 @@ class Runtime:
         self.cri = Cri(self.socket)
         return self
 
-    def __exit__(self, *_):
+    def end_containers(self):
+        """Nothing runs any more when this returns."""
         for line in self.ctr("-n", "k8s.io", "tasks", "ls", "-q", check=False).stdout.split():
             self.ctr("-n", "k8s.io", "tasks", "kill", "-s", "9", line, check=False)
+            self.ctr("-n", "k8s.io", "tasks", "delete", "--force", line, check=False)
+
+    def __exit__(self, *_):
+        self.end_containers()
         self.process.terminate()
         self.process.wait(30)
 

@@ -24,7 +24,7 @@ PROXY = "netinit.test/proxy:1"
 # Istio's proxy is told what it is by its arguments; Envoy knows it by its configuration.
 LAUNCHER = '#include <unistd.h>\nint main(void)\n{\n    return execl("/envoy", "envoy", "-c", "/envoy.json", "--disable-hot-restart", "--concurrency", "1", (char *)0);\n}\n'
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-SECONDS = 120
+SECONDS = 60
 
 
 def pytest_generate_tests(metafunc):
@@ -35,21 +35,23 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="module")
 def cluster(runtime, tmp_path_factory):
     """A node with our webhook and the chart's DaemonSet, and the namespace `shop`, which is restricted."""
-    runtime.network(bridge(V4))
-    images = Path(os.environ["NETINIT_NODE_IMAGES"])
+    network = bridge(V4)
+    network["plugins"][0]["ipam"]["routes"] = [{"dst": "0.0.0.0/0"}]  # the API's Service is no neighbour of the pods
+    runtime.network(network)
+    built = Path(os.environ["NETINIT_NODE_IMAGES"])
     folder = tmp_path_factory.mktemp("plane")
-    for archive in (images / "netinit.tar", images / "netinit-node.tar", make_proxy(folder)):
+    for archive in (built / "netinit.tar", built / "netinit-node.tar", make_proxy(folder)):
         runtime.ctr("-n", "k8s.io", "images", "import", archive)
     with Cluster(folder, runtime) as plane:
         values = folder / "values.json"
-        values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": {"proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}}))
-        config = Path(kubelet.__file__).parents[2] / "netinit" / "data" / "injection.yaml"
+        images = {"imagePullPolicy": "Never", "proxy": {"image": PROXY}, "proxy_init": {"image": "localhost/netinit:latest"}}
+        values.write_text(json.dumps({"istio_cni": {"enabled": True}, "global": images}))
         _, trees = plane.install(
             "node.enabled=true", "node.image.repository=localhost/netinit-node", "node.image.tag=latest", "node.image.pullPolicy=Never",
             f"node.binFolder={runtime.folder / 'bin'}", f"node.confFolder={runtime.folder / 'net.d'}",
         )  # fmt: skip
         (tree,) = [tree for tree in trees if tree["kind"] == "DaemonSet"]
-        with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--injectConfig", config, "--valuesFile", values)) as replica:
+        with Replica(plane, ADDRESSES[0], trees=trees, folder=folder, more=("--valuesFile", values)) as replica:
             replica.wait()
             plane.endpoints(ADDRESSES[0])
             plane.namespace("shop", **RESTRICTED)
