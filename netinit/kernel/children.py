@@ -79,9 +79,13 @@ class Child:
         self.pid = pid
         self._answer = answer
         self._leash = leash
+        self._what = what
+        self.allow(seconds)
+
+    def allow(self, seconds: float) -> None:
+        """It has so many seconds from now on."""
         self._seconds = seconds
         self._deadline = time.monotonic_ns() + int(seconds * 10**9)
-        self._what = what
 
     def __enter__(self) -> Self:
         return self

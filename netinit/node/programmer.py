@@ -40,7 +40,7 @@ MOST_WAITING = 4096
 SPARE = 2  # children that wait for a job
 _MOST_BYTES = 4 << 20  # of a job
 _MOST_HANDED = 64 << 10  # bytes of a job for a spare child: what a packet takes
-_LONG = 10.0**9  # seconds: a spare child's, until it has a job, whose deadline is kept here
+_LONG = 10.0**9  # seconds: a spare child's, until it has a job
 _GRACE = 2.0  # seconds for going back
 _WHAT = "programming the pod"
 _SOON = 0.005  # seconds without a job, before a spare child is made
@@ -152,7 +152,7 @@ class Programmer:
                 self._answer(begun, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                begun.child = self._hand_over(begun) or self._fork(begun, left)
+                begun.child = self._hand_over(begun, left) or self._fork(begun, left)
             except OSError as error:
                 self._answer(begun, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
@@ -163,7 +163,7 @@ class Programmer:
         work = lambda _: _work(begun.job, begun.namespace)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
-    def _hand_over(self, begun: _Begun) -> Child | None:
+    def _hand_over(self, begun: _Begun, left: float) -> Child | None:
         """The spare child that has the job now; None where there is none that takes it."""
         data = begun.job.encode()
         while self.spares and len(data) <= _MOST_HANDED:
@@ -174,6 +174,7 @@ class Programmer:
                 spare.end()
                 continue
             spare.door.close()
+            spare.child.allow(left + _GRACE)
             return spare.child
         return None
 
