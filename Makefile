@@ -129,13 +129,16 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 	  $(BIN)/pytest --timeout 600 -rs tests/cluster $(ARGS)
 
 # In a network and a mount namespace of its own: the runtimes make bridges and namespaces, and the machine keeps none.
-node-test: install ## the CNI plugin under containerd, ctr and podman, beside the reference plugins (root; it installs them)
+# Where KUBEBUILDER_ASSETS has a kubelet, a cluster of one node runs the images, which are built before that.
+NODE_IMAGES ?= $(VENV)/node-images
+node-test: install ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
 	@$(if $(ROOT),,echo "make node-test wants root: it runs container runtimes"; exit 1)
 	@$(MAKE) system PROGRAMS="containerd runc podman musl-gcc:musl-tools gcc" PACKAGES=containernetworking-plugins
-	@$(BIN)/python -c 'import grpc' 2>/dev/null || $(PIP) install -e '.[node-test]'
+	@$(BIN)/python -c 'import grpc, envoy' 2>/dev/null || $(PIP) install -e '.[node-test]'
+	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py $(NODE_IMAGES); }
 	@unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
-	  mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
-	  NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest --timeout 600 -rs tests/node $(ARGS)
+	  ! mountpoint -q /run/netns || umount --recursive --lazy /run/netns; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
+	  NETINIT_NODE_IMAGES=$(abspath $(NODE_IMAGES)) NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest --timeout 600 -rs tests/node $(ARGS)
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)

@@ -79,9 +79,13 @@ class Child:
         self.pid = pid
         self._answer = answer
         self._leash = leash
+        self._what = what
+        self.allow(seconds)
+
+    def allow(self, seconds: float) -> None:
+        """It has so many seconds from now on."""
         self._seconds = seconds
         self._deadline = time.monotonic_ns() + int(seconds * 10**9)
-        self._what = what
 
     def __enter__(self) -> Self:
         return self
@@ -301,11 +305,14 @@ def _describe(error: BaseException) -> bytes:
 
 
 def _leave_behind(kept: tuple[int, ...]) -> None:
-    """No supplementary group, which may open doors to who takes this process over; no descriptor of whoever started us."""
+    """No supplementary group, which may open doors to who takes this process over; no descriptor of whoever started us.
+
+    Its own group is no further door: containerd lists it among the others, and a container without SETGID keeps it.
+    """
     try:
         posix.setgroups([])
     except OSError as error:
-        if posix.getgroups():
+        if set(posix.getgroups()) - {posix.getegid()}:
             raise NamespaceError(
                 f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
             ) from None

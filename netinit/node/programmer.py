@@ -8,7 +8,7 @@ A job that is late is asked to go back what it did (SIGTERM), then killed. Its a
 job's number.
 
 A fork, and the pages that a fresh child copies when it touches them, are a third of what a pod's start waits for. So, while
-there is nothing to do, some standby children are made that have rehearsed and wait for one job each; where none is left, a
+there is nothing to do, some idle children are made that have rehearsed and wait for one job each; where none is left, a
 child is forked for the job.
 
 Nothing here enters a namespace. A child that is to enter refuses the machine's namespace and this process's by the very
@@ -37,13 +37,13 @@ __all__ = ["ENDING", "MOST_WAITING", "PACKET", "Programmer", "perform"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MOST_WAITING = 4096
-STANDBY = 2  # children that wait for a job
+IDLE = 2  # children that wait for a job
 _MOST_BYTES = 4 << 20  # of a job
-_MOST_HANDED = 64 << 10  # bytes of a job for a standby child: what a packet takes
-_LONG = 10.0**9  # seconds: a standby child's, until it has a job, whose deadline is kept here
+_MOST_HANDED = 64 << 10  # bytes of a job for an idle child: what a packet takes
+_LONG = 10.0**9  # seconds: an idle child's, until it has a job
 _GRACE = 2.0  # seconds for going back
 _WHAT = "programming the pod"
-_SOON = 0.005  # seconds without a job, before a standby child is made
+_SOON = 0.005  # seconds without a job, before an idle child is made
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -61,7 +61,7 @@ class _Begun:
 
 
 @dataclass(slots=True)
-class _Standby:
+class _Idle:
     """A child that waits for one job, and the socket that it comes through."""
 
     child: Child
@@ -74,12 +74,13 @@ class _Standby:
 
 @dataclass(slots=True)
 class Programmer:
-    """The jobs at hand; `most` run at a time, `keep` standby children wait for more."""
+    """The jobs at hand; `most` run at a time, `keep` idle children wait for more."""
 
     agent: socket.socket
     most: int
-    keep: int = STANDBY
-    standbys: list[_Standby] = field(default_factory=list)
+    keep: int = IDLE
+    idle: list[_Idle] = field(default_factory=list)
+    rests_until: float = 0.0  # no process was to be had: none is asked for before
     waiting: deque[_Begun] = field(default_factory=deque)
     patient: deque[_Begun] = field(default_factory=deque)  # what nobody's start waits for
     running: list[_Begun] = field(default_factory=list)
@@ -94,7 +95,7 @@ class Programmer:
             if begun.child is not None:
                 poller.register(begun.child, select.POLLIN)
         soonest = min((begun.due for begun in self.running), default=time.monotonic() + seconds)
-        wait = max(0.0, min(_SOON if self._lacks_standbys() else seconds, soonest - time.monotonic()))
+        wait = max(0.0, min(_SOON if self._lacks_idle() else seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
@@ -103,15 +104,15 @@ class Programmer:
                 self._finish(begun)
             elif time.monotonic() >= begun.due:
                 self._hurry(begun)
-        if not ready and self._lacks_standbys():
-            self._make_standby()
+        if not ready and self._lacks_idle():
+            self._make_idle()
         self._start()
 
     def end(self) -> None:
         """Nothing is left running; what is at work goes back what it did."""
         self.keep = 0
-        while self.standbys:
-            self.standbys.pop().end()
+        while self.idle:
+            self.idle.pop().end()
         for begun in self.running:
             self._hurry(begun)
         end = time.monotonic() + _GRACE
@@ -152,7 +153,7 @@ class Programmer:
                 self._answer(begun, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                begun.child = self._hand_over(begun) or self._fork(begun, left)
+                begun.child = self._hand_over(begun, left) or self._fork(begun, left)
             except OSError as error:
                 self._answer(begun, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
@@ -163,34 +164,37 @@ class Programmer:
         work = lambda _: _work(begun.job, begun.namespace)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
-    def _hand_over(self, begun: _Begun) -> Child | None:
-        """The standby child that has the job now; None where there is none that takes it."""
+    def _hand_over(self, begun: _Begun, left: float) -> Child | None:
+        """The idle child that has the job now; None where there is none that takes it."""
         data = begun.job.encode()
-        while self.standbys and len(data) <= _MOST_HANDED:
-            standby = self.standbys.pop()
+        while self.idle and len(data) <= _MOST_HANDED:
+            idle = self.idle.pop()
             try:
-                socket.send_fds(standby.door, [data], [begun.namespace] if begun.namespace >= 0 else [])
+                socket.send_fds(idle.door, [data], [begun.namespace] if begun.namespace >= 0 else [])
             except OSError:  # it is gone: somebody has killed it
-                standby.end()
+                idle.end()
                 continue
-            standby.door.close()
-            return standby.child
+            idle.door.close()
+            idle.child.allow(left + _GRACE)
+            return idle.child
         return None
 
-    def _lacks_standbys(self) -> bool:
+    def _lacks_idle(self) -> bool:
         """Whether there is time to make one, and one is missing."""
-        return self.open and not self.running and not self.waiting and not self.patient and len(self.standbys) < self.keep
+        busy = self.running or self.waiting or self.patient
+        return self.open and not busy and len(self.idle) < self.keep and time.monotonic() >= self.rests_until
 
-    def _make_standby(self) -> None:
+    def _make_idle(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             child = children.start(lambda _: _await_job(theirs), seconds=_LONG, what=_WHAT, kept=(theirs.fileno(),))
-        except OSError:  # no process to be had: it is tried again when there is nothing to do
+        except OSError:
             ours.close()
+            self.rests_until = time.monotonic() + 1.0
             return
         finally:
             theirs.close()
-        self.standbys.append(_Standby(child, ours))
+        self.idle.append(_Idle(child, ours))
 
     def _finish(self, begun: _Begun) -> None:
         child = begun.child
@@ -238,7 +242,7 @@ class Programmer:
 
 
 def _await_job(door: socket.socket) -> str | None:
-    """In a standby child: what came of the job that it was given; None where there will be none."""
+    """In an idle child: what came of the job that it was given; None where there will be none."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     outside.rehearse()

@@ -1,7 +1,7 @@
 """A real control plane on addresses of a network namespace of its own: etcd and kube-apiserver, nothing else.
 
 There is no controller, kubelet or proxy: the tests play them where they must (Endpoints, replicas). The API server leads
-calls of a Service to its endpoints itself (aggregator routing).
+calls of a Service to its endpoints itself (aggregator routing). `tests/node/kubelet.py` adds controllers and a kubelet.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class ApiError(Exception):
 class ControlPlane:
     """etcd and kube-apiserver, by `with`; requests as the administrator."""
 
+    bound = "127.0.0.1"
+    disabled = ("ServiceAccount",)  # admission plugins: that one wants a controller
+
     def __init__(self, folder):
         self.folder = Path(folder)
         self.assets = Path(os.environ["KUBEBUILDER_ASSETS"])
@@ -96,14 +99,14 @@ class ControlPlane:
             f"http://127.0.0.1:{ETCD}", "--listen-peer-urls", f"http://127.0.0.1:{PEER}", "--unsafe-no-fsync",
         )  # fmt: skip
         self.start(
-            "kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{ETCD}", "--secure-port", API, "--bind-address", "127.0.0.1",
+            "kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{ETCD}", "--secure-port", API, "--bind-address", self.bound,
             "--advertise-address", ADDRESSES[0], "--tls-cert-file", self.folder / "tls.crt", "--tls-private-key-file",
             self.folder / "tls.key", "--cert-dir", self.folder, "--token-auth-file", self.folder / "tokens.csv",
             "--authorization-mode", "RBAC", "--service-account-key-file", self.folder / "accounts.key",
             "--service-account-signing-key-file", self.folder / "accounts.key", "--service-account-issuer", "https://localhost",
             "--service-cluster-ip-range", "10.78.0.0/16", "--enable-aggregator-routing=true",
-            "--disable-admission-plugins", "ServiceAccount", "--allow-privileged=true",
-            "--admission-control-config-file", self.folder / "admission.json",
+            "--allow-privileged=true", "--admission-control-config-file", self.folder / "admission.json",
+            *(("--disable-admission-plugins", ",".join(self.disabled)) if self.disabled else ()),
         )  # fmt: skip
         self.until(lambda: self.ask("GET", "/readyz", raw=True) == "ok", "the API server is ready", 120)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

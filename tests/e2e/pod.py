@@ -31,6 +31,7 @@ __all__ = [
     "MeshPod",
     "Stream",
     "open_mesh_pod",
+    "serve_pages",
 ]
 
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -172,6 +173,13 @@ def open_mesh_pod(*, transparent: bool = False) -> Iterator[MeshPod]:
         pod.client.serve("outside", streams)
         envoy.wait()
         yield MeshPod(pod, envoy, Member(pod, *app_ids), Member(pod, *proxy_ids), Member(pod.client))
+
+
+@contextlib.contextmanager
+def serve_pages(namespace: NetworkNamespace, name: str, *, ids: tuple[int, int] = (0, 0), families: Sequence[int] = (4, 6)) -> Iterator[None]:
+    """A web server there, at every address, until the block ends; each page tells of `name`, as an `Answer` has it."""
+    with _player(namespace, [Listener(WEB_PORT, family) for family in families], functools.partial(_serve_web, name), ids):
+        yield
 
 
 @contextlib.contextmanager

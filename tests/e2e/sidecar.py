@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "STREAM_PORT",
     "Envoy",
     "find_envoy",
+    "make_bootstrap",
     "start_envoy",
 ]
 
@@ -113,7 +114,7 @@ def start_envoy(namespace: NetworkNamespace, *, transparent: bool) -> Iterator[E
             "--inh-caps=-all", "--bounding-set=-all,+net_admin", "--pdeathsig=KILL",
         ]  # fmt: skip
         command = [
-            f"/proc/self/fd/{binary}", "--config-yaml", json.dumps(_bootstrap(transparent=transparent)),
+            f"/proc/self/fd/{binary}", "--config-yaml", json.dumps(make_bootstrap(transparent=transparent)),
             "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
         ]  # fmt: skip
         with namespace.entered():
@@ -131,14 +132,15 @@ def start_envoy(namespace: NetworkNamespace, *, transparent: bool) -> Iterator[E
         yield Envoy(namespace, process, output)
 
 
-def _bootstrap(*, transparent: bool) -> dict[str, Any]:
-    """The whole configuration."""
+def make_bootstrap(*, transparent: bool, health: Sequence[int] = ()) -> dict[str, Any]:
+    """The whole configuration; at the ports `health` every request is told that all is well, as Istio's probes ask for it."""
     return {
         "admin": {"address": _address(*_ADMIN)},
         "static_resources": {
             "listeners": [
                 _listener("outbound", OUTBOUND_PORT, [_original_destination()], transparent=False),
                 _listener("inbound", INBOUND_PORT, _inbound_filters(transparent=transparent), transparent=transparent),
+                *(_health_listener(port) for port in health),
             ],
             "clusters": [
                 # A request may name where its service lives, as the choice of an endpoint would.
@@ -160,6 +162,17 @@ def _listener(name: str, port: int, filters: list[Any], *, transparent: bool) ->
             {"filter_chain_match": {"destination_port": STREAM_PORT}, "filters": [_tcp_proxy(name)]},
             {"filters": [_http(name)]},
         ],
+    }
+
+
+def _health_listener(port: int) -> dict[str, Any]:
+    http = _http("health")
+    (host,) = http["typed_config"]["route_config"]["virtual_hosts"]
+    host["routes"] = [{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]
+    return {
+        "name": f"health-{port}",
+        "address": _address("0.0.0.0", port),
+        "filter_chains": [{"filters": [http]}],
     }
 
 

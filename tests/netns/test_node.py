@@ -17,7 +17,7 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
-from netinit.node.programmer import STANDBY
+from netinit.node.programmer import IDLE
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
@@ -213,23 +213,23 @@ def test_a_pod_of_another_user_namespace_is_programmed_as_its_root(node, api, re
 
 
 def children_of(node):
-    """The process that answers, then the standby children, by age."""
+    """The process that answers, then the idle children, by age."""
     found = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
     return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
 
 
-@pytest.mark.parametrize("killed", range(STANDBY + 1))
-def test_standby_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_killed(node, api, pod, killed):
-    node.until(lambda: len(children_of(node)) == 1 + STANDBY, "the standby children")
-    _, *standbys = children_of(node)
-    for pid in standbys[:killed]:
+@pytest.mark.parametrize("killed", range(IDLE + 1))
+def test_idle_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_killed(node, api, pod, killed):
+    node.until(lambda: len(children_of(node)) == 1 + IDLE, "the idle children")
+    _, *idle = children_of(node)
+    for pid in idle[:killed]:
         os.kill(int(pid), signal.SIGKILL)
     start_servers(pod)
     api.put(make_pod("web"))
     status, tree = node.ask("ADD", netns=pod.path, configuration=previous(V4))
     assert status == 0, tree
     assert pod.connect("198.51.100.7", 80).server == "proxy"
-    node.until(lambda: len(children_of(node)) == 1 + STANDBY and len({*children_of(node)} - {*standbys}) >= 2, "a new one for each that is gone")
+    node.until(lambda: len(children_of(node)) == 1 + IDLE and len({*children_of(node)} - {*idle}) >= 2, "a new one for each that is gone")
 
 
 def test_metrics_count_requests_and_what_answers_has_no_capability(node, api, pod):

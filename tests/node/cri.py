@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import platform
 import subprocess
 import sys
 import tarfile
@@ -109,22 +110,36 @@ class Cri:
 
 def make_image(folder):
     """An archive of an image whose one file waits for ever."""
-    folder = Path(folder)
-    (folder / "pause.c").write_text(PAUSE)
-    subprocess.run(["gcc", "-static", "-O2", "-o", folder / "pause", folder / "pause.c"], check=True)
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
-        archive.add(folder / "pause", "pause")
-    data = layer.getvalue()
-    config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"]}, "history": [{}],
-              "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]}}  # fmt: skip
-    path = folder / "pause.tar"
+    return archive_image(Path(folder) / "pause.tar", IMAGE, {"pause": compile_static(folder, "pause", PAUSE)})
+
+
+def compile_static(folder, name, source):
+    """A program that needs no library."""
+    path = Path(folder) / name
+    path.with_suffix(".c").write_text(source)
+    subprocess.run(["gcc", "-static", "-O2", "-o", path, path.with_suffix(".c")], check=True)
+    return path
+
+
+def archive_image(path, name, files):
+    """An archive, as `docker save` writes it, of an image with these files (path in it -> path here), the first its entry point."""
+    layer = path.with_suffix(".layer")
+    with tarfile.open(layer, mode="w", dereference=True) as archive:
+        for inside, outside in files.items():
+            archive.add(outside, inside)
+    with layer.open("rb") as data:
+        digest = hashlib.file_digest(data, "sha256").hexdigest()
+    config = {"architecture": platform.machine().replace("x86_64", "amd64").replace("aarch64", "arm64"), "os": "linux", "history": [{}],
+              "config": {"Entrypoint": [f"/{next(iter(files))}"]}, "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]}}  # fmt: skip
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as archive:
-        manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-        for name, content in (("config.json", json.dumps(config).encode()), ("layer.tar", data), ("manifest.json", json.dumps(manifest).encode())):
-            info = tarfile.TarInfo(name)
+        archive.add(layer, "layer.tar")
+        for inside, tree in (("config.json", config), ("manifest.json", manifest)):
+            content = json.dumps(tree).encode()
+            info = tarfile.TarInfo(inside)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+    layer.unlink()
     return path
 
 

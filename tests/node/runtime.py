@@ -83,9 +83,14 @@ class Runtime:
         self.cri = Cri(self.socket)
         return self
 
-    def __exit__(self, *_):
+    def end_containers(self):
+        """Nothing runs any more when this returns."""
         for line in self.ctr("-n", "k8s.io", "tasks", "ls", "-q", check=False).stdout.split():
             self.ctr("-n", "k8s.io", "tasks", "kill", "-s", "9", line, check=False)
+            self.ctr("-n", "k8s.io", "tasks", "delete", "--force", line, check=False)
+
+    def __exit__(self, *_):
+        self.end_containers()
         self.process.terminate()
         self.process.wait(30)
 
@@ -107,6 +112,12 @@ class Runtime:
         while self.cri.ready() and time.monotonic() < end:
             time.sleep(0.1)
         time.sleep(0.5)  # its watch of the folder
+
+    def find_sandbox(self, uid):
+        """The id of the sandbox that a kubelet has made for this pod."""
+        said = self.ctr("-n", "k8s.io", "containers", "ls", "--quiet", f'labels."io.kubernetes.pod.uid"=={uid},labels."io.cri-containerd.kind"==sandbox')
+        (found,) = said.stdout.split()
+        return found
 
     def namespace(self, sandbox):
         """The sandbox's network namespace, as a path on the node."""

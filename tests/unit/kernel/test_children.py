@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -231,3 +233,14 @@ def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
             children.ask_to_the_end(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
     finally:
         signals.stop()
+
+
+_CHILD = "from netinit.kernel import children; print('it', children.start(lambda answer: 'lives', seconds=20, what='a child').receive())"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's groups and capabilities can be chosen")
+@pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be given up")])
+def test_in_a_container_without_setgid_the_own_group_may_be_among_the_others_and_no_further_one(groups, said):
+    confined = ["setpriv", "--regid=0", f"--groups={groups}", "--bounding-set=-setgid", "--inh-caps=-setgid"]
+    done = subprocess.run([*confined, sys.executable, "-c", _CHILD], capture_output=True, text=True, check=False)
+    assert said in done.stdout + done.stderr

