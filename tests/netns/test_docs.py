@@ -40,6 +40,9 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "netinit diff --p": "wants two revisions, or a pod that was programmed; test_diff.py and test_audit_live.py have them",
     "git config diff.netinit": "changes the reader's repository; test_diff.py has one of its own",
     "export NETINIT_ISTIO_INJECT": "wants Istio's own injector",
+    "netinit watch --pid 4711\n": "goes on until Ctrl-C; watching.md has commands that end",
+    "netinit watch --pid 4711 --interval 10": "goes on until Ctrl-C; watching.md has commands that end",
+    "netinit trace --pid 4711": "waits for packets; watching.md has a command with a connection",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
     ".venv/bin/python -m netinit.cli.reference": "rewrites the pages; test_reference.py compares them",
 }
