@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,11 @@ pytestmark = pytest.mark.netns
 EXAMPLE = ROOT / "examples" / "compose.yaml"
 PROJECT, NETWORK, WEB, OTHER = "example", "example_default", "example_web_1", "other"
 OWN = "127.0.0.6"
+PATIENCE = 30.0  # seconds
 APP, ENVOY = "101:101", "1337:1337"
 NETWORKS = '[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{folder}/networks"\n'
 # /run is empty there, so that podman and netavark see no systemd to hand processes to. Whoever ends is reaped.
-HOLDER = (
-    "mount -t tmpfs run /run && ip link set lo up && echo ready && trap '' CHLD && exec sleep infinity"
-)
+HOLDER = "mount -t tmpfs run /run && ip link set lo up && trap '' CHLD && echo ready && exec sleep infinity"
 # podman-compose cannot say which cgroup; by this one the processes of a run that was killed are found (leftovers.py). And
 # it adds --requires to the order that it keeps anyway: podman 4.3 then wants to start netinit again, and cannot.
 PODMAN = """#!/bin/sh
@@ -43,7 +43,9 @@ class Told(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(self.client_address[0].encode())
-http.server.ThreadingHTTPServer(('', 8080), Told).serve_forever()
+made = http.server.ThreadingHTTPServer(('', 8080), Told)
+print('listens', flush=True)
+made.serve_forever()
 """
 GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())"
 PYTHON = "/usr/bin/python3.11"
@@ -68,14 +70,21 @@ class Place:
         self.inside = Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
 
     def do(self, *words):
-        command = ["nsenter", "--target", self.inside, "--net", "--mount", "--pid", "--", "env", f"CONTAINERS_CONF={self.settings}", *map(str, words)]
-        return self.engine.do(command).stdout
+        enter = ["nsenter", "--target", self.inside, "--net", "--mount", "--pid", "env", f"CONTAINERS_CONF={self.settings}"]
+        return self.engine.do([*enter, *map(str, words)]).stdout
 
     def podman(self, *words):
         return self.do(self.wrapper, *words)
 
     def compose(self, *words):
         return self.do(self.program, "--in-pod=false", "--podman-path", self.wrapper, "--project-name", PROJECT, "--file", EXAMPLE, *words)
+
+    def wait_for(self, container, said):
+        """The container is up: its log says so."""
+        end = time.monotonic() + PATIENCE
+        while said not in (log := self.do("sh", "-c", f"exec {self.wrapper} logs {container} 2>&1")):
+            assert time.monotonic() < end, log
+            time.sleep(0.1)
 
     def get(self, container, user, url):
         """What the server at the address says: whom it sees."""
@@ -114,7 +123,8 @@ def build(engine, name, text):
     """A stand-in for an image of a registry."""
     file = engine.folder / "tmp" / "Dockerfile"
     file.write_text(text)
-    engine.podman("build", "--quiet", "--pull=never", "--isolation=chroot", "--network=host", "--tag", name, "--file", str(file), str(file.parent))
+    flags = ["--quiet", "--pull=never", "--isolation=chroot", "--network=host", "--tag", name, "--file", str(file)]
+    engine.podman("build", *flags, str(file.parent))
 
 
 def test_connections_of_the_example_for_compose_go_through_its_envoy_and_names_are_found(place):
@@ -122,6 +132,9 @@ def test_connections_of_the_example_for_compose_go_through_its_envoy_and_names_a
     assert place.podman("inspect", "--format", "{{.State.ExitCode}}", "example_netinit_1").strip() == "0"
     image = place.podman("inspect", "--format", "{{.ImageName}}", WEB).strip()
     place.podman("run", "--detach", "--pull=never", f"--name={OTHER}", f"--network={NETWORK}", image)
+    place.wait_for("example_envoy_1", "starting main dispatch loop")
+    for container in (WEB, OTHER):
+        place.wait_for(container, "listens")
     assert place.counted() == (0, 0, 0), "nor is what goes to 127.0.0.1 captured"
 
     assert place.get(OTHER, APP, "http://web:8080/") == OWN, "the application sees the address from which Envoy calls it"
