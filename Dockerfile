@@ -42,7 +42,7 @@ ENV TAKEN="^/(usr/)?lib(64)?/|bin/(ip6?tables|ipset|ldconfig|nft|python3|xtables
 /ip6?tables-apply|/sitecustomize" \
     OF_OPENSSL="/lib-dynload/_(hashlib|ssl)"
 WORKDIR /
-# hadolint ignore=SC2086
+# hadolint ignore=DL3003,SC2086
 RUN gather() { \
       mkdir -p "$1" && cd "$1" \
       && mkdir -p dev etc proc run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var/lib/dpkg/status.d \
