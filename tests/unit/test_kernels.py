@@ -66,6 +66,10 @@ def refusal(said, code=1):
     return {"backend": "iptables-nft", "options": "REDIRECT", "code": code, "said": said}
 
 
+def test_without_address_sets_nothing_has_to_fail():
+    assert table.complaints({"name": "6.1", "without": ["ip_set"], "answer": answer(ends=[refusal("", code=0)])}) == []
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [
