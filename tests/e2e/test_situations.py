@@ -85,7 +85,10 @@ LINES = (  # one after the other in one pod
     Line(("explain", "--live", "--to", "203.0.113.7:443"), 0, "captured", live=True),
     Line(("draw", "--live", "--format", "dot"), 0, "digraph", live=True),
     Line(("watch", "--count", "1", "--interval", "0.5"), 0, "rules of netinit apply", live=True),
-    Line(("trace", "--to", "203.0.113.7:443", "--timeout", "1"), 1, "no packet that begins such a connection", live=True),
+    Line(
+        ("trace", "--to", "203.0.113.7:443", "--timeout", "1"), 1, "no packet that begins such a connection", live=True,
+        here=dict.fromkeys((NONROOT, USERS), (1, "trace from the node (--pid), where /proc/sys is not read-only")),
+    ),
     Line(("doctor", *SIDECAR), 0, "pods should work", live=True, here=dict.fromkeys(EVERY_NODE, (0, "pods will work"))),
     Line(("remove", "--dry-run"), 0, "ISTIO_REDIRECT", live=True),
     Line(("remove",), 0, "removed all rules", live=True),
