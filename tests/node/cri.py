@@ -84,7 +84,7 @@ class Cri:
     def sandbox(name, namespace="shop", uid="", attempt=0):
         """The configuration of a sandbox, as a kubelet makes it."""
         metadata = field(1, name) + field(2, uid or f"uid-{namespace}-{name}") + field(3, namespace) + field(4, attempt)
-        return field(1, metadata) + field(2, name) + field(3, f"/tmp/logs-{name}") + field(8, field(1, ""))
+        return field(1, metadata) + field(2, name) + field(8, field(1, ""))
 
     def run_sandbox(self, name, namespace="shop", uid="", attempt=0):
         """The sandbox's id. CriError with the plugin's message where it cannot be made."""
