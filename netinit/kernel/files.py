@@ -7,6 +7,7 @@ and the very file that was looked at is opened then, whatever its name leads to 
 from __future__ import annotations
 
 import posix
+import time
 
 from netinit.base.errors import NamespaceError
 
@@ -20,6 +21,7 @@ _NULL = posix.makedev(1, 3)  # /dev/null
 _OPENAT2 = 437  # the number is the same on every architecture
 _IN_ROOT, _NO_MAGIC = 0x10, 0x02  # RESOLVE_* of linux/openat2.h
 _MISSING, _NOT_A_FOLDER, _NO_SUCH_CALL, _REFUSED, _INVALID = 2, 20, 38, 1, 22
+_TRIES, _PAUSE = 1000, 0.001  # s
 
 
 class UnsuitableFileError(OSError):
@@ -87,6 +89,19 @@ def _refuse_others(mode: int) -> None:
 
 
 def _open_in_root(root: int, path: str) -> int:
+    """Tries again where anything on the machine was renamed or mounted meanwhile (openat2(2), EAGAIN).
+
+    Then the kernel does not know whether a `..` has led out, and leaves it to its caller.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _try_to_open_in_root(root, path)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    return _try_to_open_in_root(root, path)
+
+
+def _try_to_open_in_root(root: int, path: str) -> int:
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

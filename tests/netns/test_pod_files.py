@@ -12,6 +12,7 @@ import pytest
 from hostile import chrooted, stranger, tool
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import children
+from netinit.kernel.files import read_in_root
 from netinit.kernel.locks import FOLDER as LOCKS
 from netinit.kernel.pods import OpenPod
 from netinit.options import Options
@@ -103,6 +104,29 @@ def test_links_that_stay_inside_are_followed(root):
         (root / "etc" / "resolv.conf").symlink_to(link)
         with chrooted(root) as pod, OpenPod(Options(pid=pod.pid)) as opened:
             assert opened.read_resolv_conf() == "nameserver 10.96.0.10\n", link
+
+
+RENAME = """
+open("/etc/one", "w").close()
+while True:
+    os.rename("/etc/one", "/etc/other")
+    os.rename("/etc/other", "/etc/one")
+"""
+
+
+def test_a_file_behind_a_link_upwards_is_read_whatever_is_renamed_meanwhile(root):
+    (root / "run").mkdir()
+    (root / "run" / "resolv.conf").write_text("nameserver 10.96.0.10\n")
+    (root / "etc" / "resolv.conf").symlink_to("../run/resolv.conf")
+    code = "unshare(NEWNET | NEWNS); os.chroot(sys.argv[1]); os.chdir('/')"
+    with stranger(code, RENAME, arguments=[str(root)]) as pod:
+        folder = os.open(root, os.O_PATH)
+        try:
+            for _ in range(2000):
+                assert read_in_root(folder, "/etc/resolv.conf") == "nameserver 10.96.0.10\n"
+        finally:
+            os.close(folder)
+        assert pod.poll() is None, "it stopped renaming"
 
 
 def test_a_long_file_is_refused_and_a_missing_one_names_no_server(root):
