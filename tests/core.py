@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import Options
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
-from netinit.rules.iptables.ownership import gather, holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
+from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import render_preparation, use_sets
 from netinit.rules.iptables.transition import (
@@ -38,7 +38,6 @@ __all__ = [
     "describe_plan",
     "find_foreign_jumps",
     "find_shadows",
-    "gather",
     "holds_foreign_rules",
     "is_interrupted",
     "keep_foreign_rules",

@@ -14,7 +14,6 @@ from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, 
 from netinit.rules.iptables.ownership import (
     Forms,
     Owned,
-    gather,
     holds_foreign_rules,
     holds_ours,
     keep_foreign_rules,
@@ -121,13 +120,11 @@ def write_return(
 
 
 def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyState]:
-    evidence = gather(listings.values(), _forms)
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        by_family.append(
-            FamilyState(family=family, written=written, listing=listing, owned=owned_rules(listing, written, evidence, _forms))
-        )
+        owned = owned_rules(listing, written, listings.values(), _forms)
+        by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = 137
 BOOT = 3  # what ip(8) writes
-ISTIO_MARK, ISTIO_TABLE = 1337, 133
-ISTIO_RULES = ((ISTIO_MARK, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))
+ISTIO_RULES = ((Interception.tproxy_mark, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))  # what Istio makes by default
 NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 16, 17, 99
 
 
@@ -151,7 +150,7 @@ def _live(families: tuple[Family, ...], marks: set[tuple[int, int]], link: Route
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
     for family in families:
-        tables = {ISTIO_TABLE}
+        tables = {Interception.tproxy_table}
         for rule in link.list_mark_rules(family.number):
             istio = rule.protocol in (0, BOOT) and (rule.mark, rule.mask) in marks and rule.plain
             if rule.protocol == PROTOCOL or istio:

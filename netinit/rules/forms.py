@@ -6,26 +6,30 @@ option whose value stands in such a rule has a value here that nothing else spel
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from netinit.base.net import FAMILIES
 from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
 from netinit.rules import layouts
-from netinit.rules.iptables.ownership import EXCLUDED, MARK, OTHER, VIRTUAL, Form, Forms, target_of
+from netinit.rules.iptables.ownership import EXCLUDED, MARK, OTHER, VIRTUAL, Anchor, Form, Forms, Sign, target_of
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-_MARK, _UID, _GID, _EXCLUDED, _VIRTUAL, _LOOPBACK = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0", "127.199.0.0/16"
-HOLES = {hex(_MARK): MARK, str(_UID): OTHER, str(_GID): OTHER, _EXCLUDED: EXCLUDED, _VIRTUAL: VIRTUAL, _LOOPBACK: OTHER}
+    from netinit.rules.iptables.write import WrittenChain
+
+TPROXY_MARK, _UID, _GID, _EXCLUDED, _VIRTUAL, _LOOPBACK = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0", "127.199.0.0/16"
+HOLES = {hex(TPROXY_MARK): MARK, str(_UID): OTHER, str(_GID): OTHER, _EXCLUDED: EXCLUDED, _VIRTUAL: VIRTUAL, _LOOPBACK: OTHER}
 _VALUES: dict[str, Any] = {
     "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (_UID,), "proxy_gids": (_GID,),
-    "tproxy_mark": _MARK, "virtual_interfaces": (_VIRTUAL,),
+    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (_VIRTUAL,),
 }  # fmt: skip
 _CURRENT: dict[str, Any] = {
     "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
-    "drop_invalid": True,
 }  # fmt: skip
 _HOLE = "\0"
 _made: list[Forms] = []  # once a process
@@ -42,27 +46,61 @@ def make_forms() -> Forms:
     """The same, rendered now."""
     rules: dict[Form, None] = {}
     runs: dict[tuple[str, str, tuple[str, ...]], None] = {}
-    plans = [layouts.plan(Interception(ipv6=ON, **_VALUES, **_CURRENT))]
+    signs: dict[Sign, None] = {}
+    behind: dict[tuple[str, str], set[str]] = {}  # table and chain -> what comes after its rules for excluded interfaces
+    for table, chains in _render():
+        confirmed = not OWNED_CHAINS.isdisjoint(chains)
+        for chain, written in chains.items():
+            texts = written.texts
+            ours = [text for text in texts if chain in OWNED_CHAINS or target_of(text) in OWNED_CHAINS]
+            signs.update({sign: None for text in ours for sign in _find_signs(table, chain, text)})
+            if chain in OWNED_CHAINS:
+                continue
+            own = [(number, text) for number, text in enumerate(texts) if text not in ours]
+            if not confirmed and own:
+                runs[table, chain, tuple([text for _, text in own])] = None
+                continue
+            for number, text in own:
+                form = _form(table, chain, text, inserted=number < written.inserted)
+                rules[form] = None
+                if EXCLUDED in form.holes:
+                    behind.setdefault((table, chain), set()).add(target_of(texts[number + 1]) if number + 1 < len(texts) else "")
+    return Forms(rules=tuple(rules), runs=tuple(runs), signs=tuple(signs), anchors=_find_anchors(behind))
+
+
+def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
+    """Every table of the layouts' plans, with the values above."""
+    plans = [
+        layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
+        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # another jump stands first
+    ]
     plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
     for plan in plans:
         for family in FAMILIES:
-            for table, chains in write_plan(plan, family).items():
-                confirmed = not OWNED_CHAINS.isdisjoint(chains)
-                for chain in BUILTIN_CHAINS:
-                    texts = chains[chain].texts if chain in chains else []
-                    own = [text for text in texts if target_of(text) not in OWNED_CHAINS]
-                    if confirmed:
-                        rules.update({_form(table, chain, text): None for text in own})
-                    elif own:
-                        runs[table, chain, tuple(own)] = None
-    return Forms(rules=tuple(rules), runs=tuple(runs))
+            yield from write_plan(plan, family).items()
 
 
-def _form(table: str, chain: str, text: str) -> Form:
+def _find_anchors(behind: dict[tuple[str, str], set[str]]) -> tuple[Anchor, ...]:
+    return tuple([
+        Anchor(table=table, chain=chain, chains=frozenset(targets))
+        for (table, chain), targets in behind.items()
+        if targets <= OWNED_CHAINS
+    ])  # fmt: skip
+
+
+def _find_signs(table: str, chain: str, text: str) -> Iterator[Sign]:
+    words = text.split(" ")
+    for option, word in pairwise(words):
+        hole = HOLES.get(word.partition("/")[0], OTHER)
+        if hole != OTHER:
+            yield Sign(table=table, chain=chain, target=target_of(text), option=f"{option} ", hole=hole)
+
+
+def _form(table: str, chain: str, text: str, *, inserted: bool) -> Form:
     words, holes = [], []
     for word in text.split(" "):
         value = word if word in HOLES else word.partition("/")[0]  # a mark's mask stays
         if value in HOLES:
             holes.append(HOLES[value])
         words.append(_HOLE + word.removeprefix(value) if value in HOLES else word)
-    return Form(table=table, chain=chain, parts=tuple(" ".join(words).split(_HOLE)), holes=tuple(holes))
+    return Form(table=table, chain=chain, parts=tuple(" ".join(words).split(_HOLE)), holes=tuple(holes), inserted=inserted)

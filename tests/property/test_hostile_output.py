@@ -36,7 +36,7 @@ from netinit.pods.probe.rows import ProbeResult
 from netinit.pods.verify import Report
 from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.compare import compare_listing, find_shadows
-from netinit.rules.iptables.ownership import gather, owned_rules
+from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
@@ -86,7 +86,7 @@ def outputs(text, where="RETURN"):
     tables = listing(text, where=where)
     ruleset = load_listing(tables, IPV4, plans=(PLAN,))
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
-    owned = owned_rules(tables, write_plan(PLAN, IPV4), gather([tables], layout_forms), layout_forms)
+    owned = owned_rules(tables, write_plan(PLAN, IPV4), [tables], layout_forms)
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
     report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)

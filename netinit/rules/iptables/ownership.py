@@ -3,18 +3,20 @@
 Rules in chains of our names are ours. In the built-in chains, which others use too, a rule is ours when it jumps to one
 of our chains, when it is one that the plan has and our chains are there, or when it has the form that a layout gives
 it and the values in it (interface, mark) are confirmed by other rules of ours. Everything else is left alone.
+
+What the layouts' rules look like is not said here: it is read off them as they are rendered (netinit.rules.forms), where a
+rule stands that neither jumps to our chains nor is in the plan.
 """
 
 from __future__ import annotations
 
 from netinit.base.records import Record
 from netinit.rules.iptables.write import ListedTable, Listing, Written, unquoted
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_OUTPUT, MANGLE, NAT, OUTPUT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Collection
 
 EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # in holes
 
@@ -26,6 +28,7 @@ class Form(Record):
     chain: str
     parts: tuple[str, ...]
     holes: tuple[str, ...]
+    inserted: bool = False  # before foreign rules; else behind them
 
     def read(self, text: str) -> tuple[str, ...] | None:
         """The values that stand in the holes, a word each; None for a text of another form."""
@@ -45,59 +48,66 @@ class Form(Record):
         return value.join(self.parts)
 
 
+class Sign(Record):
+    """Where a rule that is ours by its chain or by its jump names a value: behind this option, in rules with this target."""
+
+    table: str
+    chain: str
+    target: str
+    option: str
+    hole: str
+
+
+class Anchor(Record):
+    """A built-in chain in which, whatever the options, the rules for excluded interfaces stand right before a jump of ours."""
+
+    table: str
+    chain: str
+    chains: frozenset[str]  # of ours, to one of which the jump goes
+
+
 class Forms(Record):
     """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.forms renders them).
 
-    `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order.
+    `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order. `signs` and
+    `anchors` tell which values are confirmed.
     """
 
     rules: tuple[Form, ...]
     runs: tuple[tuple[str, str, tuple[str, ...]], ...]  # table, chain, rules
+    signs: tuple[Sign, ...]
+    anchors: tuple[Anchor, ...]
 
-    def of(self, table: str, chain: str, *holes: str) -> list[Form]:
-        """The forms of a chain that have one of these holes."""
-        own = [form for form in self.rules if (form.table, form.chain) == (table, chain)]
-        return [form for form in own if not set(holes).isdisjoint(form.holes)]
-
-
-class Evidence(Record):
-    """Values that our rules in both families confirm."""
-
-    virtual: frozenset[str]  # interfaces of VMs behind the pod
-    excluded: frozenset[str]  # interfaces that are not captured
-    marks: frozenset[str]  # hexadecimal, as listed
+    def excluding(self, table: str, chain: str) -> list[Form]:
+        """The forms of a chain for excluded interfaces."""
+        return [one for one in self.rules if (one.table, one.chain) == (table, chain) and EXCLUDED in one.holes]
 
 
+Evidence = dict[str, set[str]]  # what is in a hole -> the values that our rules in both families confirm
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def gather(listings: Iterable[Listing], forms: Callable[[], Forms]) -> Evidence:
-    """What the listings of all families confirm. `forms` are asked for where there is something to compare with them."""
-    virtual: set[str] = set()
-    excluded: set[str] = set()
-    marks: set[str] = set()
-    for listing in listings:
-        nat, mangle = listing.get(NAT), listing.get(MANGLE)
-        if nat:
-            prerouting, output = _plain_rules(nat, PREROUTING), _plain_rules(nat, OUTPUT)
-            virtual |= {_word_after(text, "-i ") for text in prerouting if text.endswith("-j ISTIO_REDIRECT")}
-            excluded |= _excluded(NAT, (OUTPUT, output), {ISTIO_OUTPUT}, (PREROUTING, prerouting), forms)
-        if mangle:  # on its own, since a killed run may have changed one table and not the other
-            prerouting, output = _plain_rules(mangle, PREROUTING), _plain_rules(mangle, OUTPUT)
-            # Before any jump of ours: --drop-invalid has one that comes first.
-            excluded |= _excluded(MANGLE, (PREROUTING, prerouting), OWNED_CHAINS, (OUTPUT, output), forms)
-            for chain in OWNED_CHAINS & set(mangle.rules):
-                marks |= {
-                    _word_after(text, option)
-                    for text in mangle.rules[chain]
-                    for option in ("--set-xmark ", "--tproxy-mark ", "-m mark --mark ")
-                }
-    return Evidence(virtual=frozenset(virtual - {""}), excluded=frozenset(excluded), marks=frozenset(marks - {""}))
+def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
+    """What the listings of all families confirm."""
+    found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
+    for listing in listings:  # a table on its own, since a killed run may have changed one and not the other
+        for sign in forms.signs:
+            if sign.table in listing:
+                texts = _plain_rules(listing[sign.table], sign.chain)
+                found[sign.hole] |= {_word_after(text, sign.option) for text in texts if target_of(text) == sign.target}
+        for anchor in forms.anchors:
+            if anchor.table in listing:
+                found[EXCLUDED] |= _excluded(listing[anchor.table], anchor, forms)
+    return {hole: values - {""} for hole, values in found.items()}
 
 
-def owned_rules(listing: Listing, written: Written, evidence: Evidence, forms: Callable[[], Forms]) -> Owned:
-    """The places of our rules in the built-in chains of one family. `forms` as in `gather`."""
+def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], forms: Callable[[], Forms]) -> Owned:
+    """The places of our rules in the built-in chains of one family; `listings` are those of all families, this one among them.
+
+    `forms` are asked for where a rule stands that neither jumps to our chains nor is in the plan.
+    """
     owned: Owned = {}
+    evidence: Evidence = {}
     for name, table in listing.items():
         present = holds_ours(table)
         for chain in BUILTIN_CHAINS:
@@ -107,11 +117,12 @@ def owned_rules(listing: Listing, written: Written, evidence: Evidence, forms: C
             found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
             if present:
                 wanted = _wanted(texts, written, name, chain, found)
-                if len(found | wanted) < len(texts):  # else the plan explains them all, and forms need not be rendered
+                if len(found | wanted) < len(texts):
+                    evidence = evidence or gather(listings, forms())
                     found |= _of_our_forms(name, chain, texts, evidence, forms())
                     wanted = _wanted(texts, written, name, chain, found)
                 found |= wanted
-            if not present and name == FILTER:
+            if not present and name == FILTER:  # the one table in which a layout has rules and no chain
                 for _, _, run in [one for one in forms().runs if one[:2] == (name, chain)]:
                     found |= _find_run(texts, run)
             if found:
@@ -182,23 +193,22 @@ def without_comment(text: str) -> str:
     return before + rest.partition(" ")[2]
 
 
-def _excluded(
-    table: str,
-    jumping: tuple[str, list[str]],
-    chains: AbstractSet[str],
-    confirming: tuple[str, list[str]],
-    forms: Callable[[], Forms],
-) -> set[str]:
-    """Interfaces that are excluded right before a jump to those chains of ours, and that the other chain excludes as well."""
+def _excluded(table: ListedTable, anchor: Anchor, forms: Forms) -> set[str]:
+    """Interfaces that are excluded right before such a jump, and in another chain as well."""
     found: set[str] = set()
-    chain, texts = jumping
+    texts = _plain_rules(table, anchor.chain)
+    ours = forms.excluding(anchor.table, anchor.chain)
+    elsewhere = [
+        (form, frozenset(_plain_rules(table, form.chain)))
+        for form in forms.rules
+        if form.table == anchor.table and form.chain != anchor.chain and EXCLUDED in form.holes
+    ]
     for index, text in enumerate(texts):
-        if target_of(text) not in chains:
+        if target_of(text) not in anchor.chains:
             continue
         for before in reversed(texts[:index]):
-            names = [form.read(before) or ("",) for form in forms().of(table, chain, EXCLUDED)]
-            (name,) = next((one for one in names if one != ("",)), ("",))
-            if not name or not any(form.spell(name) in confirming[1] for form in forms().of(table, confirming[0], EXCLUDED)):
+            name = next((value for form in ours for value in form.read(before) or ()), "")
+            if not name or not any(form.spell(name) in confirming for form, confirming in elsewhere):
                 break
             found.add(name)
     return found
@@ -207,19 +217,16 @@ def _excluded(
 def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, forms: Forms) -> set[int]:
     """The rules of our forms with values that were confirmed.
 
-    Of equal ones for an interface of a VM the first is ours, for an excluded interface the last, of others each.
+    Of equal ones for an interface the first is ours where a layout inserts it, else the last; of others each.
     """
     found: set[int] = set()
     last = {text: index for index, text in enumerate(texts)}
-    for form in forms.of(table, chain, VIRTUAL):
-        found |= {texts.index(text) for text in [form.spell(name) for name in evidence.virtual] if text in last}
-    for form in forms.of(table, chain, EXCLUDED):
-        found |= {last[text] for text in [form.spell(name) for name in evidence.excluded] if text in last}
-    for form in forms.of(table, chain, MARK, OTHER):
+    for form in [one for one in forms.rules if (one.table, one.chain) == (table, chain)]:
         for index, text in enumerate(texts):
             values = form.read(text)
-            if values and all(hole != MARK or value in evidence.marks for hole, value in zip(form.holes, values, strict=True)):
-                found.add(index)
+            if values and all(hole == OTHER or value in evidence[hole] for hole, value in zip(form.holes, values, strict=True)):
+                once = not {VIRTUAL, EXCLUDED}.isdisjoint(form.holes)
+                found.add(index if not once else texts.index(text) if form.inserted else last[text])
     return found
 
 

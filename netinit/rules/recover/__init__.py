@@ -15,7 +15,7 @@ from netinit.base.net import FAMILIES, Network, PortRange, bounds_of, join_range
 from netinit.options import Interception
 from netinit.options.users import PortsOfUsers, find_same
 from netinit.rules.forms import layout_forms
-from netinit.rules.iptables.ownership import gather, owned_rules
+from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import resolve
 from netinit.rules.iptables.write import ListedTable, write_plan
@@ -52,11 +52,10 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
 
     `routing` is the routing table of each mark that a policy rule has. ParseError for a rule that is none.
     """
-    evidence = gather(listings.values(), layout_forms)
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, evidence, layout_forms)
+        owned = owned_rules(listing, {}, listings.values(), layout_forms)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():

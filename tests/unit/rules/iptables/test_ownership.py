@@ -10,7 +10,6 @@ from core import (
     IPV4,
     IPV6,
     Options,
-    gather,
     holds_foreign_rules,
     keep_foreign_rules,
     owned_rules,
@@ -19,13 +18,15 @@ from core import (
     write_plan,
 )
 from listings import listing_of, make_listing
+from netinit.rules import forms
 from netinit.rules.forms import layout_forms, make_forms
 from netinit.rules.iptables.ownership import Form
-from netinit.rules.layouts import classic, tproxy
+from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
+from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.more_targets import Reject, SetMark
-from netinit.rules.targets import Drop
+from netinit.rules.targets import Drop, Jump
 from strategies import made_options
 
 EXCLUDED = """\
@@ -56,7 +57,7 @@ def ours(text, options=None, *, beside="", family=IPV4):
     """Our rules in the built-in chains, by table and chain with their numbers; `beside` is the other family's listing."""
     listing = make_listing(text)
     written = write_plan(plan(options), family) if options else {}
-    owned = owned_rules(listing, written, gather([listing, make_listing(beside)], layout_forms), layout_forms)
+    owned = owned_rules(listing, written, [listing, make_listing(beside)], layout_forms)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
@@ -322,7 +323,7 @@ def test_comments_change_nothing_about_whose_a_rule_is(comment):
 )
 def test_tables_hold_something_of_others(text, policies, others):
     listing = make_listing(text, policies)
-    assert holds_foreign_rules(listing, owned_rules(listing, {}, gather([listing], layout_forms), layout_forms)) is others
+    assert holds_foreign_rules(listing, owned_rules(listing, {}, [listing], layout_forms)) is others
 
 
 def spared(now, before, owned, owned_before):
@@ -352,7 +353,7 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
 
 def ours_by(forms, text):
     listing = make_listing(text)
-    owned = owned_rules(listing, {}, gather([listing], forms), forms)
+    owned = owned_rules(listing, {}, [listing], forms)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
@@ -377,6 +378,37 @@ def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monk
     monkeypatch.setattr(tproxy, "mark_connections", mark_and_drop)
     assert ours_by(make_forms, f"{MARKED}\n{added}")["mangle OUTPUT"] == [*ours(MARKED)["mangle OUTPUT"], 5]
     assert ours_by(make_forms, f"{MARKED}\n{added.replace('0x539', '0x540')}") == ours(MARKED), "another mark is confirmed by nothing"
+
+
+def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
+    alone = MARKED.replace("mangle ISTIO_DIVERT -j MARK --set-xmark 0x539/0xffffffff\n", "")
+    elsewhere = f"{alone}\nnat ISTIO_OUTPUT -m connmark --mark 0x539 -j DROP"
+    assert ours_by(make_forms, elsewhere) == ours(alone) != ours(MARKED)
+    usual = outbound.enter
+
+    def drop_marked(builder):
+        usual(builder)
+        builder.append("nat", "ISTIO_OUTPUT", Mark(value=forms.TPROXY_MARK, connection=True), to=Drop(), why="a test")
+
+    monkeypatch.setattr(outbound, "enter", drop_marked)
+    assert ours_by(make_forms, elsewhere)["mangle PREROUTING"] == [1, 2]
+    assert ours_by(make_forms, elsewhere.replace("-j DROP", "-j RETURN"))["mangle PREROUTING"] == [1], "another target"
+    assert ours_by(make_forms, elsewhere.replace("nat ISTIO_OUTPUT -m", "nat ISTIO_INBOUND -m"))["mangle PREROUTING"] == [1]
+
+
+def test_an_excluded_interface_is_ours_before_the_jump_that_the_layout_makes(monkeypatch):
+    other = EXCLUDED.replace("ISTIO_OUTPUT", "ISTIO_QUIC")
+    assert ours_by(make_forms, other) == {"nat OUTPUT": [2]}
+    monkeypatch.setattr(outbound, "enter", lambda builder: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
+    assert ours_by(make_forms, other) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
+    assert ours_by(make_forms, EXCLUDED) == {"nat OUTPUT": [2]}
+
+
+def test_a_virtual_interface_is_ours_where_the_layout_s_own_jump_names_it(monkeypatch):
+    other = VIRTUAL.replace("ISTIO_REDIRECT", "ISTIO_QUIC")
+    assert ours_by(make_forms, other) == {"nat PREROUTING": [1]}
+    monkeypatch.setattr(outbound, "ISTIO_REDIRECT", "ISTIO_QUIC")
+    assert ours_by(make_forms, other) == {"nat PREROUTING": [1, 2]}
 
 
 def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_words(monkeypatch):
@@ -411,7 +443,7 @@ def test_nothing_is_rendered_where_the_plan_explains_every_rule():
     options = Options(ipv6="on", inbound_mode="TPROXY", inbound_ports="*", outbound_cidrs="*", exclude_interfaces=("eth1",))
     made = plan(options.replace(exclude_interfaces=()))
     listing = make_listing(listing_of(made, IPV4))
-    assert owned_rules(listing, write_plan(made, IPV4), gather([listing], never), never)["mangle", "OUTPUT"] == [0, 1, 2, 3]
+    assert owned_rules(listing, write_plan(made, IPV4), [listing], never)["mangle", "OUTPUT"] == [0, 1, 2, 3]
 
 
 def test_all_forms_of_today_s_layouts():
@@ -431,6 +463,29 @@ def test_all_forms_of_today_s_layouts():
     holes = {hole for one in make_forms().rules for hole in one.holes}
     assert holes == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
     assert [(table, chain, len(run)) for table, chain, run in make_forms().runs] == [("filter", "INPUT", 3)]
+    assert {(one.table, one.chain) for one in make_forms().rules if one.inserted} == {("nat", "PREROUTING")}
+    assert {table for table, _, _ in make_forms().runs} == {"filter"}, "owned_rules asks for forms in no other table without our chains"
+
+
+def test_all_signs_of_today_s_layouts():
+    assert {f"{one.table} {one.chain} {one.option}-j {one.target}: {one.hole}" for one in make_forms().signs} == {
+        "nat PREROUTING -i -j ISTIO_REDIRECT: an interface of a VM",
+        "mangle ISTIO_DIVERT --set-xmark -j MARK: the mark",
+        "mangle ISTIO_INBOUND --mark -j RETURN: the mark",
+        "mangle ISTIO_TPROXY --tproxy-mark -j TPROXY: the mark",
+    }
+    assert {(one.table, one.chain): set(one.chains) for one in make_forms().anchors} == {
+        ("nat", "OUTPUT"): {"ISTIO_OUTPUT"},
+        ("mangle", "PREROUTING"): {"ISTIO_DROP", "ISTIO_INBOUND"},
+    }
+
+
+def test_our_chains_are_those_that_the_layouts_make():
+    everything = {"ipv6": "on", "inbound_ports": "*", "redirect_dns": True, "capture_all_dns": True}
+    more = {"drop_invalid": True, "reject_quic": True, "log_rules": True, "outbound_cidrs": "*"}
+    made = [plan(Options(inbound_mode="TPROXY", **everything, **more)), plan(Options(layout="ambient"))]
+    chains = {chain.name for one in made for table in one.tables for chain in table.chains if not chain.builtin}
+    assert chains == OWNED_CHAINS
 
 
 def test_a_mark_keeps_its_mask_where_it_has_one(monkeypatch):

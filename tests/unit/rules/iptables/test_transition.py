@@ -9,7 +9,6 @@ from core import (
     IPV4,
     IPV6,
     Options,
-    gather,
     is_interrupted,
     owned_rules,
     plan,
@@ -30,7 +29,7 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 
 def owned_of(listing, made=None):
-    return owned_rules(listing, write_plan(made, IPV4) if made else {}, gather([listing], layout_forms), layout_forms)
+    return owned_rules(listing, write_plan(made, IPV4) if made else {}, [listing], layout_forms)
 
 
 def transition(text, made=None, **more):
