@@ -1,1 +1,1 @@
-"""What everything stands on: errors, records, the event log, addresses and networks. Imports nothing else of netinit."""
+"""What everything stands on: errors, records, the event log, addresses, trees of documents. Imports nothing else of netinit."""

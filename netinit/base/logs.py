@@ -76,6 +76,16 @@ class Log:
             stream.flush()
 
 
+def level_of(text: str) -> str:
+    """The level that `--log_output_level` sets for us: `debug`, `default:debug`, `other:warn,default:debug`."""
+    found = "info"
+    for item in text.split(","):
+        scope, _, level = item.strip(" \t").rpartition(":")
+        if level and scope in ("", "all", SCOPE):
+            found = level
+    return found
+
+
 def flush() -> None:
     """Hands to the system what this process has printed. OSError where it does not take it."""
     for stream in (sys.stdout, sys.stderr):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import ClusterError
 from netinit.base.shown import shorten
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.kernel import run
 
 MOST_BYTES = 256 << 20  # of an answer; a thousand pods are about 20 MiB

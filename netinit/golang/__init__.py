@@ -1,7 +1,7 @@
 """Go's text templates, and YAML and JSON as Go reads and writes them: a library of its own.
 
-It knows nothing of Istio, pods or packets, imports nothing of netinit but `netinit.base` (errors), and is pure: text and
-values in, text and values out.
+It knows nothing of Istio, pods or packets, imports nothing of netinit but `netinit.base` (errors, and the
+trees that documents become), and is pure: text and values in, text and values out.
 
     from netinit.golang.sprig import FUNCTIONS
     from netinit.golang.template import Template
@@ -17,7 +17,6 @@ Parts:
 - `goyaml`: `load` types scalars as kubectl does; `dump` writes trees so that no reader errs; `values.to_yaml` writes Go
   values as sigs.k8s.io/yaml does. One layout (`writer`), one list of words (`scalars`) and one way of quoting (`text`).
 - `gojson`: JSON to the letter of encoding/json, from Go values and from plain trees.
-- `tree`: what YAML and JSON documents become, and the few operations on that.
 
 Theory of operation: one data model serves them all. A template's data, a document that was read and a value to be written
 are plain dicts, lists, strings, numbers and None; where Go's types matter (a map of strings, an int64, a struct with

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import InjectionError
+from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
-from netinit.golang.tree import mapping, shown
 from netinit.options import Interception
 from netinit.options.kinds import Flag
 

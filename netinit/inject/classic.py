@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import find_proxy, named

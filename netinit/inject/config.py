@@ -16,11 +16,11 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, TemplateError
 from netinit.base.records import Record
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.golang.tree import Tree, mapping, string, strings
 from netinit.inject.context import TRUSTED, ProxyStruct, mesh_struct, proxy_struct
 from netinit.inject.functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import Tree, clone, mapping, sequence, string
+from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
 from netinit.inject.merge import merge

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.golang.template.values import Enum, Int32, Int64, StringMap, Struct, TypedList, Uint32
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.meshconfig import ENUMS, PROXY_FIELDS, MeshConfig, ProxyConfig, seconds
 from netinit.inject.owner import PodOwner
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from netinit.base.records import Record
-from netinit.golang.tree import SHOWN, Tree, mapping, shown, strings
+from netinit.base.tree import SHOWN, Tree, mapping, shown, strings
 from netinit.inject.selectors import Selector
 
 __all__ = ["INJECT", "Decision", "DecisionStep", "Policy", "decide", "decide_manually", "ignored_namespaces"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.inject.config import InjectionConfig, load_config, load_values
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.values import merge_values

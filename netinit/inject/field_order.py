@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.more_errors import InjectionError
+from netinit.base.tree import Tree
 from netinit.golang import gojson
 from netinit.golang.template import FunctionError
-from netinit.golang.tree import Tree
 from netinit.inject.quantity import canonical
 
 __all__ = ["CONTAINER_FIELDS", "encode", "ordered_container", "ordered_handler"]

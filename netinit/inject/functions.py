@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from netinit.base.tree import mapping, sequence
 from netinit.golang.template import Struct
-from netinit.golang.tree import mapping, sequence
 from netinit.inject import istio_functions
 
 __all__ = ["CLASSIC_FUNCTIONS", "FUNCTIONS", "otel_resource_attributes"]

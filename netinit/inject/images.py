@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.golang.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, string
 
 __all__ = ["init_image", "proxy_image"]
 

@@ -6,7 +6,7 @@ import functools
 import posixpath
 from typing import Any
 
-from netinit.golang.tree import Tree, clone, sequence, string
+from netinit.base.tree import Tree, clone, sequence, string
 from netinit.inject.containers import INIT, VALIDATION, find, named
 from netinit.options import Options
 

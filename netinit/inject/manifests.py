@@ -13,8 +13,8 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.records import Record
 from netinit.base.shown import quote
+from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, clone, mapping, string
 from netinit.inject.owner import PodOwner
 
 __all__ = ["Document", "Joined", "Selection", "Workload", "split", "workloads"]

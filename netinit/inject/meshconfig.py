@@ -14,8 +14,8 @@ from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.net import parse_address
 from netinit.base.records import Record
+from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, clone, mapping, shown, string
 from netinit.inject.protojson import duration, read_message
 
 __all__ = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import shown
+from netinit.base.tree import shown
 
 __all__ = ["proxy_ids"]
 

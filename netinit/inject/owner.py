@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from netinit.base.records import Record
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 
 __all__ = ["PodOwner"]
 

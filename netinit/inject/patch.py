@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.golang.tree import Tree, clone, same, shown
+from netinit.base.tree import Tree, clone, same, shown
 
 __all__ = ["apply_patch", "json_patch"]
 

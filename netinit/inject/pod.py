@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from netinit.base.more_errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree, clone, mapping, sequence, shown, string, strings
+from netinit.base.tree import Tree, clone, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,

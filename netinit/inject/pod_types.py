@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netinit.golang.tree import shown
+from netinit.base.tree import shown
 
 __all__ = ["misfits"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, mapping, string, strings
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from netinit.golang.tree import Tree, clone, mapping, sequence
+from netinit.base.tree import Tree, clone, mapping, sequence
 from netinit.inject import field_order
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, go_bool
 from netinit.inject.containers import PROXY, all_containers, find_proxy, named

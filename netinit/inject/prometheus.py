@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import Tree, sequence, shown, string
+from netinit.base.tree import Tree, sequence, shown, string
 from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
 from netinit.inject.containers import find_proxy, named

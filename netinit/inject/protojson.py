@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree, shown
+from netinit.base.tree import Tree, shown
 from netinit.inject.proxy_schema import ENUMS, fields_of
 
 __all__ = ["duration", "has_presence", "read_message"]

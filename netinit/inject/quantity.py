@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from netinit.golang.tree import string
+from netinit.base.tree import string
 
 __all__ = ["canonical"]
 

@@ -13,9 +13,9 @@ import re
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import InjectionError, TemplateError
 from netinit.base.records import Record
+from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
-from netinit.golang.tree import Tree, mapping, shown, strings
 from netinit.inject import guard, images
 from netinit.inject.annotations import PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig

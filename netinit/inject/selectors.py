@@ -7,7 +7,7 @@ from typing import Any
 
 from netinit.base.more_errors import ConfigError
 from netinit.base.records import Record
-from netinit.golang.tree import shown, string
+from netinit.base.tree import shown, string
 
 __all__ = ["Requirement", "Selector"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from netinit.base.records import Record
-from netinit.golang.tree import Tree, mapping, sequence, strings
+from netinit.base.tree import Tree, mapping, sequence, strings
 from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import names, without

@@ -11,8 +11,8 @@ from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
+from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, same
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads

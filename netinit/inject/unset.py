@@ -12,8 +12,8 @@ from typing import Any
 
 from netinit.base.more_errors import InjectionError
 from netinit.base.shown import shorten
+from netinit.base.tree import Tree, shown
 from netinit.golang.template import Rendering
-from netinit.golang.tree import Tree, shown
 
 __all__ = ["may_hold_unset", "refuse_unset", "texts_in"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree, clone, mapping, shown, string
+from netinit.base.tree import Tree, clone, mapping, shown, string
 
 __all__ = ["merge_values", "misfit_texts", "set_values"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector
 

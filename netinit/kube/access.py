@@ -17,8 +17,8 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError
 from netinit.base.shown import quote
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, mapping, sequence, string
 
 __all__ = ["SERVICE_ACCOUNT", "Access", "Exec", "find_access", "in_cluster", "of_kubeconfig"]
 

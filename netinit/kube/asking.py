@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.kube.access import Access
 from netinit.kube.client import Client
 from netinit.kube.resources import Resource

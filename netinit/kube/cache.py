@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from netinit.base.more_errors import ClusterError
-from netinit.golang.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, string
 from netinit.kube.client import GONE, Client
 from netinit.kube.resources import Resource, name_of
 

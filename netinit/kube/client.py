@@ -14,7 +14,7 @@ import httpx2
 
 from netinit.base.more_errors import ClusterError
 from netinit.base.shown import escape, shorten
-from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access
 from netinit.kube.credentials import Credentials, make_context
 from netinit.kube.resources import Resource

@@ -17,7 +17,7 @@ import httpx2
 
 from netinit.base.more_errors import ClusterError, ConfigError
 from netinit.base.shown import quote
-from netinit.golang.tree import mapping, string
+from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec
 
 __all__ = ["Credentials", "make_context"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from netinit.golang.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, string
 
 __all__ = [
     "CONFIG_MAPS",

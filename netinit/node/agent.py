@@ -9,7 +9,7 @@ from collections import Counter
 from netinit.base.errors import OptionError
 from netinit.base.more_errors import CniError
 from netinit.base.shown import shorten
-from netinit.golang.tree import mapping, sequence, string
+from netinit.base.tree import mapping, sequence, string
 from netinit.node.attachments import Attachment, Attachments
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult

@@ -11,7 +11,7 @@ from typing import Any
 
 from netinit.base.more_errors import ConfigError
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.node.protocol import VERSIONS
 
 __all__ = ["TYPE", "entry_of", "first_of", "has_entry", "is_last", "is_list", "network_of", "with_entry", "without_entry"]

@@ -8,7 +8,7 @@ from netinit.base.errors import OptionError
 from netinit.base.more_errors import CniError
 from netinit.base.records import Record
 from netinit.base.shown import shorten
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import CHECKS, INTERCEPTION_MODE, STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.node.protocol import CODES

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from netinit.base.more_errors import ClusterError, ConfigError
-from netinit.golang.tree import mapping, sequence, string
+from netinit.base.tree import mapping, sequence, string
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.resources import DAEMON_SETS, NODES

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from netinit.base.more_errors import ConfigError
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.node import conflist
 
 __all__ = ["Installer"]

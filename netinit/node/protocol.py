@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.base.more_errors import CniError
 from netinit.base.shown import escape, quote, shorten
-from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence, string
 
 __all__ = [
     "CODES",

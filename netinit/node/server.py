@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import NetinitError
+from netinit.base.logs import level_of
 from netinit.kernel import capabilities
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
@@ -25,7 +26,7 @@ from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
 from netinit.node.roster import Roster
 from netinit.node.settings import AgentSettings
 from netinit.node.sweep import Sweeper
-from netinit.serving.events import EventLog, adopt_library_logs, level_of
+from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
 
 __all__ = ["STATUS_FILE", "serve"]

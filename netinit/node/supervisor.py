@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 from netinit.base.errors import BackendUnavailableError
+from netinit.base.logs import level_of
 from netinit.kernel import children, detect, preload
 from netinit.kernel.children import Answer
 from netinit.node.door import open_socket
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
-from netinit.serving.events import EventLog, level_of
+from netinit.serving.events import EventLog
 from netinit.serving.resources import count_cores, listen
 
 __all__ = ["run"]

@@ -5,6 +5,7 @@ Precedence: flag, environment variable, file (--config), default. An empty varia
 
 from __future__ import annotations
 
+from netinit.base.logs import level_of
 from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import istio, ours
@@ -209,12 +210,7 @@ class Options(Interception):
     @property
     def log_level(self) -> str:
         """The level of the default scope: none, error, warn, info or debug."""
-        level = "info"
-        for item in kinds.split_list(self.log_output_level):
-            scope, _, word = item.rpartition(":")
-            if scope in ("", "default", "all"):
-                level = word
-        return level
+        return level_of(self.log_output_level)
 
     def _check(self) -> list[str]:
         problems = super()._check()

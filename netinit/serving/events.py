@@ -9,21 +9,8 @@ from typing import TextIO
 
 from netinit.base.logs import SCOPE, Log, format_event, format_time
 from netinit.base.shown import escape, shorten
-from netinit.options.kinds import split_list
 
-__all__ = ["EventLog", "adopt_library_logs", "level_of"]
-
-_OF_THE_WHOLE = ("", "all", "default")
-
-
-def level_of(text: str) -> str:
-    """The level that `--log_output_level` sets: `debug`, `default:debug`, `other:warn,default:debug`."""
-    found = "info"
-    for item in split_list(text):
-        scope, _, level = item.rpartition(":")
-        if scope in _OF_THE_WHOLE:
-            found = level
-    return found
+__all__ = ["EventLog", "adopt_library_logs"]
 
 
 class EventLog(Log):

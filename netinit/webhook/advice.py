@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from netinit.base.errors import OptionError
 from netinit.base.net import Ports, bounds_of, find_common_ports
 from netinit.base.shown import quote
-from netinit.golang.tree import Tree, mapping, strings
+from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.warnings import pod_findings
 from netinit.options import Options

@@ -13,10 +13,10 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, TemplateError
 from netinit.base.shown import quote
+from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS
 from netinit.golang.template import Struct, Template
-from netinit.golang.tree import Tree, clone, mapping, string
 
 __all__ = ["merge_values", "render", "set_value"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from netinit.base.more_errors import ClusterError
-from netinit.golang.tree import Tree, mapping, strings
+from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.inject import guard
 from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig, load_config

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import mapping
+from netinit.base.tree import mapping
 from netinit.inject.pod import Settings
 from netinit.webhook import board as on
 from netinit.webhook.board import Board

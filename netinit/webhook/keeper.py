@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import NetinitError
+from netinit.base.logs import level_of
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree
-from netinit.serving.events import EventLog, adopt_library_logs, level_of
+from netinit.base.tree import Tree
+from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
 from netinit.webhook import board as on
 from netinit.webhook.board import Board

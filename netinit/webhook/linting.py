@@ -10,7 +10,7 @@ from itertools import combinations, product
 from typing import Any
 
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from netinit.golang.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence, string
 
 __all__ = ["bundle_patch", "is_ours"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netinit.base.more_errors import ConfigError
-from netinit.golang.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, string
 from netinit.webhook.certificates import Pair, check, describe
 
 __all__ = ["Kept", "RenewalPlan", "from_secret", "next_state", "to_data"]

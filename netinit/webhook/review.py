@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import ConfigError, InjectionError, TemplateError
 from netinit.base.shown import escape, shorten
-from netinit.golang.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, string
 from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netinit.base.logs import level_of
 from netinit.base.more_errors import ConfigError
 from netinit.kernel import children
 from netinit.kernel.children import Answer, Child
-from netinit.serving.events import EventLog, level_of
+from netinit.serving.events import EventLog
 from netinit.serving.resources import count_cores, listen
 from netinit.webhook import keeper, metrics, worker
 from netinit.webhook.board import Board

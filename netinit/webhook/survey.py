@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from netinit.base.more_errors import ClusterError
-from netinit.golang.tree import Tree
+from netinit.base.tree import Tree
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (

@@ -23,8 +23,8 @@ from unittest import mock
 
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import InjectionError
+from netinit.base.tree import same
 from netinit.golang import goyaml
-from netinit.golang.tree import same
 from netinit.inject import guard, load_config
 from netinit.inject.owner import PodOwner
 from netinit.inject.rendering import Subject, render, render_text

@@ -11,11 +11,11 @@ import click
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten, split_message
+from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.cli.face import answer, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
-from netinit.golang.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from netinit.base.more_errors import ClusterError, ConfigError
-from netinit.golang.tree import Tree, mapping, strings
+from netinit.base.tree import Tree, mapping, strings
 
 __all__ = ["Cluster"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 
 from netinit.base.shown import lines
+from netinit.base.tree import mapping, string
 from netinit.cli.face import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.asking import cluster_options, environment, find_kubectl, find_pods
@@ -23,7 +24,6 @@ from netinit.cluster.sources import (
     PodSource,
     ask_first,
 )
-from netinit.golang.tree import mapping, string
 from netinit.inject.initcontainer import find_init
 from netinit.inject.podfile import read_object
 

@@ -11,6 +11,7 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.more_errors import ClusterError, DriftError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten
+from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import INTENT_WORDS, examine
 from netinit.cli.face import answer, note
 from netinit.cli.flags import HELP_NAMES
@@ -19,7 +20,6 @@ from netinit.cli.question import complete_servers, find_planned
 from netinit.cluster.kubectl import Kubectl
 from netinit.cluster.objects import ClusterPod, read_pods
 from netinit.cluster.sources import AgentSource, PodQuestion
-from netinit.golang.tree import mapping, sequence, string, strings
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.options import Options
 from netinit.simulate.audit import kinds

@@ -11,9 +11,9 @@ import click
 
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, lines
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.face import answer
 from netinit.cli.flags import FlagCommand
-from netinit.golang.tree import Tree, mapping, sequence, string
 from netinit.node.settings import InstallSettings
 
 _STALE = 15.0  # seconds without a word of the agent

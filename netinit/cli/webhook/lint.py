@@ -10,9 +10,9 @@ import click
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show, show_artefact, to_json
 from netinit.base.shown import Lines, lines, quote
+from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.flags import HELP_NAMES
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, mapping, sequence
 from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
 _SIGNS = {ERROR: "✘"}

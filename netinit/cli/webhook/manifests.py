@@ -11,9 +11,9 @@ from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError
 from netinit.base.output import show_artefact
 from netinit.base.shown import quote
+from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES
 from netinit.golang import goyaml
-from netinit.golang.tree import Tree, mapping
 from netinit.webhook.chart import merge_values, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"

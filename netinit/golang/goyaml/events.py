@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from netinit.base.errors import ParseError
+from netinit.base.tree import clone, shown
 from netinit.golang.goyaml.scalars import MERGE, resolve
-from netinit.golang.tree import clone, shown
 
 __all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "key_text", "scan"]
 

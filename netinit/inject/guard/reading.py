@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from netinit.base.errors import ParseError
+from netinit.base.tree import same
 from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.template.values import FunctionError, Shaped
-from netinit.golang.tree import same
 from netinit.inject.guard.keys import Keys
 from netinit.inject.guard.parts import Foreign, Mismatch, Signature, Want, refuse, signature_of
 

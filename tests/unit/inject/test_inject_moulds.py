@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.base.more_errors import InjectionError
-from netinit.golang.tree import same
+from netinit.base.tree import same
 from netinit.inject import guard, load_config
 from netinit.inject.guard import moulds
 from netinit.inject.owner import PodOwner
