@@ -1,4 +1,6 @@
-"""The only Kubernetes client: finding the API and its credentials, requests, and watches that keep a cache true.
+"""How a cluster is asked. By servers, with the only Kubernetes client; by people, through their `kubectl` (the folder).
+
+The client: finding the API and its credentials, requests, and watches that keep a cache true.
 
 It speaks of objects as trees, so that fields of a newer Kubernetes pass through unharmed. HTTP is httpx2's, the kept-up
 continuation of httpx, on the raw API: on the machine of our measurements it takes 24 MiB where the clients with models

@@ -12,10 +12,7 @@ from netinit.base.tree import mapping, string
 from netinit.cli.face import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.asking import cluster_options, environment, find_kubectl, find_pods
-from netinit.cluster.destinations import NamedDestination, find_destinations
-from netinit.cluster.kubectl import Kubectl
-from netinit.cluster.objects import ClusterPod
-from netinit.cluster.sources import (
+from netinit.cli.kubectl.sources import (
     AgentSource,
     EphemeralSource,
     ManifestSource,
@@ -26,6 +23,9 @@ from netinit.cluster.sources import (
 )
 from netinit.inject.initcontainer import find_init
 from netinit.inject.podfile import read_object
+from netinit.kube.kubectl.destinations import NamedDestination, find_destinations
+from netinit.kube.kubectl.objects import ClusterPod
+from netinit.kube.kubectl.program import Kubectl
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")

@@ -11,7 +11,7 @@ from netinit.base.net import parse_address
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import shorten
 from netinit.cli.flags import HELP_NAMES, read_value
-from netinit.cluster.itself import run_netinit
+from netinit.cli.itself import run_netinit
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.pods.outside import list_addresses

@@ -12,9 +12,9 @@ from netinit.base.errors import NetinitError, ParseError
 from netinit.base.more_errors import ClusterError
 from netinit.base.shown import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cluster.itself import run_netinit
-from netinit.cluster.kubectl import Kubectl, describe_failure
-from netinit.cluster.objects import RUNNING, ClusterPod, read_pods
+from netinit.cli.itself import run_netinit
+from netinit.kube.kubectl.objects import RUNNING, ClusterPod, read_pods
+from netinit.kube.kubectl.program import Kubectl, describe_failure
 from netinit.options import Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
