@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netinit.rules.model import BUILTIN_CHAINS
-from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.trace import Trace
 
@@ -103,7 +102,7 @@ def _in_order(chains: dict[str, LoadedChain]) -> list[str]:
             for loaded in chains[name].rules:
                 add(loaded.rule.target.calls)
 
-    for name in (*BUILTIN_CHAINS, *chains):
+    for name in (*STAGES, *chains):
         add(name)
     return found
 
