@@ -35,7 +35,7 @@ COMMANDS = {  # name -> module under netinit.cli (whose `command` is the command
     "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
     "node": ("node.command", "Program pods from the node, by a CNI plugin."),
     "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
-    "demo": ("demo", "Make a pod of network namespaces and watch interception work."),
+    "demo": ("demo.command", "Make a pod of network namespaces and watch interception work."),
     "completion": ("completion", "Print the script that completes commands and options in a shell."),
     "version": ("version", "Print the version."),
 }

@@ -23,9 +23,9 @@ from netinit.base.errors import NetinitError
 from netinit.base.more_errors import LabError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
+from netinit.kernel.sockets import original_destination
 from netinit.kernel.users import become, creating_as
 from netinit.lab.probes import render_address
-from netinit.pods.validate import original_destination
 
 __all__ = ["Listener", "Server"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from netinit.lab.pod import Pod
 from netinit.lab.servers import Listener, Server
-from netinit.options import DNS_LISTENER, DNS_PORT
 
 __all__ = ["APP_ID", "PROXY_ID", "start_servers"]
 
@@ -22,18 +21,20 @@ def start_servers(
     proxy: Sequence[int] = (15001, 15006),
     outside: Sequence[int] = (80, 443),
     transparent: Collection[int] = (),
+    proxy_dns: int = 15053,
+    outside_dns: int = 53,
 ) -> dict[str, Server]:
     """Running servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace), by name.
 
-    All listen on IPv4 and IPv6, where the kernel has it. The proxy answers DNS on 15053 and the outside on 53 too, over
-    UDP and TCP. `transparent` names those of the proxy's ports that TPROXY hands connections to. In a pod with a user
-    namespace the ids are the pod's own.
+    All listen on IPv4 and IPv6, where the kernel has it. The proxy and the outside answer DNS too, over UDP and TCP.
+    `transparent` names those of the proxy's ports that TPROXY hands connections to. In a pod with a user namespace the
+    ids are the pod's own.
     """
     app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
     servers = {
         "app": pod.start("app", _listen(app), uid=app_id, gid=app_id),
-        "proxy": pod.start("proxy", _listen(proxy, DNS_LISTENER, transparent), uid=proxy_id, gid=proxy_id),
-        "outside": pod.client.start("outside", _listen(outside, DNS_PORT)),
+        "proxy": pod.start("proxy", _listen(proxy, proxy_dns, transparent), uid=proxy_id, gid=proxy_id),
+        "outside": pod.client.start("outside", _listen(outside, outside_dns)),
     }
     for server in servers.values():
         server.wait()

@@ -11,7 +11,6 @@ import errno
 import os
 import select
 import socket
-import struct
 import time
 from dataclasses import dataclass
 
@@ -19,11 +18,11 @@ from netinit.base.logs import Log
 from netinit.base.more_errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
+from netinit.kernel.sockets import original_destination
 from netinit.options import CLASSIC, OFF, Options
 from netinit.options.kinds import ALL
 
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
-SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 APPLICATION_UID = 65534  # any user but the proxy's
 TOKEN_BYTES = 16
 UNREACHABLE = "no route"
@@ -127,15 +126,6 @@ def _own_address(family: Family) -> str:
 def may_become(uid: int) -> bool:
     """Whether this process can make connections as that user."""
     return uid == os.geteuid() or detect.has_capability(detect.CAP_SETUID)
-
-
-def original_destination(connection: socket.socket, family: Family) -> tuple[str, int]:
-    """Where a redirected connection was going: the kernel's answer to SO_ORIGINAL_DST (struct sockaddr_in, sockaddr_in6)."""
-    if family is IPV4:
-        data = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
-        return socket.inet_ntop(socket.AF_INET, data[4:8]), struct.unpack("!H", data[2:4])[0]
-    data = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, 28)
-    return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
 
 
 def _prove(probe: Proof, deadline: float) -> str:

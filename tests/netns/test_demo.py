@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from netinit.base.more_errors import LabError
+from netinit.cli.demo import play as demo
 from netinit.kernel import run
-from netinit.lab import demo
 from readable import NOBODY
 
 COMMAND = [sys.executable, "-m", "netinit", "demo"]

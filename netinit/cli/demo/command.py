@@ -5,21 +5,21 @@ from __future__ import annotations
 import click
 
 from netinit.base.output import answers_a_terminal, can_show, show_painted
+from netinit.cli.demo import play
 from netinit.cli.face import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
-from netinit.lab import demo
 
 FAILED = 1
-MARKS = {demo.GOOD: "✔", demo.BAD: "✘"}
-PLAIN_MARKS = {demo.GOOD: "ok", demo.BAD: "NO"}  # where the terminal's encoding has neither
-STYLES = {demo.TITLE: "1;36", demo.CHAIN: "1", demo.COMMENT: "2", demo.GOOD: "32", demo.BAD: "1;31", demo.TEXT: ""}
+MARKS = {play.GOOD: "✔", play.BAD: "✘"}
+PLAIN_MARKS = {play.GOOD: "ok", play.BAD: "NO"}  # where the terminal's encoding has neither
+STYLES = {play.TITLE: "1;36", play.CHAIN: "1", play.COMMENT: "2", play.GOOD: "32", play.BAD: "1;31", play.TEXT: ""}
 
 
 @click.command("demo", context_settings=HELP_NAMES)
 @click.option(
     "--backend",
-    type=click.Choice(demo.CHOICES),
-    default=demo.CHOICES[0],
+    type=click.Choice(play.CHOICES),
+    default=play.CHOICES[0],
     show_default=True,
     help="The backend that programs the kernel.",
 )
@@ -36,25 +36,25 @@ def command(backend: str) -> int:
     colour = wants_colour(answers_a_terminal())
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
     kinds = []
-    for line in demo.play(backend):
+    for line in play.play(backend):
         show_line(line, colour=colour, marks=marks)
         kinds.append(line.kind)
     show_line(summarise(kinds), colour=colour, marks=marks)
-    return FAILED if demo.BAD in kinds else 0
+    return FAILED if play.BAD in kinds else 0
 
 
-def summarise(kinds: list[str]) -> demo.Line:
+def summarise(kinds: list[str]) -> play.Line:
     """The last line: how many of the things that were looked at are right."""
-    wrong, right = kinds.count(demo.BAD), kinds.count(demo.GOOD)
+    wrong, right = kinds.count(play.BAD), kinds.count(play.GOOD)
     if wrong:
-        return demo.Line(demo.TITLE, f"{wrong} of {wrong + right} things are not as they must be")
-    return demo.Line(demo.TITLE, f"All {right} things are as they must be")
+        return play.Line(play.TITLE, f"{wrong} of {wrong + right} things are not as they must be")
+    return play.Line(play.TITLE, f"All {right} things are as they must be")
 
 
-def show_line(line: demo.Line, *, colour: bool, marks: dict[str, str]) -> None:
+def show_line(line: play.Line, *, colour: bool, marks: dict[str, str]) -> None:
     """Prints the line, a title with a blank line before it."""
     style = STYLES[line.kind] if colour else ""
-    if line.kind == demo.TITLE:
+    if line.kind == play.TITLE:
         show_painted([])
         show_painted([(line.text, style)])
     elif line.kind in marks:

@@ -1,0 +1,19 @@
+"""What the kernel says of a socket's connection."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from netinit.base.net import IPV4, Family
+
+SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
+
+
+def original_destination(connection: socket.socket, family: Family) -> tuple[str, int]:
+    """Where a redirected connection was going: the answer to SO_ORIGINAL_DST (struct sockaddr_in, sockaddr_in6). OSError."""
+    if family is IPV4:
+        data = connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
+        return socket.inet_ntop(socket.AF_INET, data[4:8]), struct.unpack("!H", data[2:4])[0]
+    data = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, 28)
+    return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
