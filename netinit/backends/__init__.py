@@ -2,7 +2,8 @@
 
 A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
 code from what was seen and the plan, and is committed whole: all families or none. A new one is a module here and a line
-in the table, netinit.options.BACKENDS.
+in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all)
+and `tally` (the kernel's own count of what is listed).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class LibiptcBackend(XtablesBackend):
     counts = False
 
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        from netinit.kernel.tally import count_legacy_families
+        from netinit.backends.tally import count_legacy_families
 
         return count_legacy_families(families)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from netinit.kernel.routes import RouteNetlink
+    from netinit.backends.routes import RouteNetlink
 
     Result = TypeVar("Result")
 else:

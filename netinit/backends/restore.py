@@ -127,7 +127,7 @@ class NftVariant(RestoreBackend):
         chains = self._find_chains()
         if not self._chains:
             return {}
-        from netinit.kernel.tally import count_nft_families
+        from netinit.backends.tally import count_nft_families
 
         return count_nft_families(families, chains)
 
@@ -180,7 +180,7 @@ class LegacyVariant(RestoreBackend):
     def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
         if not any(detect.legacy_tables(family) != () for family in families):
             return {}
-        from netinit.kernel.tally import count_legacy_families
+        from netinit.backends.tally import count_legacy_families
 
         return count_legacy_families(families)
 

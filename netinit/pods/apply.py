@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, named
+from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, named, routes
 from netinit.backends.machine import HERE, Machine
+from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.kernel import detect, routes
-from netinit.kernel.routes import Made, RouteChange
+from netinit.kernel import detect
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.records import Record
-from netinit.kernel import routes
 from netinit.options import Options
 from netinit.pods.apply import nothing_works
 from netinit.pods.inspect import Survey

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from netinit import backends
+from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
-from netinit.kernel import routes
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.situation import advise
 from netinit.options import AUTO, Options

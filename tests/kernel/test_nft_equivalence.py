@@ -17,8 +17,8 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 
+from netinit.backends import routes
 from netinit.base.net import FAMILIES
-from netinit.kernel import routes
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.lab import APP_ID, Arrival, Listener, Pod, Probe
 from netinit.options import Options

@@ -22,8 +22,8 @@ from conversation import Conversation, Listener, Players, converse
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from netinit.backends import routes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
-from netinit.kernel import routes
 from netinit.lab import Arrival, Pod, Probe
 from netinit.lab import Listener as Opened
 from netinit.options import AMBIENT, NODE_PROXY_MARK, Options

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netinit import backends
+from netinit.backends.tally import count_legacy, count_nft
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.kernel.detect import nft_chains as read_chains
 from netinit.kernel.detect import owned_sets
 from netinit.kernel.netlink import list_address_sets
-from netinit.kernel.tally import count_legacy, count_nft
 from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from netinit.backends.tally import count_nft
 from netinit.base.errors import ParseError
 from netinit.kernel.netlink import (
     DUMP_ATTEMPTS,
@@ -18,7 +19,6 @@ from netinit.kernel.netlink import (
     list_local_routes,
     list_mark_rules,
 )
-from netinit.kernel.tally import count_nft
 from netinit.rules.census import MOST_RULES, TableCount, check_size
 
 KIND = 99

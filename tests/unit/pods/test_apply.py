@@ -8,11 +8,11 @@ import signal
 import pytest
 
 from netinit.backends.memory_machine import MemoryMachine
+from netinit.backends.routes import BOOT, FULL_MASK
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
-from netinit.kernel.routes import BOOT, FULL_MASK
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.apply import INTERIM_BIT, _answer_late_signal, _tell, apply, remove
