@@ -29,7 +29,7 @@ from netinit.simulate.endpoints import spell_packet
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import Explanation
 from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
-from netinit.simulate.trace import UNKNOWN
+from netinit.simulate.ruleset import Ruleset
 
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
@@ -166,11 +166,9 @@ def _spell_wanted(wanted: Wanted) -> str:
 def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
     """What is predicted of a packet that was seen, and both in one."""
     packet = observed.first
-    source, answer, _ = answer_question(ground, packet)
-    predicted = simulate(packet, ground.rulesets[source][packet.family], ground.surroundings[packet.family])
-    if answer.verdict == UNKNOWN and not predicted.unread:  # two places have rules
-        predicted = answer.trace
-    return answer, fold(observed, predicted)
+    _, answer, _ = answer_question(ground, packet)
+    ruleset = ground.join(packet.family) or Ruleset(packet.family)
+    return answer, fold(observed, simulate(packet, ruleset, ground.surroundings[packet.family]))
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:

@@ -165,7 +165,8 @@ class Follower:
                 found.met.append(held)
             return
         loaded = rules_of(ruleset, table, chain).get(number)
-        one = Encounter(found.hook, table, chain, number, loaded, "" if loaded else "it was not there when the rules were read")
+        outcome = "" if loaded else "it was not there when the rules were read"
+        one = Encounter(found.hook, table, chain, number, loaded, outcome, source)
         leads = event.code in (NFT_JUMP, NFT_GOTO) and source == backends.NFTABLES
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
@@ -190,7 +191,7 @@ class Follower:
         ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MOST_ENCOUNTERS:
-            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded))
+            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:
         met = [*found.met, *found.older]

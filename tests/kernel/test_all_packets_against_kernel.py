@@ -24,7 +24,7 @@ from test_simulator_against_kernel import (
     PORTS,
     SEED,
     Attempt,
-    _furnish,
+    furnish,
     _report,
     disagree,
     surroundings,
@@ -75,7 +75,7 @@ def dialect(request):
 @pytest.fixture
 def pod(dialect):
     with Pod(interfaces=(NEIGHBOUR,), outside=OUTSIDE) as made:
-        _furnish(made)
+        furnish(made)
         yield made
 
 
