@@ -12,13 +12,14 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import DriftError
+from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.explain import answer_question
 from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet
+from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet, stand_in
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
@@ -75,6 +76,7 @@ def command(  # noqa: PLR0917
     Exit codes: 0 every packet went as predicted (or nothing could be predicted), 3 one did not, 1 no packet was seen.
     """
     question = Question(direction=direction or "", interface="", mark=0, **asked)
+    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # what is wrong with it is wrong in every pod
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0

@@ -32,9 +32,25 @@ class PodAnswer:
     """What netinit said of a pod: its exit code, its answer, what it noted, and who was asked."""
 
     code: int
-    text: tuple[str, ...]
+    output: str
     notes: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The answer's lines, as many as are shown."""
+        return bound(self.output)
+
+    @property
+    def tree(self) -> Tree:
+        """The answer to a question with --json. ClusterError where it is no object of JSON."""
+        try:
+            found = json.loads(self.output)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ClusterError("; ".join(self.notes) or "no answer")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ class AgentSource:
         except (ValueError, KeyError, RecursionError):
             raise ClusterError(f"the node agent {agent.title} gave no answer that can be read; is it another version?") from None
         source = f"live rules, read through the node agent {agent.title}"
-        return PodAnswer(code, bound(string(tree.get("answer"))), _notes(string(tree.get("notes"))), source)
+        return PodAnswer(code, string(tree.get("answer")), _notes(string(tree.get("notes"))), source)
 
     def _find(self, node: str) -> ClusterPod:
         if self._agents is None:
@@ -125,7 +141,7 @@ class EphemeralSource:
         if told.status:
             raise ClusterError(f"kubectl logs: {describe_failure(told)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        return PodAnswer(code, bound(told.output), (), source)
+        return PodAnswer(code, told.output, (), source)
 
     def _wait(self, pod: ClusterPod, name: str) -> int:
         """The container's exit code."""
@@ -155,7 +171,7 @@ class ManifestSource:
         if question.verb not in FROM_MANIFEST:
             raise ClusterError(f"{question.verb} is about what is there, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
-        return PodAnswer(done.status, bound(done.output), _notes(done.errors), self.name)
+        return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 
 
 PodSource = AgentSource | EphemeralSource | ManifestSource
@@ -172,7 +188,7 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
             continue
         except NetinitError as error:  # a program that cannot be started
             raise ClusterError(str(error)) from None
-        return PodAnswer(found.code, found.text, (*refused, *found.notes), found.source)
+        return PodAnswer(found.code, found.output, (*refused, *found.notes), found.source)
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
 
 

@@ -134,6 +134,29 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert "    direct" in done.out.partition("2xk9p")[0]
 
 
+@pytest.mark.parametrize("flags", ["-o json", "--output=json", "--json"])
+def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubectl, flags):
+    done = kubectl(f"explain deploy/web -n shop --to db.shop:5432 --source manifest {flags}", *DEPLOYMENT, *SERVICE)
+    assert done.code == 0, done
+    pods = json.loads(done.out)["pods"]
+    assert [pod["name"] for pod in pods] == ["web-6d4cf56db6-zzv5m", WEB, "web-6d4cf56db6-7hq4t"], "those that differ first"
+    assert {pod["source"] for pod in pods} == {"the pod's manifest alone: what the rules should be; the live ones were not read"}
+    first = pods[0]["answers"]
+    assert [(one["to"], one["of"]) for one in first] == [
+        ("10.96.14.3:5432", "service db.shop, its ClusterIP"), ("10.244.3.4:6432", "service db.shop, endpoint 1 of 1"),
+    ]  # fmt: skip
+    assert {(pod["name"][-5:], one["answer"]["verdict"]) for pod in pods for one in pod["answers"]} >= {("zzv5m", "direct"), ("2xk9p", "captured")}
+
+
+def test_an_agent_s_answer_that_is_no_json_is_none_and_the_notes_say_why(kubectl):
+    answer = json.dumps({"code": "1", "answer": "", "notes": "netinit: the rules cannot be read\n"})
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": f"{ON_AGENT}verify *--json", "stdout": answer}]
+    done = kubectl(f"verify {WEB} -n shop -o json", *answers)
+    (pod,) = json.loads(done.out)["pods"]
+    assert (done.code, pod["answers"]) == (1, [{"to": None, "of": None, "code": 1, "answer": None}])
+    assert pod["notes"] == ["netinit: the rules cannot be read"]
+
+
 def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl):
     answers = [
         {"words": PODS, "file": "pods.json"}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, AGENTS,
