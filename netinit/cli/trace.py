@@ -18,9 +18,9 @@ from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.explain import answer_question
 from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
 from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet, stand_in
-from netinit.kernel.run import Signals
+from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
 from netinit.options import Options
@@ -55,9 +55,10 @@ _MOST_READS = 5  # of rules that do not stand still
     "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
+@until_input_option
 @color_option
 def command(  # noqa: PLR0917
-    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, **asked: Any
+    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, until_input: bool, **asked: Any
 ) -> int:
     """Follow real packets of a pod through its rules, by the kernel's own trace, and compare with what explain predicts.
 
@@ -80,7 +81,7 @@ def command(  # noqa: PLR0917
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
-        for observed, answer, folded in _follow(here, question, signals, timeout, rate):
+        for observed, answer, folded in _follow(here, question, signals, timeout, rate, until_input=until_input):
             seen += 1
             wrong += folded.agrees is False
             if as_json:
@@ -92,7 +93,7 @@ def command(  # noqa: PLR0917
         signals.take()
         return seen, wrong
 
-    seen, wrong = inside(options, work, timeout)
+    seen, wrong = inside(options, work, timeout, holding=(STDIN,) if until_input else ())
     if not seen:
         raise NetinitError(
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
@@ -102,7 +103,7 @@ def command(  # noqa: PLR0917
 
 
 def _follow(
-    options: Options, question: Question, signals: Signals, timeout: float, rate: int
+    options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[TracedPacket, Explanation, Folded]]:
     """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
     ground, rules = _read_rules(options)
@@ -114,7 +115,7 @@ def _follow(
     with Tracer(wanted, rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, ground.rulesets, rules)
         note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_spell_wanted(wanted)}"])
-        while time.monotonic() < deadline and not signals.heard:
+        while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue

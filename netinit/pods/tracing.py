@@ -51,7 +51,7 @@ _FAMILY_NAMES = {INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES:
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
-def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float) -> Result:
+def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float, holding: tuple[int, ...] = ()) -> Result:
     """What `work` returned in the namespace that the options name, with options that name this one, and what hears signals.
 
     From outside a child does it, as the pod's root; a signal to this process is the child's to answer. NamespaceError for the
@@ -71,7 +71,7 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
         if not options.host_network:
             pod.refuse_machine()
         try:
-            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=(), seconds=seconds + _SPARE)
+            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=holding, seconds=seconds + _SPARE)
         finally:
             signals.stop()
 

@@ -237,9 +237,9 @@ def shop(cluster, runtime):
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": IMAGE}]}}
     deployment = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}}
     cluster.create("/apis/apps/v1/namespaces/open/deployments", deployment)
-    for name, annotations in (("web-a", {}), ("web-b", {}), ("web-c", {"traffic.sidecar.istio.io/excludeOutboundPorts": "5432"})):
+    for name, noted in (("web-a", {}), ("web-b", {}), ("web-c", {"traffic.sidecar.istio.io/excludeOutboundPorts": "5432"})):
         pod = make_pod(name)
-        pod["metadata"] |= {"labels": {"app": "web"}, "annotations": annotations}
+        pod["metadata"] |= {"labels": {"app": "web"}, "annotations": noted}
         cluster.pod("open", pod, dry_run=False)
     found = {name: wait_until_ready(cluster, name, "open") for name in ("web-a", "web-b", "web-c")}
     yield {"ClusterIP": service["spec"]["clusterIP"], **found}
@@ -308,7 +308,7 @@ def test_without_the_right_to_the_agent_an_ephemeral_container_reads_the_rules(c
     assert 'cannot create resource "pods/exec"' in told
 
 
-@pytest.mark.parametrize(("words", "code"), [(("explain", "--to", "db:5432"), 0), (("audit",), 0), (("check",), 0), (("verify",), 1)], ids=lambda words: str(words))
+@pytest.mark.parametrize(("words", "code"), [(("explain", "--to", "db:5432"), 0), (("audit",), 0), (("check",), 0), (("verify",), 1)], ids=str)
 def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words, code):
     if words == ("check",):
         rows = json.loads(netinit(cluster, "cat", "check", "-o", "json"))["pods"]

@@ -41,8 +41,9 @@ WHAT = {
     "doctor": "Find out whether the rules work where a pod runs.",
 }
 MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
-Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The live rules are read through the node agent, or by an
-ephemeral container (kubectl debug), which needs an image of netinit that the node can pull.
+Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The
+live rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit
+that the node can pull.
 """
 OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. Of a Service its ClusterIP and its endpoints
 are asked about, each with an answer of its own.
@@ -118,9 +119,14 @@ def _run(
 
 
 def _sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
-    image = image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
+    image = choose_image(pod, image)
     known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
     return list(known.values()) if source == AUTO else [known[source]]
+
+
+def choose_image(pod: ClusterPod, image: str) -> str:
+    """The image of an ephemeral container: as given, as the environment says, or as the pod has it; empty where none is known."""
+    return image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
 
 
 def find_image(pod: ClusterPod) -> str:
