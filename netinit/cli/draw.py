@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -55,7 +56,8 @@ def command(  # noqa: PLR0917
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
         source, answer, warned = answer_question(ground, packet)
-        trace, caption, warnings = answer.trace, answer.sentence, warnings + warned
+        lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
+        trace, caption, warnings = replace(answer.trace, steps=lit), answer.sentence, warnings + warned
     note(ground.notes)
     warn(warnings)
     rulesets = ground.rulesets[source]

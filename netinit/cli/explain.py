@@ -25,7 +25,8 @@ from netinit.options import Interception, Options
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_endpoint, spell_packet
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.trace import TraceStep
+from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.trace import DROPPED, TraceStep
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -75,34 +76,23 @@ def command(  # noqa: PLR0917
 def answer_question(ground: Ground, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
     """Where the rules are that decide, the answer, and warnings.
 
-    Where two places hold rules (iptables-nft and iptables-legacy), the kernel runs both in an order that it does not
-    show; the answer counts only when the other place's rules do nothing to the packet.
+    Where several places hold rules (iptables-nft and iptables-legacy), the kernel asks all of them at each hook; the
+    answer is unknown where it hangs on their order, which the kernel does not show.
     """
-    found = {
-        source: explain(
-            packet,
-            rulesets[packet.family],
-            ground.surroundings[packet.family],
-            options=ground.options.get(source),
-            wanted=ground.wanted,
-            origins=ground.origins,
-        )
-        for source, rulesets in ground.rulesets.items()
-        if packet.family in rulesets
-    }
-    acting = {source: answer for source, answer in found.items() if _acts(answer)}
-    ours = {source: answer for source, answer in found.items() if source in ground.options}
-    source, answer = next(iter((acting or ours or found).items()))
-    if len(acting) > 1:
-        reason = f"{' and '.join(acting)} both have rules for this connection, and the kernel does not show which it runs first"
-        caveat = f"{reason}: remove one of them (netinit remove)"
-        return source, answer.unknown_because(reason), (caveat,)
-    return source, answer, ()
+    ruleset = ground.join(packet.family) or Ruleset(packet.family)
+    answer = explain(
+        packet, ruleset, ground.surroundings[packet.family],
+        options=ground.options.get(ground.ours), wanted=ground.wanted, origins=ground.origins,
+    )  # fmt: skip
+    caveat = f"{answer.trace.reason}: remove one of them (netinit remove)"
+    return _source_of(ground, answer), answer, (caveat,) if answer.trace.disputed else ()
 
 
-def _acts(answer: Explanation) -> bool:
-    """Whether rules of this place look at the connection; foreign tables, which nobody reads, are of no place."""
-    return any(step.rule is not None and step.holds is not False for step in answer.trace.steps)
+def _source_of(ground: Ground, answer: Explanation) -> str:
+    """The place whose rule or policy decided; ours where none did."""
+    last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
+    deciding = [step.source for step in (answer.because, *last) if step and step.source]
+    return next(iter(deciding), ground.ours or next(iter(ground.rulesets)))
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
@@ -112,9 +102,9 @@ def render_text(answer: Explanation, *, everything: bool) -> Lines:
     shown = shown_steps(answer, everything=everything)
     width = max([len(_head(step)) for step in shown if step.rule] or [0])
     for step in shown:
-        if (step.hook, step.table) != place and step.table and step.rule:
-            place = (step.hook, step.table)
-            printed.append(f"  {step.hook}, table {step.table}")
+        if (step.hook, step.table, step.source) != place and step.table and step.rule:
+            place = (step.hook, step.table, step.source)
+            printed.append(f"  {step.hook}, table {step.table}" + (f" of {step.source}" if step.source else ""))
         printed.append(_line(answer, step, width))
     if answer.changes:
         printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
@@ -182,6 +172,7 @@ def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:
     return {
         "hook": step.hook,
         "table": step.table,
+        "place": step.source,
         "chain": step.chain,
         "number": step.rule.number if step.rule else None,
         "rule": step.rule.text if step.rule else "",

@@ -36,6 +36,7 @@ TOPICS = {  # what is no option of the rules, by what it is about; a test holds 
 EVERY_FIELD = tuple(field for fields in TOPICS.values() for field in fields)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
+STDIN = 0
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
 RULES_ELSEWHERE = (
     "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
@@ -148,6 +149,13 @@ class FlagCommand(click.Command):
                     kept.append(word)
                 after_unknown = False
         return kept + list(rest[len(flags) :]), problems
+
+
+def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --until-input, by which somebody far away ends a command that goes on."""
+    return click.option(
+        "--until-input", is_flag=True, help="End as well when the standard input has a byte, or its end: so kubectl netinit ends it."
+    )(function)
 
 
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import SOMEBODY, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.ruleset import Ruleset, load_plan, stand_beside
 
 if TYPE_CHECKING:
     from netinit.inject.podfile import PodFacts
@@ -49,6 +49,16 @@ class Ground:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, its routes too
+
+    @property
+    def ours(self) -> str:
+        """The place of the rules that options made, the first one where there are several; empty where none is known."""
+        return next(iter(self.options), "")
+
+    def join(self, family: Family) -> Ruleset | None:
+        """The rules of a family in all places; None where no place has the family."""
+        places = {source: found[family] for source, found in self.rulesets.items() if family in found}
+        return stand_beside(places, self.ours) if places else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,15 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import DriftError
+from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.shown import Lines, escape, lines, quote
 from netinit.cli.explain import answer_question
 from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet
-from netinit.kernel.run import Signals
+from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
+from netinit.cli.question import DIRECTIONS, Ground, Question, find_ground, make_packet, stand_in
+from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_table import Wanted
 from netinit.kernel.tracing import Tracer
 from netinit.options import Options
@@ -29,7 +30,7 @@ from netinit.simulate.endpoints import spell_packet
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import Explanation
 from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
-from netinit.simulate.trace import UNKNOWN
+from netinit.simulate.ruleset import Ruleset
 
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
@@ -54,9 +55,10 @@ _MOST_READS = 5  # of rules that do not stand still
     "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object a line; netinit/data/trace.schema.json describes it.")
+@until_input_option
 @color_option
 def command(  # noqa: PLR0917
-    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, **asked: Any
+    options: Options, direction: str | None, count: int, timeout: float, rate: int, as_json: bool, until_input: bool, **asked: Any
 ) -> int:
     """Follow real packets of a pod through its rules, by the kernel's own trace, and compare with what explain predicts.
 
@@ -75,10 +77,11 @@ def command(  # noqa: PLR0917
     Exit codes: 0 every packet went as predicted (or nothing could be predicted), 3 one did not, 1 no packet was seen.
     """
     question = Question(direction=direction or "", interface="", mark=0, **asked)
+    make_packet(question, {family: stand_in(family) for family in FAMILIES})  # what is wrong with it is wrong in every pod
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
-        for observed, answer, folded in _follow(here, question, signals, timeout, rate):
+        for observed, answer, folded in _follow(here, question, signals, timeout, rate, until_input=until_input):
             seen += 1
             wrong += folded.agrees is False
             if as_json:
@@ -90,7 +93,7 @@ def command(  # noqa: PLR0917
         signals.take()
         return seen, wrong
 
-    seen, wrong = inside(options, work, timeout)
+    seen, wrong = inside(options, work, timeout, holding=(STDIN,) if until_input else ())
     if not seen:
         raise NetinitError(
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
@@ -100,7 +103,7 @@ def command(  # noqa: PLR0917
 
 
 def _follow(
-    options: Options, question: Question, signals: Signals, timeout: float, rate: int
+    options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[TracedPacket, Explanation, Folded]]:
     """The packets in question as they come: what the kernel did, what was predicted, and both in one."""
     ground, rules = _read_rules(options)
@@ -112,7 +115,7 @@ def _follow(
     with Tracer(wanted, rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, ground.rulesets, rules)
         note([f"waiting for {'a datagram' if question.udp else 'a connection'} {_spell_wanted(wanted)}"])
-        while time.monotonic() < deadline and not signals.heard:
+        while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
@@ -166,11 +169,9 @@ def _spell_wanted(wanted: Wanted) -> str:
 def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
     """What is predicted of a packet that was seen, and both in one."""
     packet = observed.first
-    source, answer, _ = answer_question(ground, packet)
-    predicted = simulate(packet, ground.rulesets[source][packet.family], ground.surroundings[packet.family])
-    if answer.verdict == UNKNOWN and not predicted.unread:  # two places have rules
-        predicted = answer.trace
-    return answer, fold(observed, predicted)
+    _, answer, _ = answer_question(ground, packet)
+    ruleset = ground.join(packet.family) or Ruleset(packet.family)
+    return answer, fold(observed, simulate(packet, ruleset, ground.surroundings[packet.family]))
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:

@@ -13,12 +13,14 @@ import click
 from netinit import backends
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.output import answers_a_terminal, show_artefact
-from netinit.base.shown import lines
+from netinit.base.shown import escape, lines
+from netinit.base.tree import Tree
 from netinit.cli.face import answer, answer_again, color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
 from netinit.cli.question import Ground, find_ground
+from netinit.kernel.run import await_input
 from netinit.options import Options
-from netinit.simulate.fates import count_rules, find_fates
+from netinit.simulate.fates import Fate, count_rules, find_fates
 from netinit.simulate.rates import CounterReading, FateRate, Meter, Sight
 from netinit.simulate.trace import CAPTURED
 
@@ -38,8 +40,9 @@ _LEFT_FREE = 2  # lines of the terminal that the table does not take
     help="The format; auto is a table on a terminal, else lines.",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show what no packet has met yet.")
+@until_input_option
 @color_option
-def command(options: Options, interval: float, count: int, form: str, everything: bool) -> int:
+def command(options: Options, *, interval: float, count: int, form: str, everything: bool, until_input: bool) -> int:
     """Show how many connections of a pod are captured, pass by the proxy or are dropped, by which rule, a second.
 
     The numbers are the counters of the live rules, of iptables-nft, iptables-legacy and native nftables. The rules of the table
@@ -53,25 +56,17 @@ def command(options: Options, interval: float, count: int, form: str, everything
 
     Exit codes: 0, also after Ctrl-C; 1 where the rules cannot be read.
     """
-    if form == AUTO:
-        form = TABLE if answers_a_terminal() else LINES
     where = f"pid {options.pid}" if options.pid else options.netns or "this namespace"
-    shown = 0
+    writer = SightWriter(form, everything=everything)
     try:
-        for sight, head, said in _look(options, interval, count):
-            if form == JSON:
-                show_artefact(json.dumps(to_object(sight, everything=everything)) + "\n", now=True)
-            elif form == LINES:
-                answer(lines(render_lines(sight, everything=everything)), now=True)
-            else:
-                above = 0 if said else shown  # what was said meanwhile stands below the table
-                shown = answer_again(_fit(render_table(sight, f"{where}, {head}", everything=everything)), above)
+        for sight, head, said in _look(options, interval, count, until_input=until_input):
+            writer.show(sight, f"{where}, {head}", said=said)
     except KeyboardInterrupt:
         return 0
     return 0
 
 
-def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight, str, bool]]:
+def _look(options: Options, interval: float, count: int, *, until_input: bool) -> Iterator[tuple[Sight, str, bool]]:
     """Looks every `interval` seconds; the first look is for comparison.
 
     Each time what was seen, by which backends, and whether something had to be said since the last time.
@@ -101,7 +96,10 @@ def _look(options: Options, interval: float, count: int) -> Iterator[tuple[Sight
                 yield meter.look(reading), ", ".join(ground.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
-            time.sleep(max(0.0, due - time.monotonic()))
+            if not until_input:
+                time.sleep(max(0.0, due - time.monotonic()))
+            elif await_input(STDIN, int(due * 10**9)):
+                return
 
 
 def take_reading(ground: Ground, moment: float) -> CounterReading:
@@ -168,6 +166,41 @@ def to_object(sight: Sight, *, everything: bool) -> dict[str, Any]:
             if everything or row.since or row.fate.verdict == CAPTURED
         ],
     }  # fmt: skip
+
+
+def read_object(tree: Tree) -> Sight:
+    """A look that `to_object` wrote. ValueError, TypeError, KeyError where it is none."""
+    rows = [
+        FateRate(
+            Fate(
+                str(row["direction"]), str(row["verdict"]), int(row["port"] or 0), str(row["unit"]), str(row["because"]),
+                str(row["option"] or ""), bool(row["foreign"]),
+            ),
+            None if row["added"] is None else int(row["added"]), None if row["since_start"] is None else int(row["since_start"]),
+            None if row["per_second"] is None else float(row["per_second"]),
+        )
+        for row in tree["fates"]
+    ]  # fmt: skip
+    return Sight(float(tree["elapsed"]), float(tree["seconds"]), tuple(rows), bool(tree["replaced"]))
+
+
+class SightWriter:
+    """Shows one look after the other in a format, a table in its place."""
+
+    def __init__(self, form: str, *, everything: bool) -> None:
+        self._form = form if form != AUTO else TABLE if answers_a_terminal() else LINES
+        self._everything = everything
+        self._shown = 0
+
+    def show(self, sight: Sight, head: str, *, said: bool = False) -> None:
+        """`said`: something stands below the last table meanwhile."""
+        if self._form == JSON:
+            show_artefact(json.dumps(to_object(sight, everything=self._everything)) + "\n", now=True)
+        elif self._form == LINES:
+            answer(lines(render_lines(sight, everything=self._everything)), now=True)
+        else:
+            table = [escape(line) for line in render_table(sight, head, everything=self._everything)]
+            self._shown = answer_again(_fit(table), 0 if said else self._shown)
 
 
 def _fit(printed: list[str]) -> list[str]:

@@ -51,7 +51,7 @@ _FAMILY_NAMES = {INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES:
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
-def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float) -> Result:
+def inside(options: Options, work: Callable[[Options, Signals], Result], seconds: float, holding: tuple[int, ...] = ()) -> Result:
     """What `work` returned in the namespace that the options name, with options that name this one, and what hears signals.
 
     From outside a child does it, as the pod's root; a signal to this process is the child's to answer. NamespaceError for the
@@ -71,7 +71,7 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
         if not options.host_network:
             pod.refuse_machine()
         try:
-            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=(), seconds=seconds + _SPARE)
+            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=holding, seconds=seconds + _SPARE)
         finally:
             signals.stop()
 
@@ -165,7 +165,8 @@ class Follower:
                 found.met.append(held)
             return
         loaded = rules_of(ruleset, table, chain).get(number)
-        one = Encounter(found.hook, table, chain, number, loaded, "" if loaded else "it was not there when the rules were read")
+        outcome = "" if loaded else "it was not there when the rules were read"
+        one = Encounter(found.hook, table, chain, number, loaded, outcome, source)
         leads = event.code in (NFT_JUMP, NFT_GOTO) and source == backends.NFTABLES
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
@@ -190,7 +191,7 @@ class Follower:
         ruleset = self._rulesets.get(IPTABLES_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MOST_ENCOUNTERS:
-            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded))
+            found.older.append(Encounter(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:
         met = [*found.met, *found.older]

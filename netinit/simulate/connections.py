@@ -38,6 +38,12 @@ class Connection:
     def __post_init__(self) -> None:
         self.to = self.original
 
+    def copy(self) -> Connection:
+        """The same as it is now."""
+        other = replace(self, decided=set(self.decided))
+        other.to = self.to
+        return other
+
     def send_to(self, address: int | None, port: int | None) -> None:
         """Translates the destination."""
         self.to = replace(self.original, destination=address, destination_port=port)

@@ -42,6 +42,7 @@ class Encounter:
     number: int
     loaded: LoadedRule | None = None
     outcome: str = ""
+    source: str = ""  # whose table it is (iptables-nft and so on)
 
     @property
     def place(self) -> tuple[str, str, str, int]:
@@ -122,8 +123,7 @@ def fold(observed: TracedPacket, predicted: Trace) -> Folded:
     """The kernel's way beside the predicted one."""
     expected = [step for step in predicted.steps if step.rule is not None and step.holds is not False]
     met = [one for one in observed.met if one.loaded]
-    sure = {_place(step) for step in expected if step.holds}
-    kinds = dict(_align(met, expected, sure))
+    kinds = _align(met, expected)
     lines = tuple(_lines(observed, expected, kinds))
     wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
@@ -158,16 +158,31 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
     return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
 
 
-def _align(
-    met: list[Encounter], expected: list[TraceStep], sure: set[tuple[str, str, str, int]]
+def _align(met: list[Encounter], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
+    """The kind of each rule met (`met`, its index) and of each one expected. What may hold need not be met.
+
+    Where several places have rules each is aligned by itself: the kernel tells what the older iptables met by another way.
+    """
+    kinds: dict[tuple[str, int], str] = {}
+    several = any(step.source for step in expected)
+    for source in dict.fromkeys([step.source for step in expected] + [one.source if several else "" for one in met]):
+        kinds |= _align_place(
+            [(index, one) for index, one in enumerate(met) if not several or one.source == source],
+            [(index, step) for index, step in enumerate(expected) if step.source == source],
+        )
+    return kinds
+
+
+def _align_place(
+    met: list[tuple[int, Encounter]], expected: list[tuple[int, TraceStep]]
 ) -> Iterator[tuple[tuple[str, int], str]]:
-    """The kind of each rule met (`met`, its index) and of each one expected. What may hold need not be met."""
-    matcher = SequenceMatcher(None, [one.place for one in met], [_place(step) for step in expected], autojunk=False)
+    sure = {_place(step) for _, step in expected if step.holds}
+    matcher = SequenceMatcher(None, [one.place for _, one in met], [_place(step) for _, step in expected], autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        for index in range(i1, i2):
+        for index, _ in met[i1:i2]:
             yield ("met", index), BOTH if tag == "equal" else KERNEL_ONLY
-        for index in range(j1, j2):
-            missing = tag != "equal" and _place(expected[index]) in sure
+        for index, step in expected[j1:j2]:
+            missing = tag != "equal" and _place(step) in sure
             yield ("expected", index), PREDICTED_ONLY if missing else BOTH
 
 

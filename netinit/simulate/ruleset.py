@@ -12,7 +12,7 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Origin, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.nft.reading import Tables
 from netinit.rules.nft.statements import model_name, model_table
@@ -67,6 +67,9 @@ class Ruleset:
 
     `tracked` is True where something else makes the kernel track connections; `unread` names, by hook, the tables of
     others that look at packets there and that nobody here can read.
+
+    `beside` are the rules of the other places of the same kernel that hold some, asked at the same hooks; then `source`
+    names the place of each (iptables-nft and so on). Rules that stand alone have neither.
     """
 
     family: Family
@@ -75,6 +78,27 @@ class Ruleset:
     routing_table: int = 0  # which table those marks are routed by
     tracked: bool = False
     unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: str = ""
+    beside: tuple[Ruleset, ...] = ()
+
+    @property
+    def places(self) -> tuple[Ruleset, ...]:
+        """Itself, and what stands beside it."""
+        return (self, *self.beside)
+
+    def find_chains(self, table: str, hook: str) -> list[tuple[Ruleset, LoadedChain]]:
+        """The chains that decide something where a table is asked at a hook, each with its place."""
+        found = [(place, place.tables.get(table, {}).get(hook)) for place in self.places]
+        return [(place, chain) for place, chain in found if chain and (chain.rules or chain.policy != ACCEPT)]
+
+    @property
+    def translates(self) -> bool:
+        """Whether a table of NAT is there."""
+        return any(NAT in place.tables for place in self.places)
+
+    def name_table(self, table: str) -> str:
+        """A table as sentences name it: with its place where there are several."""
+        return f"{self.source}'s {table}" if self.source else table
 
     @cached_property
     def tracks(self) -> bool:
@@ -84,7 +108,29 @@ class Ruleset:
             for chains in self.tables.values()
             for chain in chains.values()
             for loaded in chain.rules
-        )
+        ) or any(place.tracks for place in self.beside)
+
+
+def stand_beside(places: Mapping[str, Ruleset], first: str = "") -> Ruleset:
+    """The rules of all places of a kernel, by the places' names, as one; what stands alone stays as it is.
+
+    `first` is the place whose rules are ours, where that is known.
+    """
+    rest = {name: ruleset for name, ruleset in places.items() if _decides(ruleset)} or dict(places)
+    chosen = first if first in rest else next(iter(rest))
+    main = rest.pop(chosen)
+    if not rest:
+        return main
+    marks = main.local_marks.union(*[one.local_marks for one in rest.values()])
+    return replace(
+        main, source=chosen, beside=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks
+    )
+
+
+def _decides(ruleset: Ruleset) -> bool:
+    """Whether any chain has a rule, or a policy that is not to accept."""
+    chains = [chain for table in ruleset.tables.values() for chain in table.values()]
+    return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
 def load_plan(plan: Plan, family: Family) -> Ruleset:
@@ -178,6 +224,9 @@ def load_tables(
 
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
     """The rules as they would be with this plan in the place of all rules of ours; foreign rules stay where they are."""
+    if ruleset.beside:
+        others = tuple(_without_ours(place) for place in ruleset.beside)
+        return replace(with_plan(replace(ruleset, beside=()), plan), beside=others)
     family = ruleset.family
     planned = load_plan(plan, family)
     written = write_plan(plan, family)
@@ -193,9 +242,22 @@ def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
             foreign = [rule for rule in chain.rules if not _is_ours(rule)]
             rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
             tables[table][name] = LoadedChain(name, rules, chain.policy)
-    return Ruleset(
-        family, tables, planned.local_marks or ruleset.local_marks, planned.routing_table, ruleset.tracked, ruleset.unread
+    return replace(
+        ruleset, tables=tables, local_marks=planned.local_marks or ruleset.local_marks, routing_table=planned.routing_table
     )
+
+
+def _without_ours(ruleset: Ruleset) -> Ruleset:
+    """The foreign rules of a place alone."""
+    tables = {
+        table: {
+            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not _is_ours(rule)))
+            for name, chain in chains.items()
+            if name not in OWNED_CHAINS
+        }
+        for table, chains in ruleset.tables.items()
+    }
+    return replace(ruleset, tables=tables)
 
 
 def _is_ours(loaded: LoadedRule) -> bool:

@@ -39,6 +39,7 @@ class TraceStep:
     chain: str = ""
     rule: LoadedRule | None = None
     holds: bool | None = None
+    source: str = ""  # the place of the table, where several hold rules
 
     @property
     def met(self) -> Rule:
@@ -68,6 +69,7 @@ class Trace:
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it, or because of which its end is not known
     unread: tuple[str, ...] = ()
+    disputed: tuple[str, ...] = ()  # the places whose order decides, which the kernel does not show
 
     @property
     def verdict(self) -> str:
@@ -82,6 +84,11 @@ class Trace:
     def hits(self) -> tuple[TraceStep, ...]:
         """The steps at rules that hold: those whose counters rise."""
         return tuple(step for step in self.steps if step.rule is not None and step.holds)
+
+
+def tell_dispute(places: Sequence[str]) -> str:
+    """Why nobody knows what becomes of a packet that several places treat, each in its own way."""
+    return f"{' and '.join(places)} both have rules for this connection, and the kernel does not show which it runs first"
 
 
 def list_unread(tables: Sequence[str]) -> str:

@@ -64,6 +64,7 @@ class ControlPlane:
 
     bound = "127.0.0.1"
     disabled = ("ServiceAccount",)  # admission plugins: that one wants a controller
+    asks_kubelets = False
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -107,6 +108,7 @@ class ControlPlane:
             "--service-cluster-ip-range", "10.78.0.0/16", "--enable-aggregator-routing=true",
             "--allow-privileged=true", "--admission-control-config-file", self.folder / "admission.json",
             *(("--disable-admission-plugins", ",".join(self.disabled)) if self.disabled else ()),
+            *(("--kubelet-client-certificate", self.folder / "tls.crt", "--kubelet-client-key", self.folder / "tls.key") * self.asks_kubelets),
         )  # fmt: skip
         self.until(lambda: self.ask("GET", "/readyz", raw=True) == "ok", "the API server is ready", 120)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -135,13 +137,13 @@ class ControlPlane:
             process.kill()
             process.wait()
 
-    def kubeconfig(self, token):
+    def kubeconfig(self, token, user=""):
         cluster = {"server": f"https://localhost:{API}", "certificate-authority": str(self.folder / "ca.crt")}
         return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
+            "users": [{"name": "u", "user": {"token": token, **({"as": user} if user else {})}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
             "current-context": "x",
         }

@@ -2,7 +2,7 @@
 
 A connection can be made when a process with that uid and gid, in the pod or beside it, can send its first packet: to an
 address that somebody has, without a mark, as a new connection. NETINIT_PLANS sets how many random option sets are
-programmed beside goldens and Istio's cases; without it, a few of each.
+programmed beside goldens and Istio's cases, in each dialect; without it, a few of each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from test_simulator_against_kernel import (
     APP,
     CLIENT,
+    DIALECTS,
     LOOP_SOURCES,
     NEIGHBOUR,
     OUTSIDE,
@@ -23,9 +24,9 @@ from test_simulator_against_kernel import (
     PORTS,
     SEED,
     Attempt,
-    _furnish,
     _report,
     disagree,
+    furnish,
     surroundings,
 )
 
@@ -54,6 +55,7 @@ from netinit.simulate.symbolic.space import (
     STATE,
     UID,
 )  # fmt: skip
+from programming import needs
 from rules_data import read_cases, read_options
 from strategies import made_options
 
@@ -63,10 +65,17 @@ SHOWN = ("sidecar-captures-everything", "everything-at-once", "inbound-tproxy-wi
 NOBODY = 2**32 - 1  # no uid: setuid(2) leaves it as it is
 
 
+@pytest.fixture(params=DIALECTS)
+def dialect(request):
+    if request.param != "nftables":
+        needs(request.param)
+    return request.param
+
+
 @pytest.fixture
-def pod():
+def pod(dialect):
     with Pod(interfaces=(NEIGHBOUR,), outside=OUTSIDE) as made:
-        _furnish(made)
+        furnish(made)
         yield made
 
 
@@ -130,7 +139,7 @@ def connections_out_of(wanted, random, counted):
             yield Attempt(one.start, one.family, one.protocol, one.host, point[DESTINATION_PORT], uid, gid, one.source)
 
 
-def check(pod, options, counted, dialect="iptables-nft"):
+def check(pod, dialect, options, counted):
     wanted = plan(options)
     attempts = list(connections_out_of(wanted, Random(SEED), counted))
     counted["plans"] += 1
@@ -139,25 +148,25 @@ def check(pod, options, counted, dialect="iptables-nft"):
         assert disagree(pod, dialect, wanted, attempts) == [], _report(pod, dialect, options, wanted, attempts)
 
 
-def test_a_connection_out_of_each_part_of_the_goldens_ends_where_the_part_says(pod, capsys):
+def test_a_connection_out_of_each_part_of_the_goldens_ends_where_the_part_says(pod, dialect, capsys):
     counted = Counter()
     for behaviour in BEHAVIOURS if PLANS else SHOWN:
-        check(pod, options_of(behaviour), counted)
+        check(pod, dialect, options_of(behaviour), counted)
     with capsys.disabled():
-        print(f"\ngoldens: {dict(counted)}")
+        print(f"\n{dialect}, goldens: {dict(counted)}")
 
 
-def test_a_connection_out_of_each_part_of_istios_cases_ends_where_the_part_says(pod, conformance, capsys):
+def test_a_connection_out_of_each_part_of_istios_cases_ends_where_the_part_says(pod, dialect, conformance, capsys):
     counted = Counter()
     cases = list(read_cases(conformance))
     assert cases
     for case in cases if PLANS else cases[:2]:
-        check(pod, read_options(case), counted)
+        check(pod, dialect, read_options(case), counted)
     with capsys.disabled():
-        print(f"\nIstio's cases: {dict(counted)}")
+        print(f"\n{dialect}, Istio's cases: {dict(counted)}")
 
 
-def test_a_connection_out_of_each_part_of_random_options_ends_where_the_part_says(pod, capsys):
+def test_a_connection_out_of_each_part_of_random_options_ends_where_the_part_says(pod, dialect, capsys):
     counted = Counter()
 
     @seed(SEED)
@@ -167,10 +176,10 @@ def test_a_connection_out_of_each_part_of_random_options_ends_where_the_part_say
     )  # fmt: skip
     @given(made_options(interfaces=(NEIGHBOUR,)))
     def hold(options):
-        check(pod, options, counted)
+        check(pod, dialect, options, counted)
 
     hold()
     with capsys.disabled():
-        print(f"\nrandom options: {dict(counted)}, seed {SEED}")
+        print(f"\n{dialect}, random options: {dict(counted)}, seed {SEED}")
 
 

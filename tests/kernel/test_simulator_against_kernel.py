@@ -168,11 +168,12 @@ def dialect(request) -> str:
 @pytest.fixture
 def pod(dialect) -> Iterator[Pod]:
     with Pod(interfaces=(NEIGHBOUR,), outside=OUTSIDE) as made:
-        _furnish(made)
+        furnish(made)
         yield made
 
 
-def _furnish(pod: Pod) -> None:
+def furnish(pod: Pod) -> None:
+    """Those who answer in the pod and outside, and what late packets need to be told apart."""
     for server, owner in (("app", APP), ("proxy", PROXY)):
         pod.serve(server, _open(INSIDE, server), uid=owner, gid=owner)
     pod.client.serve("outside", _open(BEYOND, "outside"))

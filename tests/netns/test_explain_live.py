@@ -122,6 +122,27 @@ def test_rules_in_both_variants_are_told_as_a_doubt(pod):
     assert "iptables-nft and iptables-legacy" in told["sentence"]
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(a, b) for a in (*VARIANTS, "nftables") for b in VARIANTS if a != b])
+def test_a_policy_alone_in_another_place_drops_and_explain_audit_and_diff_say_so(pod, ours, theirs):
+    for name in (ours, theirs):
+        if name != "nftables":
+            needs(name)
+    start_servers(pod)
+    apply_in(pod, Options.from_argv([*SIDECAR, "--backend", ours, "--ipv6", "on"]))
+    assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"
+    assert explain(pod, "--to", f"{OUTSIDE}:80")["verdict"] == "captured"
+    damage(pod, theirs, "-P OUTPUT DROP")
+    told = explain(pod, "--to", f"{OUTSIDE}:80")
+    assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID, timeout=0.4).outcome == "timeout"
+    assert (told["verdict"], told["source"]) == ("dropped", theirs)
+    assert f"the policy of {theirs}'s filter OUTPUT is DROP" in told["sentence"]
+    audited = json.loads(run_tool(pod, "audit", "--live", "--full", "--json").stdout)
+    dropped = [row for row in audited["pods"][0]["traffic"] if f"the policy of {theirs}'s filter OUTPUT is DROP" in str(row)]
+    assert dropped, audited
+    changed = run_tool(pod, "diff", "--live", *SIDECAR)
+    assert f"the policy of {theirs}'s filter OUTPUT is DROP" in changed.stdout, changed
+
+
 def test_a_pod_without_rules_sends_everything_as_it_is(pod):
     told = explain(pod, "--to", f"{OUTSIDE}:80")
     assert told["verdict"] == "direct"

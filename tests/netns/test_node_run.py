@@ -38,3 +38,31 @@ def test_the_pod_with_the_address_is_asked_and_no_other(pod, tmp_path):
 def test_nothing_that_changes_a_pod_is_run(words):
     done = ask("--address=10.0.0.1", "--", *words)
     assert (done.returncode, "is not run for a pod" in done.stderr) == (2, True)
+
+
+def follow(pod, tmp_path, *words):
+    (tmp_path / "cni-1").symlink_to(f"/proc/{pod.pid}/ns/net")
+    command = [sys.executable, "-m", "netinit", "node", "run", f"--address={pod.address}", f"--netnsFolder={tmp_path}", "--", *words]
+    begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert json.loads(begun.stdout.readline()) == {"following": words[0]}
+    return begun
+
+
+def test_a_watch_goes_on_until_whoever_asked_is_gone(pod, tmp_path):
+    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    with follow(pod, tmp_path, "watch", "--interval", "0.1", "--format", "json") as begun:
+        for _ in range(3):
+            assert any(row["verdict"] == "captured" for row in json.loads(begun.stdout.readline())["fates"])
+        begun.stdin.close()
+        assert begun.wait(30) == 0
+
+
+def test_a_trace_ends_and_takes_its_table_away_when_its_input_ends(pod, tmp_path):
+    with follow(pod, tmp_path, "trace", "--to", "203.0.113.7:443", "--timeout", "600") as begun:
+        assert "waiting for a connection" in begun.stderr.readline() + begun.stderr.readline()
+        assert "netinit-trace" in pod.run(["nft", "list", "tables"]).stdout
+        begun.stdin.write("\n")
+        begun.stdin.flush()
+        assert begun.wait(30) == 1
+        assert "no packet that begins such a connection was seen" in begun.stderr.read()
+    assert "netinit-trace" not in pod.run(["nft", "list", "tables"]).stdout

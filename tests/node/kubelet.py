@@ -74,6 +74,7 @@ class Cluster(ControlPlane):
 
     bound = "0.0.0.0"  # of a network namespace of its own: pods ask it
     disabled = ()
+    asks_kubelets = True  # for logs, exec and attach
 
     def __init__(self, folder, runtime):
         super().__init__(folder)

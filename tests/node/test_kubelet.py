@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import kubelet
-from control_plane import ADDRESSES, NAMESPACE, ApiError, Replica
+from control_plane import ADDRESSES, ADMIN, NAMESPACE, ApiError, Replica
 from cri import IMAGE, archive_image, compile_static
 from kubelet import Cluster
 from meeting import check_meets_envoy
@@ -118,12 +120,12 @@ def created(plane, name):
         plane.ask("DELETE", f"/api/v1/namespaces/shop/pods/{name}?gracePeriodSeconds=0")
 
 
-def wait_until_ready(plane, name):
+def wait_until_ready(plane, name, namespace="shop"):
     try:
-        plane.until(lambda: is_so(plane.find_pod("shop", name), "Ready"), f"the pod {name} is ready", SECONDS)
+        plane.until(lambda: is_so(plane.find_pod(namespace, name), "Ready"), f"the pod {name} is ready", SECONDS)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{plane.events('shop', name)}\n{plane.logs('shop', name)}") from None
-    return plane.find_pod("shop", name)
+        raise AssertionError(f"{error}\n{plane.events(namespace, name)}\n{plane.logs(namespace, name)}") from None
+    return plane.find_pod(namespace, name)
 
 
 def containers_of(pod):
@@ -196,3 +198,128 @@ def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
             stack.enter_context(created(cluster, name))
         for name in names:
             check_captured(runtime, wait_until_ready(cluster, name))
+
+
+# kubectl netinit, with a kubelet behind the API server. The namespace `open` admits what kubectl debug adds.
+READS = {"apiGroups": [""], "resources": ["pods", "services", "namespaces"], "verbs": ["get", "list"]}
+SLICES = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list"]}
+RIGHTS = {
+    "ann": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}],
+    "ben": [
+        {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["pods/log", "pods/attach"], "verbs": ["get", "create"]},
+    ],
+    "cat": [],
+}
+BY_AGENT, BY_CONTAINER = "live rules, read through the node agent netinit-system/netinit-node-", "live rules, read by the ephemeral container netinit-"
+BY_MANIFEST = "the pod's manifest alone: what the rules should be; the live ones were not read"
+DEBUG_IMAGE = "localhost/netinit:debug"  # of another tag than `latest`, which is pulled always
+
+
+@pytest.fixture(scope="module")
+def shop(cluster, runtime):
+    """Two pods of a Deployment `web` that everybody may read, a Service `db`, and who may do what."""
+    runtime.ctr("-n", "k8s.io", "images", "tag", "--force", "localhost/netinit:latest", DEBUG_IMAGE)
+    cluster.namespace("open", **{"istio-injection": "enabled"})
+    cluster.create("/api/v1/namespaces/open/configmaps", {"metadata": {"name": "istio-ca-root-cert"}, "data": {"root-cert.pem": ""}})
+    cluster.until(lambda: cluster.ask("GET", "/api/v1/namespaces/open/serviceaccounts/default"), "the account is there")
+    rights = "/apis/rbac.authorization.k8s.io/v1"
+    for user, rules in RIGHTS.items():
+        cluster.create(f"{rights}/clusterroles", {"metadata": {"name": user}, "rules": [READS, SLICES, *rules]})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}
+        cluster.create(f"{rights}/clusterrolebindings", {"metadata": {"name": user}, "roleRef": role, "subjects": [{"kind": "User", "name": user}]})
+        (cluster.folder / f"{user}.kubeconfig").write_text(json.dumps(cluster.kubeconfig(ADMIN, user)))
+    service = cluster.create("/api/v1/namespaces/open/services", {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}})
+    cluster.create("/apis/discovery.k8s.io/v1/namespaces/open/endpointslices", {
+        "metadata": {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.1.9.9"], "conditions": {"ready": True}}], "ports": [{"port": 6432}],
+    })  # fmt: skip
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": IMAGE}]}}
+    deployment = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}}
+    cluster.create("/apis/apps/v1/namespaces/open/deployments", deployment)
+    for name, noted in (("web-a", {}), ("web-b", {}), ("web-c", {"traffic.sidecar.istio.io/excludeOutboundPorts": "5432"})):
+        pod = make_pod(name)
+        pod["metadata"] |= {"labels": {"app": "web"}, "annotations": noted}
+        cluster.pod("open", pod, dry_run=False)
+    found = {name: wait_until_ready(cluster, name, "open") for name in ("web-a", "web-b", "web-c")}
+    yield {"ClusterIP": service["spec"]["clusterIP"], **found}
+    for name in found:
+        cluster.ask("DELETE", f"/api/v1/namespaces/open/pods/{name}?gracePeriodSeconds=0")
+
+
+def start_netinit(plane, user, *words):
+    """`kubectl netinit` as this user, with the kubectl of the assets; the plugin is what kubectl starts by its name."""
+    beside = Path(sys.executable).parent
+    assert (beside / "kubectl-netinit").exists()
+    environ = {
+        **os.environ, "PATH": f"{plane.assets}:{beside}:{os.environ['PATH']}", "HOME": str(plane.folder),
+        "KUBECONFIG": str(plane.folder / f"{user}.kubeconfig"), "NETINIT_IMAGE": DEBUG_IMAGE,
+    }  # fmt: skip
+    return subprocess.Popen(["kubectl", "netinit", *words, "-n", "open"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def netinit(plane, user, *words, code=0):
+    with start_netinit(plane, user, *words) as begun:
+        out, err = begun.communicate(timeout=150)
+    assert begun.returncode == code, (begun.returncode, out, err)
+    return out
+
+
+def test_kubectl_netinit_asks_the_agent_of_the_pod_s_node(cluster, shop):
+    told = netinit(cluster, "ann", "explain", "web-a", "--to", "db:5432")
+    assert told.startswith(f"open/web-a: {BY_AGENT}")
+    assert f"service db.open, its ClusterIP, {shop['ClusterIP']}:5432:" in told
+    assert "service db.open, endpoint 1 of 1, 10.1.9.9:6432:" in told
+    assert told.count("captured: goes to the proxy on 15001") == 2
+    own = shop["web-b"]["status"]["podIP"]
+    assert f"to pod web-b.open, {own}:80:" in netinit(cluster, "ann", "explain", "web-a", "--to", "pod/web-b:80")
+    assert "to localhost, 127.0.0.1:80:" in netinit(cluster, "ann", "explain", "web-a", "--to", "localhost:80")
+    (pod,) = json.loads(netinit(cluster, "ann", "audit", "web-a", "-o", "json"))["pods"]
+    assert pod["source"].startswith(BY_AGENT)
+    assert pod["answers"][0]["answer"]["pods"][0]["traffic"]
+    assert "as planned" in netinit(cluster, "ann", "verify", "web-a")
+    assert BY_AGENT in netinit(cluster, "ann", "doctor", "web-a")
+
+
+def test_of_a_deployment_the_differing_pod_comes_first(cluster, shop):
+    told = netinit(cluster, "ann", "explain", "deploy/web", "--to", "db:5432")
+    heads = [line.partition(":")[0] for line in told.splitlines() if line.startswith("open/")]
+    assert heads == ["open/web-c", "open/web-a", "open/web-b"]
+    assert told.splitlines()[-1] == "3 pods: 2 different answers"
+
+
+def test_check_sees_the_live_rules_and_finds_the_pod_whose_rules_somebody_changed(cluster, runtime, shop):
+    rows = {row["name"]: row for row in json.loads(netinit(cluster, "ann", "check", "-o", "json"))["pods"]}
+    assert {name: (row["injected"], row["rules"]) for name, row in rows.items()} == dict.fromkeys(("web-a", "web-b", "web-c"), (True, "as planned")), rows
+    path = runtime.namespace(runtime.find_sandbox(shop["web-b"]["metadata"]["uid"]))
+    rule = ["-t", "nat", "-I", "OUTPUT", "1", "-p", "tcp", "--dport", "5432", "-j", "ACCEPT"]
+    subprocess.run(["nsenter", f"--net={path}", "iptables", "-w", *rule], check=True)
+    told = netinit(cluster, "ann", "check", code=3)
+    assert told.splitlines()[1].startswith("open/web-b")
+    assert "different" in told.splitlines()[1]
+    assert "direct" in netinit(cluster, "ann", "explain", "web-b", "--to", "db:5432")
+    subprocess.run(["nsenter", f"--net={path}", "iptables", "-w", *[word.replace("-I", "-D") for word in rule if word != "1"]], check=True)
+
+
+@pytest.mark.parametrize("words", [("explain", "--to", "db:5432"), ("audit",), ("verify",), ("doctor",)], ids=lambda words: words[0])
+def test_without_the_right_to_the_agent_an_ephemeral_container_reads_the_rules(cluster, shop, words):
+    told = netinit(cluster, "ben", words[0], "web-a", *words[1:])
+    assert told.startswith(f"open/web-a: {BY_CONTAINER}")
+    assert 'cannot create resource "pods/exec"' in told
+
+
+@pytest.mark.parametrize(("words", "code"), [(("explain", "--to", "db:5432"), 0), (("audit",), 0), (("check",), 0), (("verify",), 1)], ids=str)
+def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words, code):
+    if words == ("check",):
+        rows = json.loads(netinit(cluster, "cat", "check", "-o", "json"))["pods"]
+        assert {row["rules"] for row in rows} == {"not read"}
+        assert all("pods/exec" in row["reasonNotRead"] and row["bypasses"] is not None for row in rows)
+        return
+    with start_netinit(cluster, "cat", words[0], "web-a", *words[1:]) as begun:
+        out, err = begun.communicate(timeout=150)
+    assert begun.returncode == code, (out, err)
+    if code:
+        assert "verify is about what is there, which a manifest does not show" in err
+    else:
+        assert out.startswith(f"open/web-a: {BY_MANIFEST}")
+        assert 'cannot patch resource "pods/ephemeralcontainers"' in out

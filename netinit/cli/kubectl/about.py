@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import click
 
+from netinit.base.more_errors import ClusterError
+from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import lines
-from netinit.base.tree import mapping, string
+from netinit.base.tree import Tree, mapping, string
 from netinit.cli.face import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.asking import cluster_options, environment, find_kubectl, find_pods
@@ -29,6 +31,8 @@ from netinit.kube.kubectl.program import Kubectl
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")
+WITH_JSON = ("explain", "audit", "verify", "doctor")
+TEXT, JSON = "text", "json"
 WHAT = {
     "explain": "Show what happens to a connection of a pod, and why.",
     "audit": "Show what of a pod's traffic does not go through the proxy.",
@@ -37,13 +41,14 @@ WHAT = {
     "doctor": "Find out whether the rules work where a pod runs.",
 }
 MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means every pod of it, those that differ from most first.
-Further options are those of netinit's command of this name. The live rules are read through the node agent, or by an
-ephemeral container (kubectl debug), which needs an image of netinit that the node can pull.
+Further options are those of netinit's command of this name, those that kubectl has too (-n, -o) by their long names. The
+live rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit
+that the node can pull.
 """
 OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. Of a Service its ClusterIP and its endpoints
 are asked about, each with an answer of its own.
 """
-_COUNTERS = re.compile(r"  \[\d+ packets\]")
+_COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class _Told:
     notes: tuple[str, ...]
     body: tuple[str, ...]
     code: int
+    tree: Tree  # the same as an object
 
     @property
     def meaning(self) -> tuple[str, ...]:
@@ -69,8 +75,8 @@ def make_command(verb: str) -> click.Command:
     """The command of this name."""
 
     @cluster_options
-    def command(named: str, words: tuple[str, ...], to: str = "", **given: str) -> int:
-        return _run(verb, named, words, to, **given)
+    def command(named: str, words: tuple[str, ...], to: str = "", output: str = TEXT, **given: str) -> int:
+        return _run(verb, named, words, to, as_json=output == JSON, **given)
 
     params = [
         click.Argument(["named"], metavar="OBJECT"),
@@ -80,6 +86,12 @@ def make_command(verb: str) -> click.Command:
         click.Option(["--source"], type=click.Choice((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True,
                      help="Who reads the rules: the first that can, or one alone."),
     ]  # fmt: skip
+    if verb in WITH_JSON:
+        params += [
+            click.Option(["-o", "--output"], type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
+                         help="The format; json is one object with the answer of each pod."),
+            click.Option(["--json", "output"], flag_value=JSON, help="The same as -o json."),
+        ]  # fmt: skip
     if verb in WITH_TARGET:
         params.append(click.Option(["--to"], default="", metavar="HOST:PORT", help="Where the connection goes, by name or address."))
     made: click.Command = click.command(
@@ -91,21 +103,30 @@ def make_command(verb: str) -> click.Command:
 
 def _run(
     verb: str, named: str, words: tuple[str, ...], to: str, *, namespace: str, context: str, kubeconfig: str, agent_namespace: str,
-    image: str, source: str,
+    image: str, source: str, as_json: bool,
 ) -> int:  # fmt: skip
     kubectl = find_kubectl(context, kubeconfig)
     pods = find_pods(kubectl, named, namespace)
     targets: list[NamedDestination] = find_destinations(kubectl, to, pods[0].namespace) if to else []
     agent = AgentSource(kubectl, agent_namespace)
-    told = [_ask(verb, pod, words, targets, _sources(kubectl, agent, pod, image, source)) for pod in pods]
-    answer(lines(_arrange(told)))
+    words = (*words, *["--json"] * as_json)
+    told = [_ask(verb, pod, words, targets, _sources(kubectl, agent, pod, image, source), as_json=as_json) for pod in pods]
+    if as_json:
+        show_artefact(to_json({"pods": [one.tree for group in _group(told) for one in group]}))
+    else:
+        answer(lines(_arrange(told)))
     return max(one.code for one in told)
 
 
 def _sources(kubectl: Kubectl, agent: AgentSource, pod: ClusterPod, image: str, source: str) -> list[PodSource]:
-    image = image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
+    image = choose_image(pod, image)
     known: dict[str, PodSource] = {AGENT: agent, EPHEMERAL: EphemeralSource(kubectl, image), MANIFEST: ManifestSource()}
     return list(known.values()) if source == AUTO else [known[source]]
+
+
+def choose_image(pod: ClusterPod, image: str) -> str:
+    """The image of an ephemeral container: as given, as the environment says, or as the pod has it; empty where none is known."""
+    return image or environment().get("NETINIT_IMAGE", "") or find_image(pod)
 
 
 def find_image(pod: ClusterPod) -> str:
@@ -115,7 +136,9 @@ def find_image(pod: ClusterPod) -> str:
     return image if name == "netinit" else ""
 
 
-def _ask(verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], sources: list[PodSource]) -> _Told:
+def _ask(
+    verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
+) -> _Told:
     """All that is to be said of a pod."""
     facts = read_object(pod.tree)
     told: list[str] = []
@@ -130,16 +153,33 @@ def _ask(verb: str, pod: ClusterPod, words: tuple[str, ...], targets: list[Named
         told += [head] * bool(head)
         told += [f"    {line}" for line in found[-1].text]
     code = max(abs(one.code) for one in found)
-    return _Told(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(told), code)
+    named = [{"to": one.endpoint, "of": one.title or None} for one in targets] or [{"to": None, "of": None}]
+    answers = [to | {"code": abs(one.code), "answer": _read(one) if as_json else None} for to, one in zip(named, found, strict=True)]
+    tree = {"namespace": pod.namespace, "name": pod.name, "source": found[0].source, "notes": list(notes), "answers": answers}
+    return _Told(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(told), code, tree)
+
+
+def _read(found: PodAnswer) -> Tree | None:
+    """The answer as an object; none where there is none: the notes say why."""
+    try:
+        return found.tree
+    except ClusterError:
+        return None
+
+
+def _group(told: list[_Told]) -> list[list[_Told]]:
+    """Pods with the same answer together, rare answers first."""
+    groups: dict[tuple[str, ...], list[_Told]] = {}
+    for one in told:
+        groups.setdefault(one.meaning, []).append(one)
+    return sorted(groups.values(), key=len)
 
 
 def _arrange(told: list[_Told]) -> list[str]:
     """Pods whose answer is rare first; an answer that was given already is not repeated."""
-    groups: dict[tuple[str, ...], list[_Told]] = {}
-    for one in told:
-        groups.setdefault(one.meaning, []).append(one)
+    groups = _group(told)
     printed: list[str] = []
-    for group in sorted(groups.values(), key=len):
+    for group in groups:
         first = group[0]
         printed += [first.head, *[f"  note: {note}" for note in first.notes], *first.body]
         printed += [f"{one.head}: the same as of {first.pod.name}" for one in group[1:]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -100,11 +99,9 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
     """Whether the live rules are those of the manifest, as the node agent sees them."""
     try:
         found = agent.ask(pod, PodQuestion("verify", ("--json",), facts.options))
-        report = mapping(json.loads("\n".join(found.text)))
+        report = found.tree
     except NetinitError as error:
         return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
-    except (ValueError, RecursionError):
-        return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": "; ".join(found.notes) or "no answer"}
     ours = [mapping(one) for one in sequence(report.get("differences"))]
     told = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
     return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": told}
@@ -115,8 +112,8 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     if live:
         try:
             found = agent.ask(pod, PodQuestion("audit", ("--json",), facts.options))
-            return _sum_up(mapping(next(iter(sequence(mapping(json.loads("\n".join(found.text))).get("pods"))), {})))
-        except (NetinitError, ValueError, RecursionError):
+            return _sum_up(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
+        except NetinitError:
             return {}
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:

@@ -13,6 +13,8 @@ COMMANDS = {  # name -> module under netinit.cli, what it does
     "verify": ("kubectl.verify", "Compare a pod's live rules with those that it should have."),
     "draw": ("kubectl.draw", "Draw the path of packets through a pod's rules."),
     "doctor": ("kubectl.doctor", "Find out whether the rules work where a pod runs."),
+    "watch": ("kubectl.watch", "Show how much of a pod's traffic meets which fate, as it happens."),
+    "trace": ("kubectl.trace", "Follow real packets of a pod through its rules."),
     "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
     "complete": ("kubectl.complete", "Complete a command line for kubectl."),
 }

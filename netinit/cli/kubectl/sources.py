@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from netinit.base.errors import NetinitError, ParseError
@@ -13,8 +13,9 @@ from netinit.base.more_errors import ClusterError
 from netinit.base.shown import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.itself import run_netinit
+from netinit.kernel.following import Followed
 from netinit.kube.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.kube.kubectl.program import Kubectl, describe_failure
+from netinit.kube.kubectl.program import Kubectl, describe_errors, describe_failure
 from netinit.options import Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
@@ -23,6 +24,7 @@ LIVE_WORD = ("explain", "audit", "draw")  # these read live rules with --live; v
 FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
 MOST_LINES, MOST_OF_AN_ANSWER = 2000, 1 << 20
+NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
@@ -32,9 +34,25 @@ class PodAnswer:
     """What netinit said of a pod: its exit code, its answer, what it noted, and who was asked."""
 
     code: int
-    text: tuple[str, ...]
+    output: str
     notes: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The answer's lines, as many as are shown."""
+        return bound(self.output)
+
+    @property
+    def tree(self) -> Tree:
+        """The answer to a question with --json. ClusterError where it is no object of JSON."""
+        try:
+            found = json.loads(self.output)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ClusterError("; ".join(self.notes) or "no answer")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,18 @@ class PodQuestion:
         return (self.verb, *own.to_argv(always=("proxy_uids",)), *(("--live",) if self.verb in LIVE_WORD else ()), *self.words)
 
 
+@dataclass(frozen=True, slots=True)
+class LiveAnswer:
+    """A command about a pod that goes on: its lines as they come, and who reads the rules.
+
+    `find_code` finds out how it ended, where kubectl's own status does not say so.
+    """
+
+    followed: Followed
+    source: str
+    find_code: Callable[[], int] | None = None
+
+
 class AgentSource:
     """The node agent; the one of each node is looked for once."""
 
@@ -64,10 +94,7 @@ class AgentSource:
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """ClusterError where there is no agent, or no right to ask it."""
         agent = self._find(pod.node)
-        words = [f"--address={address}" for address in pod.addresses]
-        words += [f"--env={name}={value}" for name, value in question.options.to_environ().items()]
-        into = ("exec", "-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--")
-        done = self.kubectl.ask(*into, "netinit", "node", "run", *words, "--", *question.live)
+        done = self.kubectl.ask("exec", *self._words(agent, pod, question))
         if done.status:
             raise ClusterError(f"the node agent {agent.title}: {describe_failure(done)}")
         try:
@@ -76,7 +103,24 @@ class AgentSource:
         except (ValueError, KeyError, RecursionError):
             raise ClusterError(f"the node agent {agent.title} gave no answer that can be read; is it another version?") from None
         source = f"live rules, read through the node agent {agent.title}"
-        return PodAnswer(code, bound(string(tree.get("answer"))), _notes(string(tree.get("notes"))), source)
+        return PodAnswer(code, string(tree.get("answer")), _notes(string(tree.get("notes"))), source)
+
+    def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
+        """The same for a command that goes on. ClusterError."""
+        agent = self._find(pod.node)
+        followed = self.kubectl.follow("exec", "-i", *self._words(agent, pod, question))
+        answered = next(followed.lines(), "") == json.dumps({"following": question.verb})
+        if not answered:
+            followed.finish()
+            raise ClusterError(f"the node agent {agent.title}: {describe_errors(followed.errors, followed.status)}")
+        return LiveAnswer(followed, f"live, through the node agent {agent.title}")
+
+    def _words(self, agent: ClusterPod, pod: ClusterPod, question: PodQuestion) -> list[str]:
+        """The words behind `kubectl exec` that ask the agent."""
+        words = ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
+        words += [f"--address={address}" for address in pod.addresses]
+        words += [f"--env={name}={value}" for name, value in question.options.to_environ().items()]
+        return [*words, "--", *question.live]
 
     def _find(self, node: str) -> ClusterPod:
         if self._agents is None:
@@ -111,13 +155,9 @@ class EphemeralSource:
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """ClusterError where no image is known, the container is not let in, or does not run."""
         if not self.image:
-            raise ClusterError("no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE")
-        name = f"netinit-{secrets.token_hex(4)}"
-        environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
-        done = self.kubectl.ask(
-            "debug", "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
-            "--arguments-only", *environ, "--", *question.live,
-        )  # fmt: skip
+            raise ClusterError(NO_IMAGE)
+        name = _make_name()
+        done = self.kubectl.ask("debug", *self._words(pod, name, question))
         if done.status:
             raise ClusterError(f"kubectl debug: {describe_failure(done)}")
         code = self._wait(pod, name)
@@ -125,7 +165,24 @@ class EphemeralSource:
         if told.status:
             raise ClusterError(f"kubectl logs: {describe_failure(told)}")
         source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
-        return PodAnswer(code, bound(told.output), (), source)
+        return PodAnswer(code, told.output, (), source)
+
+    def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
+        """The same for a command that goes on: kubectl is attached to the container. ClusterError."""
+        if not self.image:
+            raise ClusterError(NO_IMAGE)
+        name = _make_name()
+        followed = self.kubectl.follow("debug", "-i", *self._words(pod, name, question))
+        source = f"live, by the ephemeral container {name}, which stays listed until the pod is gone when it has ended"
+        return LiveAnswer(followed, source, lambda: self._wait(pod, name))
+
+    def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
+        """The words behind `kubectl debug` that start the container."""
+        environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
+        return [
+            "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
+            "--arguments-only", *environ, "--", *question.live,
+        ]  # fmt: skip
 
     def _wait(self, pod: ClusterPod, name: str) -> int:
         """The container's exit code."""
@@ -145,6 +202,10 @@ class EphemeralSource:
             time.sleep(self.pause)
 
 
+def _make_name() -> str:
+    return f"netinit-{secrets.token_hex(4)}"
+
+
 class ManifestSource:
     """The pod's manifest: what its rules should be, whatever they are."""
 
@@ -155,7 +216,7 @@ class ManifestSource:
         if question.verb not in FROM_MANIFEST:
             raise ClusterError(f"{question.verb} is about what is there, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
-        return PodAnswer(done.status, bound(done.output), _notes(done.errors), self.name)
+        return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 
 
 PodSource = AgentSource | EphemeralSource | ManifestSource
@@ -172,7 +233,7 @@ def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuesti
             continue
         except NetinitError as error:  # a program that cannot be started
             raise ClusterError(str(error)) from None
-        return PodAnswer(found.code, found.text, (*refused, *found.notes), found.source)
+        return PodAnswer(found.code, found.output, (*refused, *found.notes), found.source)
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -11,12 +12,13 @@ from netinit.base.net import parse_address
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import shorten
 from netinit.cli.flags import HELP_NAMES, read_value
-from netinit.cli.itself import run_netinit
+from netinit.cli.itself import become_netinit, run_netinit
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.pods.outside import list_addresses
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
+FOLLOWING = ("watch", "trace")  # these go on until somebody ends them
 MOST = 1 << 20
 
 
@@ -26,16 +28,21 @@ MOST = 1 << 20
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
 def command(addresses: tuple[str, ...], variables: tuple[str, ...], folder: str, words: tuple[str, ...]) -> int:
-    """Run explain, audit, verify, draw or doctor for the pod of this node with these addresses.
+    """Run explain, audit, verify, draw, doctor, watch or trace for the pod of this node with these addresses.
 
-    Prints an object with the exit code of the command, its answer and its notes; ends with 0 where there is one. Nothing is
-    changed. `kubectl netinit` runs it in the agent's container.
+    Prints an object with the exit code of the command, its answer and its notes; ends with 0 where there is one. watch and
+    trace print their own lines as they come, until the standard input ends. No rule is changed. `kubectl netinit` runs it in
+    the agent's container.
     """
-    if words[0] not in READING:
-        raise OptionError(f"{quote_value(words[0])} is not run for a pod; commands: {', '.join(READING)}")
+    if words[0] not in (*READING, *FOLLOWING):
+        raise OptionError(f"{quote_value(words[0])} is not run for a pod; commands: {', '.join((*READING, *FOLLOWING))}")
     wanted = {read_value(address, parse_address, "--address") for address in addresses}
     environ = dict(one.split("=", 1) for one in _check(variables))
-    done = run_netinit((*words, "--netns", find_namespace(folder, wanted)), environ=environ)
+    asked = (*words, "--netns", find_namespace(folder, wanted))
+    if words[0] in FOLLOWING:
+        show_artefact(json.dumps({"following": words[0]}) + "\n", now=True)
+        become_netinit((*asked, "--until-input"), environ=environ)
+    done = run_netinit(asked, environ=environ)
     show_artefact(to_json({"code": done.status, "answer": shorten(done.output, MOST), "notes": shorten(done.errors, MOST)}))
     return 0
 

@@ -12,6 +12,7 @@ from netinit.base.more_errors import ClusterError
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree
 from netinit.kernel import run
+from netinit.kernel.following import Followed
 
 MOST_BYTES = 256 << 20  # of an answer; a thousand pods are about 20 MiB
 MOST_OF_AN_ERROR = 400
@@ -38,6 +39,10 @@ class Kubectl:
         begun = run.start(self.program, (*words[:1], *self.flags, *words[1:]), environment=self.environ, waits=int(extra * 10**9))
         return run.finish(begun)
 
+    def follow(self, *words: str) -> Followed:
+        """`kubectl WORDS`, whose lines are read as they come. BackendUnavailableError where it cannot be started."""
+        return Followed(self.program, (*words[:1], *self.flags, *words[1:]), self.environ)
+
     def get(self, *words: str) -> Tree:
         """The object of `kubectl get WORDS`; an empty one where there is none. ClusterError."""
         done = self.ask("get", *words, "--ignore-not-found", "-o", "json")
@@ -59,7 +64,12 @@ class Kubectl:
 
 def describe_failure(done: run.Finished) -> str:
     """What a program said when it failed, cut where it is long."""
-    return shorten(done.errors.strip() or f"ended with {done.status}", MOST_OF_AN_ERROR)
+    return describe_errors(done.errors, done.status)
+
+
+def describe_errors(errors: str, status: int) -> str:
+    """The same of what it wrote on its standard error."""
+    return shorten(errors.strip() or f"ended with {status}", MOST_OF_AN_ERROR)
 
 
 def _is_text(text: str) -> bool:

@@ -144,7 +144,7 @@ def _cause(part: Part) -> Passage | None:
 
 def _captured(subject: AuditSubject, part: Part, cause: Passage | None) -> Piece:
     port = part.outcome.condition.redirect_port
-    options = subject.options.get(part.source)
+    options = subject.options_of(part)
     if cause and not cause.rules[0].origin and (not options or port not in _ports(options)):
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
@@ -214,7 +214,7 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
     if not is_on(subject, space.family) and other and is_on(subject, other):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
-    options = subject.options.get(part.source or next(iter(subject.rulesets)))
+    options = subject.options_of(part)
     if options and options.layout == AMBIENT:
         by_mark = marked(space, MARK, NODE_PROXY_MARK, AMBIENT_MASK)
         for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):

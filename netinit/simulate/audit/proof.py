@@ -84,7 +84,7 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
 
 
 def _refuted(subject: AuditSubject, assertion: Assertion, packets: int, by: tuple[Region, Part], *, holds: bool | None) -> Ruling:
-    shown = subject.explain(*by)
+    shown = subject.explain(by[0])
     cures = tuple(change for change in shown.changes if assertion.allows(change[1]))
     return Ruling(assertion, holds, packets, shown, cures)
 

@@ -11,8 +11,8 @@ from netinit.options import Interception
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import EPHEMERAL_PORT, SOMEBODY
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.partition import Part, Partition, divide_beside, make_spaces, packet_of
+from netinit.simulate.ruleset import Ruleset, stand_beside
+from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import (
     DESTINATION,
@@ -60,15 +60,23 @@ class AuditSubject:
 
     def divide(self, space: Space) -> Partition:
         """The packets of a space in parts."""
-        places = {source: found[space.family] for source, found in self.rulesets.items() if space.family in found}
-        return divide_beside(space, places)
+        return divide(space, self.join(space.family))
 
-    def explain(self, region: Region, part: Part) -> Explanation:
+    def join(self, family: Family) -> Ruleset | None:
+        """The rules of a family in all places, those of our options first; None where no place has the family."""
+        places = {source: found[family] for source, found in self.rulesets.items() if family in found}
+        return stand_beside(places, next(iter(self.options), "")) if places else None
+
+    def options_of(self, part: Part) -> Interception | None:
+        """The options that made the rules which decide about a part, or ours where none decides."""
+        source = part.source or next(iter(self.options), "")
+        return self.options.get(source)
+
+    def explain(self, region: Region) -> Explanation:
         """One packet of a part: its way, and what would change it."""
         packet, around = example_of(region)
-        source = part.source or next(iter(self.rulesets))
-        ruleset = self.rulesets[source].get(packet.family) or Ruleset(packet.family)
-        made = self.options.get(source)
+        ruleset = self.join(packet.family) or Ruleset(packet.family)
+        made = next(iter(self.options.values()), None)
         return explain(packet, ruleset, around, options=made, wanted=self.wanted, origins=self.origins)
 
 

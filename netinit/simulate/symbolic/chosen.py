@@ -230,7 +230,8 @@ class _Naming(Among):
 def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
     """The protocols and interfaces that rules mention."""
     naming = _Naming(make_space(OUTBOUND, around, Names(), free=False))
-    for rule in {loaded.rule for chains in ruleset.tables.values() for chain in chains.values() for loaded in chain.rules}:
+    chains = [chain for place in ruleset.places for table in place.tables.values() for chain in table.values()]
+    for rule in {loaded.rule for chain in chains for loaded in chain.rules}:
         for match in rule.matches:
             match.choose(naming)
     return naming.names

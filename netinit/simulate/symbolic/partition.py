@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netinit.base.net import Family, Network
@@ -44,12 +44,11 @@ NO_NAMES = Names()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Packets that are treated alike. `source` says whose rules these are: plan, or a place of live rules."""
+    """Packets that are treated alike."""
 
     region: Region
     outcome: Treatment
     path: Path
-    source: str = ""
 
     @property
     def verdict(self) -> str:
@@ -59,6 +58,11 @@ class Part:
         if self.outcome.fate == UNKNOWN:
             return UNKNOWN
         return CAPTURED if self.outcome.condition.redirect_port else DIRECT
+
+    @property
+    def source(self) -> str:
+        """The place whose rule decided, where several hold rules and one of them did."""
+        return self.cause.source if self.cause else ""
 
     @property
     def cause(self) -> Passage | None:
@@ -100,39 +104,10 @@ def make_spaces(
     return tuple(spaces)
 
 
-def divide(space: Space, ruleset: Ruleset | None, source: str = "") -> Partition:
-    """The parts under the rules of one place; no rules leave everything as it is. TooManyPartsError."""
+def divide(space: Space, ruleset: Ruleset | None) -> Partition:
+    """The parts under these rules; no rules leave everything as it is. TooManyPartsError."""
     ended = travel(space, ruleset or Ruleset(space.family))
-    return Partition(space, tuple(Part(one.region, one.outcome, one.path, source) for one in ended))
-
-
-def divide_beside(space: Space, places: Mapping[str, Ruleset]) -> Partition:
-    """The parts where several places hold rules, of which the kernel does not show the order.
-
-    Packets that rules of one place act on are treated as these say; those that two act on are unknown.
-    """
-    merged: Partition | None = None
-    for source, ruleset in places.items():
-        one = divide(space, ruleset, source)
-        merged = one if merged is None else Partition(space, tuple(_beside(merged, one)))
-    return merged or divide(space, None)
-
-
-def _beside(one: Partition, other: Partition) -> Iterator[Part]:
-    for first in one.parts:
-        for second in other.parts:
-            region = first.region & second.region
-            if not region:
-                continue
-            if first.path and second.path:
-                reason = (
-                    f"{first.source} and {second.source} both have rules for this connection,"
-                    " and the kernel does not show which it runs first"
-                )
-                yield Part(region, Treatment(UNKNOWN, first.outcome.condition, reason), first.path + second.path, first.source)
-            else:
-                acting = first if first.path else second
-                yield Part(region, acting.outcome, acting.path, acting.source)
+    return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, permutations
 
 from netinit.base.more_errors import TooManyPartsError
 from netinit.base.shown import MOST_OF_A_RULE, shorten
-from netinit.rules.model import BUILTIN_CHAINS, Rule
+from netinit.rules.model import BUILTIN_CHAINS, NAT, Rule
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON
 from netinit.rules.traversal import Verdict
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.symbolic.actor import Actor
 from netinit.simulate.symbolic.chosen import Choice, choose, doubtful
 from netinit.simulate.symbolic.condition import Condition, Treatment
-from netinit.simulate.symbolic.regions import Region, unite
+from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
-from netinit.simulate.trace import DROPPED, UNKNOWN
+from netinit.simulate.trace import DROPPED, UNKNOWN, tell_dispute
 
 MOST_GROUPS = 20_000  # that are on their way at the same time
 
@@ -32,6 +33,7 @@ class Passage:
     table: str
     chain: str
     rules: tuple[LoadedRule, ...]
+    source: str = ""  # the place of the table, where several hold rules
 
     @property
     def met(self) -> Rule:
@@ -40,9 +42,10 @@ class Passage:
 
     def __str__(self) -> str:
         first, last = self.rules[0].number, self.rules[-1].number
+        table = f"{self.source}'s {self.table}" if self.source else self.table
         if first == last:
-            return f"rule {first} of {self.table} {self.chain}, {self.rules[0].quotation}"
-        return f"rules {first} to {last} of {self.table} {self.chain}, the first of which is {self.rules[0].quotation}"
+            return f"rule {first} of {table} {self.chain}, {self.rules[0].quotation}"
+        return f"rules {first} to {last} of {table} {self.chain}, the first of which is {self.rules[0].quotation}"
 
 
 Path = tuple[Passage, ...]
@@ -60,8 +63,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """A chain of a table, and the chains that led there."""
+    """A chain of a table, and the chains that led there; the place that holds them."""
 
+    ruleset: Ruleset
     hook: str
     table: str
     chain: LoadedChain
@@ -111,18 +115,75 @@ class Walker:
 
     def ask(self, table: str, hook: str, groups: Groups) -> Groups:
         """Sends packets through a built-in chain; those that get through."""
-        chain = self._ruleset.tables.get(table, {}).get(hook)
-        if chain is None or (not chain.rules and chain.policy == "ACCEPT"):
+        stands = [_Stand(place, hook, table, chain, ()) for place, chain in self._ruleset.find_chains(table, hook)]
+        if not stands:
             return groups
+        if len(stands) == 1:
+            return self._ask_one(stands[0], groups)
         through: Groups = {}
         for (condition, path), region in groups.items():
-            results = self._walk(_Stand(hook, table, chain, ()), condition, path, region)
+            join_groups(through, self._ask_in_any_order(stands, _Group(condition, path, region)))
+        return through
+
+    def _ask_in_any_order(self, stands: list[_Stand], group: _Group) -> Groups:
+        """The same where several places have chains: nobody knows of packets whose fate hangs on the order."""
+        (first_ended, first_through), *others = [self._try(order, group) for order in permutations(stands)]
+        reason = tell_dispute([one.ruleset.source for one in stands])
+        for one in first_ended:
+            agreed = one.region
+            for ended, _ in others if one.outcome.fate != UNKNOWN else ():
+                same = [other.region for other in ended if other.outcome.fate == one.outcome.fate]
+                agreed &= self._unite(same)
+            self._finish(replace(one, region=agreed))
+            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
+        through: Groups = {}
+        for (condition, path), region in first_through.items():
+            agreed = region
+            for _, went in others:
+                agreed &= self._unite([left for (now, _), left in went.items() if now == condition])
+            if agreed:
+                join_groups(through, {(condition, path): agreed})
+            self._finish(Ended(region - agreed, Treatment(UNKNOWN, condition, reason), path))
+        return through
+
+    def _unite(self, regions: list[Region]) -> Region:
+        return unite(regions) if regions else nothing(self._space)
+
+    def _finish(self, ended: Ended) -> None:
+        if ended.region:
+            self.ended.append(ended)
+
+    def _try(self, order: Sequence[_Stand], group: _Group) -> tuple[list[Ended], Groups]:
+        """What would end, and what would get through, if the chains were asked in this order."""
+        before = len(self.ended)
+        through = self._ask_each(order, group)
+        ended, self.ended[before:] = self.ended[before:], []
+        return ended, through
+
+    def _ask_each(self, stands: Sequence[_Stand], group: _Group) -> Groups:
+        """Those that get through all; whom one place has translated, the others are not asked about."""
+        waiting: Groups = {(group.condition, group.path): group.region}
+        translated: Groups = {}
+        for stand in stands:
+            went, waiting = self._ask_one(stand, waiting), {}
+            for (now, path), region in went.items():
+                done = stand.table == NAT and now != group.condition
+                join_groups(translated if done else waiting, {(now, path): region})
+        join_groups(waiting, translated)
+        return waiting
+
+    def _ask_one(self, stand: _Stand, groups: Groups) -> Groups:
+        through: Groups = {}
+        chain = stand.chain
+        for (condition, path), region in groups.items():
+            results = self._walk(stand, condition, path, region)
             join_groups(through, results.accepted)
             if chain.policy == "ACCEPT":
                 join_groups(through, results.back)
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            reason = f"the policy of {table} {hook} is {chain.policy}" + (", which netinit does not know" * (fate == UNKNOWN))
+            reason = f"the policy of {stand.ruleset.name_table(stand.table)} {stand.hook} is {chain.policy}"
+            reason += ", which netinit does not know" * (fate == UNKNOWN)
             for (now, way), left in results.back.items():
                 self.ended.append(Ended(left, Treatment(fate, now, reason), way))
         return through
@@ -172,7 +233,8 @@ class Walker:
         """What becomes of packets at rules that do the same; None where several must be met one after the other."""
         results, condition = _Results(), group.condition
         met = self._passages.setdefault(
-            (place.hook, id(rules[0]), len(rules)), Passage(place.hook, place.table, place.chain.name, rules)
+            (place.hook, id(rules[0]), len(rules)),
+            Passage(place.hook, place.table, place.chain.name, rules, place.ruleset.source),
         )
         if left := group.region - choice.possible:
             results.on[condition, group.path] = left
@@ -202,7 +264,7 @@ class Walker:
 
     def _call(self, place: _Stand, chain: str, group: _Group, results: _Results) -> Groups | None:
         """Sends packets through another chain; those that come back. None as above."""
-        called = self._ruleset.tables[place.table].get(chain)
+        called = place.ruleset.tables[place.table].get(chain)
         way = group.path
         if called is None or chain in BUILTIN_CHAINS or chain in place.above:
             known = called is not None and chain not in BUILTIN_CHAINS
@@ -210,7 +272,7 @@ class Walker:
             self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), way))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_Stand(place.hook, place.table, called, above), group.condition, way, group.region)
+        done = self._walk(_Stand(place.ruleset, place.hook, place.table, called, above), group.condition, way, group.region)
         if len(way[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
             return None  # what they are now may let another of the rules take them
         join_groups(results.accepted, done.accepted)

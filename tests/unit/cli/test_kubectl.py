@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,7 @@ SERVICE = [
 def kubectl(run, tmp_path):
     """`kubectl(line, *answers)`: what the command printed; `kubectl.calls` are the words that the fake got."""
 
-    def ask(line, *answers, files=None):
+    def prepare(*answers, files=None):
         folder = tmp_path / "answers"
         shutil.copytree(FAKE / "shop", folder, dirs_exist_ok=True)
         for name, tree in (files or {}).items():
@@ -39,12 +42,15 @@ def kubectl(run, tmp_path):
         (folder / "calls.json").write_text(json.dumps(answers))
         log = tmp_path / "log"
         log.write_text("")
-        environ = {"PATH": f"{FAKE}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
-        done = run(["netinit", "kubectl", *line.split()], environ)
-        ask.calls = [json.loads(one) for one in log.read_text().splitlines()]
+        return {"PATH": f"{FAKE}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
+
+    def ask(line, *answers, files=None):
+        done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))
+        ask.calls = [json.loads(one) for one in (tmp_path / "log").read_text().splitlines()]
         return done
 
     ask.calls = []
+    ask.prepare = prepare
     return ask
 
 
@@ -132,6 +138,29 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert "7hq4t: the pod's manifest alone: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
     assert done.out.splitlines()[-1] == "3 pods: 2 different answers"
     assert "    direct" in done.out.partition("2xk9p")[0]
+
+
+@pytest.mark.parametrize("flags", ["-o json", "--output=json", "--json"])
+def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubectl, flags):
+    done = kubectl(f"explain deploy/web -n shop --to db.shop:5432 --source manifest {flags}", *DEPLOYMENT, *SERVICE)
+    assert done.code == 0, done
+    pods = json.loads(done.out)["pods"]
+    assert [pod["name"] for pod in pods] == ["web-6d4cf56db6-zzv5m", WEB, "web-6d4cf56db6-7hq4t"], "those that differ first"
+    assert {pod["source"] for pod in pods} == {"the pod's manifest alone: what the rules should be; the live ones were not read"}
+    first = pods[0]["answers"]
+    assert [(one["to"], one["of"]) for one in first] == [
+        ("10.96.14.3:5432", "service db.shop, its ClusterIP"), ("10.244.3.4:6432", "service db.shop, endpoint 1 of 1"),
+    ]  # fmt: skip
+    assert {(pod["name"][-5:], one["answer"]["verdict"]) for pod in pods for one in pod["answers"]} >= {("zzv5m", "direct"), ("2xk9p", "captured")}
+
+
+def test_an_agent_s_answer_that_is_no_json_is_none_and_the_notes_say_why(kubectl):
+    answer = json.dumps({"code": "1", "answer": "", "notes": "netinit: the rules cannot be read\n"})
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": f"{ON_AGENT}verify *--json", "stdout": answer}]
+    done = kubectl(f"verify {WEB} -n shop -o json", *answers)
+    (pod,) = json.loads(done.out)["pods"]
+    assert (done.code, pod["answers"]) == (1, [{"to": None, "of": None, "code": 1, "answer": None}])
+    assert pod["notes"] == ["netinit: the rules cannot be read"]
 
 
 def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl):
@@ -262,3 +291,70 @@ def test_what_the_agent_is_sent_is_what_its_command_takes(kubectl, run, monkeypa
     assert environ == {"DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK": "1"}
     refused = run(["netinit", "node", "run", "--address=10.1.1.1", "--env=LD_PRELOAD=x", "--", "verify"])
     assert (refused.code, "does not set a variable of an option" in refused.err) == (2, True)
+
+
+LOOK = {
+    "elapsed": 1.0, "seconds": 1.0, "replaced": False,
+    "fates": [
+        {"verdict": "captured", "direction": "out", "port": 15001, "unit": "connections", "because": "all \x1b[2J", "option": None, "foreign": False,
+         "added": 3, "since_start": 3, "per_second": 3.0},
+    ],
+}  # fmt: skip
+ON_AGENT_LIVE = ON_AGENT.replace("exec -n", "exec -i -n")
+
+
+def following(verb, *told):
+    return {"words": f"{ON_AGENT_LIVE}{verb} *", "stdout": "".join(f"{line}\n" for line in (json.dumps({"following": verb}), *told))}
+
+
+def test_a_watch_through_the_agent_is_shown_in_the_form_that_is_wanted_here(kubectl):
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, following("watch", json.dumps(LOOK))]
+    done = kubectl(f"watch {WEB} -n shop --interval 2 --all", *answers)
+    assert (done.code, done.out) == (0, "captured out to 15001: 3 connections, 3.0 a second; all \\x1b[2J\n")
+    assert f"note: shop/{WEB}: live, through the node agent mesh/netinit-node-4fj2k" in done.err
+    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
+    assert asked[asked.index("watch") + 1 :][-5:] == ["--interval", "2", "--all", "--format", "json"]
+    assert json.loads(kubectl(f"watch {WEB} -n shop -o json", *answers).out)["fates"] == LOOK["fates"]
+    assert f"shop/{WEB}: 1 s\n" in kubectl(f"watch {WEB} -n shop -o table", *answers).out
+
+
+def test_without_the_agent_an_ephemeral_container_is_followed_and_says_how_it_ended(kubectl):
+    debug = f"debug -i -n shop {WEB} --image=registry.example/mesh/netinit:0.1.0 --profile=netadmin --container=netinit-* -- trace *"
+    answers = [{"words": POD, "file": "pod-web-after.json"}, {"words": debug, "stdout": "captured: \x1b[31mgoes to the proxy\n"}]
+    done = kubectl(f"trace {WEB} -n shop --to 203.0.113.7:443 --uid 1000", *answers)
+    assert (done.code, done.out) == (0, "captured: \\x1b[31mgoes to the proxy\n")
+    assert "live, by the ephemeral container netinit-" in done.err
+    assert "(Forbidden)" in done.err
+    (asked,) = [words for words in kubectl.calls if words[0] == "debug"]
+    assert asked[-5:] == ["--to", "203.0.113.7:443", "--uid", "1000", "--until-input"]
+
+
+def test_an_agent_that_does_not_follow_is_not_believed_and_the_next_is_asked(kubectl):
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "stdout": "what?\n", "stderr": "no such command", "status": 2}]
+    done = kubectl(f"watch {WEB} -n shop", *answers)
+    assert done.code == 1
+    assert "note: the node agent mesh/netinit-node-4fj2k: no such command\n" in done.err
+    assert 'kubectl debug: Error from server (Forbidden): User "ann" cannot do this' in done.err
+    bad = kubectl(f"watch {WEB} -n shop", *answers[:2], following("watch", '{"fates": [{}]}'))
+    assert (bad.code, "gave a line that cannot be read" in bad.err) == (1, True)
+
+
+def test_a_pod_has_to_be_named_and_a_service_is_asked_about_by_its_cluster_ip(kubectl):
+    done = kubectl("watch deploy/web -n shop", *DEPLOYMENT)
+    assert (done.code, "deploy/web has 3 pods; name one of them: web-6d4cf56db6-2xk9p, " in done.err) == (2, True), done.err
+    answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, *SERVICE, following("trace", "captured")]
+    done = kubectl(f"trace {WEB} -n shop --to db:5432", *answers)
+    assert done.out == "captured\n", done
+    (asked,) = [words for words in kubectl.calls if words[0] == "exec"]
+    assert asked[asked.index("--to") + 1] == "10.96.14.3:5432"
+
+
+def test_ctrl_c_ends_what_runs_in_the_cluster_and_shows_its_last_words(kubectl):
+    told = {**following("trace", "first"), "waits": "says"}
+    environ = kubectl.prepare({"words": POD, "file": "pod-web.json"}, AGENTS, told)
+    command = [sys.executable, "-m", "netinit", "kubectl", "trace", WEB, "-n", "shop", "--to", "203.0.113.7:443"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, start_new_session=True) as begun:
+        assert begun.stdout.readline() == "first\n"
+        os.killpg(begun.pid, signal.SIGINT)  # as a terminal does
+        out, err = begun.communicate(timeout=30)
+    assert (begun.returncode, out) == (0, "ended by '\\n'\n"), err

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
+from netinit.options import Options
 from netinit.rules.iptables.write import parse_listing
+from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoint
 from netinit.simulate.engine import Host, simulate
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.ruleset import load_listing, stand_beside, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
@@ -537,3 +539,57 @@ def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
     assert "OUTPUT: it leaves through lo: its mark 7 is routed to this host by a policy rule" in told
     forwarded = inbound("mangle FORWARD -p tcp", to="4.4.4.4", around=POD.replace(forwards=True))
     assert "PREROUTING: it is forwarded through eth0" in path(forwarded)
+
+
+def beside(to="1.2.3.4", port=80, **places):
+    """What becomes of a connection of this host under the rules of several places; a policy is given as (rules, policies)."""
+    texts = {name: text if isinstance(text, tuple) else (text, ()) for name, text in places.items()}
+    ruleset = stand_beside({name: rules(text, policies=policies) for name, (text, policies) in texts.items()})
+    return simulate(make_outbound(POD, to, port, uid=1000, gid=1000), ruleset, POD)
+
+
+REDIRECTS = "nat OUTPUT -p tcp -j REDIRECT --to-ports 15001"
+
+
+def test_a_policy_alone_in_another_place_drops_what_is_redirected():
+    trace = beside(nft=REDIRECTS, legacy=("filter OUTPUT", [("filter OUTPUT", "DROP")]))
+    assert (trace.fate, trace.reason) == (DROPPED, "the policy of legacy's filter OUTPUT is DROP")
+
+
+def test_rules_of_another_place_see_the_packet_as_those_before_left_it():
+    trace = beside(nft=REDIRECTS, legacy="filter OUTPUT -p tcp -m tcp --dport 15001 -j DROP")
+    assert trace.fate == DROPPED
+    assert trace.reason.startswith("rule 1 of legacy's filter OUTPUT")
+    assert beside(nft=REDIRECTS, legacy="filter OUTPUT -p tcp -m tcp --dport 80 -j DROP").redirect_port == 15001
+
+
+def test_two_places_that_redirect_to_different_ports_are_disputed():
+    trace = beside(nft=REDIRECTS, legacy="nat OUTPUT -p tcp -j REDIRECT --to-ports 9")
+    assert (trace.fate, trace.disputed) == (UNKNOWN, ("nft", "legacy"))
+    assert trace.reason == "nft and legacy both have rules for this connection, and the kernel does not show which it runs first"
+
+
+def test_two_places_that_agree_or_of_which_one_lets_go_on_are_not_disputed():
+    assert beside(nft=REDIRECTS, legacy=REDIRECTS).redirect_port == 15001
+    assert beside(nft=REDIRECTS, legacy="nat OUTPUT -p tcp -j ACCEPT").redirect_port == 15001  # NAT asks the next
+
+
+def test_a_drop_wins_in_any_order_and_a_mark_may_not():
+    drops = "filter OUTPUT -p tcp -j DROP"
+    assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j ACCEPT").fate == DROPPED
+    assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j REJECT").fate == UNKNOWN  # is its sender told?
+    marks = "mangle OUTPUT -p tcp -j MARK --set-xmark 0x1/0xffffffff"
+    assert beside(nft=marks, legacy="mangle OUTPUT -m mark --mark 0x1 -j DROP").fate == UNKNOWN
+
+
+def test_places_without_a_rule_or_a_policy_leave_the_others_alone():
+    alone = rules(REDIRECTS)
+    assert stand_beside({"legacy": rules("filter OUTPUT"), "nft": alone}) is alone
+
+
+def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
+    ours = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9")
+    theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j RETURN\nfilter OUTPUT -p udp -j DROP")
+    made = with_plan(stand_beside({"nft": ours, "legacy": theirs}), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
+    assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
+    assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED

@@ -112,12 +112,32 @@ def test_a_foreign_rule_that_takes_packets_out_of_tracking_is_named():
     assert "CT --notrack" in first.because[0]
 
 
-def test_rules_in_two_places_that_act_on_the_same_packets_are_unknown():
-    text = SENDS_AWAY.format(rules="-A OUTPUT -p tcp -j REDIRECT --to-ports 15001")
-    rulesets = {place: {IPV4: load_listing(parse_listing(text), IPV4)} for place in ("iptables-nft", "iptables-legacy")}
-    rows = bypasses(audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)})))
+def places(**ports):
+    """A pod where several places redirect all TCP, each to its port."""
+    listings = {name: SENDS_AWAY.format(rules=f"-A OUTPUT -p tcp -j REDIRECT --to-ports {port}") for name, port in ports.items()}
+    rulesets = {name: {IPV4: load_listing(parse_listing(text), IPV4)} for name, text in listings.items()}
+    return AuditSubject("pod", rulesets, {IPV4: around(IPV4)})
+
+
+def test_rules_in_two_places_that_disagree_about_packets_are_unknown():
+    rows = bypasses(audit(places(nft=15001, legacy=15006)))
     assert rows[0].kind is kinds.UNKNOWN
     assert "does not show which it runs first" in rows[0].because[0]
+
+
+def test_rules_in_two_places_that_agree_about_packets_are_as_one():
+    assert kinds.UNKNOWN not in [row.kind for row in bypasses(audit(places(nft=15001, legacy=15001)))]
+
+
+def test_a_policy_alone_in_another_place_drops_what_ours_would_capture():
+    options = Options.from_argv(["--ipv6=off", *SIDECAR.split()], {})
+    made = plan(options)
+    theirs = load_listing(parse_listing("*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT DROP [0:0]\nCOMMIT\n"), IPV4)
+    rulesets = {"nftables": {IPV4: load_plan(made, IPV4)}, "iptables-nft": {IPV4: theirs}}
+    rows = audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)}, {"nftables": options}))
+    made_here = [row for row in rows if row.directions == ("outbound",)]
+    assert [row.kind for row in made_here] == [kinds.DROPPED]
+    assert "the policy of iptables-nft's filter OUTPUT is DROP" in made_here[0].because[0]
 
 
 def test_a_pod_without_rules_is_uncaptured_altogether():

@@ -1,0 +1,7 @@
+"""`kubectl netinit trace`."""
+
+from __future__ import annotations
+
+from netinit.cli.kubectl.live import make_live_command
+
+command = make_live_command("trace")

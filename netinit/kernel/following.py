@@ -1,0 +1,76 @@
+"""A program that goes on until it is asked to end: its lines as they come, its end by its standard input."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from netinit.base.errors import NetinitError
+from netinit.kernel import run
+
+MOST_BYTES = 64 << 20  # of all that it prints
+_PAUSE = 10**8  # nanoseconds between two looks at what it has printed
+_ENDING = 10.0  # seconds that it may take to end once it was asked to
+_PIECE = 1 << 16
+
+
+class Followed:
+    """The program at `path`, by `with`: it stands apart from Ctrl-C, and ends when its input has a byte or its end."""
+
+    def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._running = run.prepare(path, arguments, environment=environment, apart=True)
+        self._process = os.pidfd_open(self._running.pid)
+        self._read = 0
+        self._rest = b""
+        self._waiting: deque[bytes] = deque()
+        self._asked = False
+        self.status = 0  # how it ended, and what it said on its standard error, from `finish` on
+        self.errors = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.finish()
+
+    def lines(self) -> Iterator[str]:
+        """Its lines as it prints them, until it has ended. NetinitError where they are too many.
+
+        Whoever asks again gets those that nobody has taken yet.
+        """
+        ended = False
+        while self._waiting or not ended:
+            while self._waiting:
+                yield self._waiting.popleft().decode("utf-8", "replace")
+            ended = ended or run.await_input(self._process, time.monotonic_ns() + _PAUSE)
+            while data := os.pread(self._running.output, _PIECE, self._read):
+                self._read += len(data)
+                *whole, self._rest = (self._rest + data).split(b"\n")
+                self._waiting.extend(whole)
+                if self._read > MOST_BYTES:
+                    limit = f"{self._running.program} printed more than {MOST_BYTES >> 20} MiB"
+                    raise NetinitError(f"{limit}: ask for less, or less often")
+            if ended and self._rest:
+                self._waiting.append(self._rest)
+                self._rest = b""
+
+    def ask_to_end(self) -> None:
+        """It may end now; `lines` has what it says then."""
+        if not self._asked:
+            self._asked = True
+            self._running = run.feed(self._running, "\n")
+
+    def finish(self) -> None:
+        """Asks it to end, and waits for that; one that does not is killed."""
+        if self._process < 0:
+            return
+        self.ask_to_end()
+        os.close(self._process)
+        self._process = -1
+        deadline = time.monotonic_ns() + int(_ENDING * 10**9)
+        done = run.finish(self._running.replace(deadline=deadline, seconds=_ENDING))
+        self.status, self.errors = done.status, done.errors

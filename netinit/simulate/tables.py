@@ -1,0 +1,274 @@
+"""A packet in the chains of one table: which rules hold, and what their targets do with it.
+
+Where several places have chains of the same table, the kernel does not show which it asks first: what hangs on that is
+UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from netinit.base.net import Network, number_of
+from netinit.base.shown import MOST_OF_A_RULE, shorten
+from netinit.rules.model import BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PREROUTING, RAW
+from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
+from netinit.simulate.connections import Connection
+from netinit.simulate.hooks import FORWARD
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
+from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, tell_dispute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netinit.rules.traversal import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A rule in its chain, and the chains that led there; the place that holds them."""
+
+    ruleset: Ruleset
+    table: str
+    chain: LoadedChain
+    loaded: LoadedRule
+    above: tuple[str, ...]
+
+    def __str__(self) -> str:
+        table = self.ruleset.name_table(self.table)
+        return f"rule {self.loaded.number} of {table} {self.chain.name}, {self.loaded.quotation}"
+
+class Passenger:
+    """One packet on its path: what it is now, what it has met, and where it ended."""
+
+    def __init__(self, ruleset: Ruleset, surroundings: Surroundings, packet: Packet) -> None:
+        self._ruleset = ruleset
+        self._around = surroundings
+        self._first = packet
+        self._packet = packet
+        self._connection: Connection | None = None
+        self._is_answer = False
+        self._steps: list[TraceStep] = []
+        self._hook = ""
+        self._zone = 0
+        self._fate = ""
+        self._reason = ""
+        self._decider: TraceStep | None = None
+        self._port = 0  # of REDIRECT or TPROXY
+        self._transparent = False
+        self._translated = False
+        self._policy_routed = False
+        self._unread: dict[str, None] = {}
+        self._disputed: tuple[str, ...] = ()
+        self._at: _Place
+
+    def trace(self) -> Trace:
+        """What has happened."""
+        return Trace(
+            first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
+            redirect_port=self._port, transparent=self._transparent, translated=self._translated,
+            policy_routed=self._policy_routed, zone=self._zone, decider=self._decider, unread=tuple(self._unread),
+            disputed=self._disputed,
+        )  # fmt: skip
+    def ask(self, table: str, hook: str) -> None:
+        """Asks a table at a hook, in every place that has it."""
+        found = self._ruleset.find_chains(table, hook)
+        outcomes = [copy(self).try_order(table, order) for order in permutations(found)] if len(found) > 1 else []
+        self._ask_each(table, found)
+        if self._fate != UNKNOWN and any(outcome != outcomes[0] for outcome in outcomes):
+            self._disputed = tuple(place.source for place, _ in found)
+            self._decider = None
+            self._end(UNKNOWN, tell_dispute(self._disputed))
+
+    def try_order(self, table: str, order: Sequence[tuple[Ruleset, LoadedChain]]) -> tuple[object, ...]:
+        """What is left of the packet if the chains are asked in this order; asked of a copy."""
+        self._steps = []
+        self._connection = self._connection and self._connection.copy()
+        self._ask_each(table, order)
+        if self._fate:
+            return (self._fate,)
+        return (self._packet, self._connection, self._port, self._transparent, self._translated, self._zone)
+
+    def _ask_each(self, table: str, chains: Sequence[tuple[Ruleset, LoadedChain]]) -> None:
+        before = self._translation()
+        for place, chain in chains:
+            if self._fate or self._translation() != before:  # whom one place has translated, the others are not asked about
+                return
+            if self._walk(place, table, chain, ()) != GO_ON:
+                continue
+            self._steps.append(TraceStep(self._hook, f"the policy is {chain.policy}", table, chain.name, source=place.source))
+            policy = f"the policy of {place.name_table(table)} {chain.name} is {chain.policy}"
+            if chain.policy == "DROP":
+                self._end(DROPPED, policy)
+            elif chain.policy != "ACCEPT":
+                self._end(UNKNOWN, f"{policy}, which netinit does not know")
+
+    def _translation(self) -> tuple[object, ...]:
+        """What NAT has done."""
+        to = self._connection and (self._connection.to, self._connection.redirected)
+        return (to, self._translated, self._packet.source)
+
+    def _walk(self, place: Ruleset, table: str, chain: LoadedChain, above: tuple[str, ...]) -> Verdict:
+        """Goes through a chain: accepted, ended for good, or on with the chain that called it."""
+        for loaded in chain.rules:
+            holds = self._test(loaded)
+            target = loaded.rule.target
+            at = _Place(place, table, chain, loaded, above)
+            if holds is None and not target.only_observes:
+                self._step(at, None, "whether it holds cannot be known")
+                return self._end_by_rule(UNKNOWN, f"{at}: {self._unknown_part(loaded)}")
+            self._step(at, holds, target.describe() if holds else "may hold, and lets it go on" if holds is None else "does not hold")
+            if not holds:
+                continue
+            self._at = at
+            verdict = target.act(self)
+            if verdict == BACK:
+                return GO_ON
+            if verdict != GO_ON:
+                return verdict
+        if chain.name not in BUILTIN_CHAINS:
+            ended = TraceStep(self._hook, "the chain ends: back to its caller", table, chain.name, source=place.source)
+            self._steps.append(ended)
+        return GO_ON
+
+    # What targets do (rules.targets.Traversal). `_at` is the rule whose target acts.
+
+    def drop(self) -> Verdict:
+        """It vanishes."""
+        return self._end_by_rule(DROPPED, str(self._at))
+
+    def refuse(self) -> Verdict:
+        """Its sender learns that it was refused."""
+        return self._end_by_rule(REFUSED, str(self._at))
+
+    def give_up(self) -> Verdict:
+        """Nobody knows what becomes of it."""
+        return self._end_by_rule(UNKNOWN, f"{self._at}: netinit does not know the target")
+
+    def call(self, chain: str) -> Verdict:
+        """It goes through another chain."""
+        at = self._at
+        called = at.ruleset.tables[at.table].get(chain)
+        if called is None or chain in BUILTIN_CHAINS:
+            return self._end_by_rule(UNKNOWN, f"{at}: nothing is known of {chain}")
+        if chain in at.above:
+            return self._end_by_rule(UNKNOWN, f"{at}: the chain {chain} calls itself")
+        return self._walk(at.ruleset, at.table, called, (*at.above, at.chain.name))
+
+    def track(self, zone: int | None) -> Verdict:
+        """Gives the connection a zone, or none; the first such rule counts, and what was tracked stays (xt_CT)."""
+        if self._at.table != RAW:
+            return self.give_up()
+        if self._connection is None and not self._zone:
+            if zone is None:
+                self._packet = self._packet.replace(state="UNTRACKED")
+            else:
+                self._zone = zone
+        return GO_ON
+
+    def hand_over(self, port: int, mark: int) -> Verdict:
+        """A transparent socket gets it, and it has a mark."""
+        self._packet = self._packet.replace(mark=mark)
+        self._port, self._transparent = port, True
+        return ACCEPTED
+
+    def redirect(self, port: int) -> Verdict:
+        """Its connection goes to a port of this host."""
+        if self._at.table != NAT:
+            return self.give_up()
+        connection = self._connection
+        if connection is None:
+            return ACCEPTED
+        if self._hook == OUTPUT:
+            address: int | None = Network.parse(self._packet.family.loopback).first
+        else:
+            address = self._around.primary_address(self._packet.in_interface)
+        connection.send_to(address, port)
+        connection.redirected = True
+        if not self._transparent:  # the socket that TPROXY chose gets the packet whatever its addresses become
+            self._port = port
+        return ACCEPTED
+
+    def send_to(self, address: str, port: int) -> Verdict:
+        """Its connection goes elsewhere; an empty address and port 0 leave as they are."""
+        connection = self._connection
+        if self._at.table != NAT or connection is None:
+            return self.give_up()
+        original = connection.original
+        connection.send_to(number_of(address) if address else original.destination, port or original.destination_port)
+        self._translated = True
+        return ACCEPTED
+
+    def replace_source(self) -> Verdict:
+        """Its source becomes what only the kernel knows."""
+        if self._at.table != NAT:
+            return self.give_up()
+        self._packet = self._packet.replace(source=None)
+        return ACCEPTED
+
+    def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+        """The bits of `mask` are cleared in its mark or its connection's, then `value` is xored in."""
+        packet = self._packet
+        if connection:
+            return self._mark_connection((packet.connection_mark & ~mask) ^ value)
+        self._packet = packet.replace(mark=(packet.mark & ~mask) ^ value)
+        return GO_ON
+
+    def save_mark(self) -> Verdict:
+        """Its connection gets its mark."""
+        return self._mark_connection(self._packet.mark)
+
+    def restore_mark(self) -> Verdict:
+        """It gets its connection's mark, where it has one."""
+        if self._connection is not None:
+            self._packet = self._packet.replace(mark=self._packet.connection_mark)
+        return GO_ON
+
+    def _mark_connection(self, mark: int) -> Verdict:
+        if self._connection is not None:
+            self._connection.mark = mark
+            self._packet = self._packet.replace(connection_mark=mark)
+        return GO_ON
+
+    def _test(self, loaded: LoadedRule) -> bool | None:
+        """Whether all matches hold: no, as soon as one does not, however little is known of the others."""
+        unknown = False
+        shown = self._visible()
+        for match in loaded.rule.matches:
+            truth = match.test(shown, self._around)
+            if truth is False:
+                return False
+            unknown |= truth is None
+        return None if unknown else True
+
+    def _visible(self) -> Packet:
+        """The packet as rules of this hook see it: coming in, or going out, or both."""
+        if self._hook in (PREROUTING, INPUT):
+            return self._packet.replace(out_interface="") if self._packet.out_interface else self._packet
+        if self._hook == FORWARD or not self._packet.in_interface:
+            return self._packet
+        return self._packet.replace(in_interface="")
+
+    def _unknown_part(self, loaded: LoadedRule) -> str:
+        shown = self._visible()
+        parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
+        return f"nobody can know here whether {shorten(' and '.join(parts), MOST_OF_A_RULE)}"
+
+    def _end_by_rule(self, fate: str, reason: str) -> Verdict:
+        """The rule that was looked at last ends it."""
+        self._decider = self._steps[-1]
+        return self._end(fate, reason)
+
+    def _end(self, fate: str, reason: str) -> Verdict:
+        self._fate, self._reason = fate, reason
+        return ENDED
+
+    def _step(self, at: _Place, holds: bool | None, outcome: str) -> None:
+        step = TraceStep(self._hook, outcome, at.table, at.chain.name, at.loaded, holds, at.ruleset.source)
+        self._steps.append(step)
+
+    def _note(self, outcome: str, table: str = "") -> None:
+        self._steps.append(TraceStep(self._hook, outcome, table))
