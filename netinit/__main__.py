@@ -34,4 +34,7 @@ if __name__ == "__main__":
     if not __package__:  # started by its path: the package's parent is on no path, its own folder may be
         package = _folder_of(__file__)
         sys.path = [f"{package}/..", *[path for path in sys.path if path != package]]
+        from netinit.imports import CompiledFinder
+
+        sys.meta_path.insert(0, CompiledFinder(package))
     main()
