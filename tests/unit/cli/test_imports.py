@@ -119,3 +119,25 @@ def test_a_module_and_a_package_are_described_as_python_does(tmp_path):
 @pytest.mark.parametrize("name", ["netinit", "netinits.thing", "thing", "json", "netinit.nothing", "netinit.thing.nothing"])
 def test_what_is_not_ours_or_not_there_is_left_to_python(source, name):
     assert CompiledFinder(str(source.parent)).find_spec(name) is None
+
+
+def test_a_start_by_a_link_to_a_relative_link_is_one_by_path(tmp_path):
+    (tmp_path / "netinit").symlink_to(Path(MAIN).parent)
+    (tmp_path / "near").symlink_to("netinit/__main__.py")
+    (tmp_path / "istio-iptables").symlink_to("near")
+    words = ("-n", "--ipv6", "on", "-b", "80")
+    started = [subprocess.run([sys.executable, "-I", "-S", path, *words], capture_output=True, text=True, timeout=30, check=True) for path in (MAIN, tmp_path / "istio-iptables")]
+    assert started[0].stdout == started[1].stdout
+    assert "--dport 80" in started[1].stdout
+
+
+def test_the_folder_of_the_package_is_no_place_to_import_from(tmp_path):
+    """Python puts it there where it is not isolated: `import inject` would be ours."""
+    code = (
+        "import sys; package, parent = sys.argv[1:]; sys.path[:0] = [package, parent]; from netinit.imports import CompiledFinder, begin; begin(package);"
+        "assert package not in sys.path; assert parent in sys.path; assert type(sys.meta_path[0]) is CompiledFinder; import netinit.options;"
+        "print(type(netinit.options.__spec__.loader).__name__)"
+    )
+    package = Path(MAIN).parent
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(package), str(package.parent)], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "CompiledLoader\n"
