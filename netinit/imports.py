@@ -1,7 +1,7 @@
 """Finds and reads netinit's own compiled modules, in half of the time that Python's own finder takes.
 
 A start by path (the image's) imports some forty modules, which is most of an `apply`. Python looks for each of them among
-shared libraries too, in folders that it lists first, and asks the system eight times more about each file. Here a module
+shared libraries too, in folders that it lists first, with eight more calls to the system for each file. Here a module
 is where its name says. What is no module of ours, or has no compiled file that is of its source, is left to Python.
 """
 
