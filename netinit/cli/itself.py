@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from netinit.kernel import run
 
-START = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); sys.argv[0] = 'netinit'; from netinit.__main__ import main; main()"
+START = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); sys.argv[0] = 'netinit'; from netinit.cli.start import main; main()"
 
 
 def run_netinit(words: Sequence[str], *, stdin: str = "", environ: Mapping[str, str] | None = None) -> run.Finished:

@@ -44,6 +44,7 @@ class Call(Record):
 
 def main() -> NoReturn:
     """Runs this process's command line and ends the process with its exit code."""
+    gc.disable()  # apply and inject make no garbage that would grow with their work; click's commands switch it on again
     code = run(sys.argv, _environment())
     try:
         flush()

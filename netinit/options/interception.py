@@ -170,7 +170,8 @@ class Interception(DeclaredOptions):
             or not (self.inbound_ports or self.outbound_cidrs)  # it captures nothing, and does not look like it
             or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
             or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
-            or 0 in (*self.proxy_uids, *self.proxy_gids, *[network.length for network in self.exclude_outbound_cidrs])
+            or 0 in (*self.proxy_uids, *self.proxy_gids)
+            or not all(network[2] for network in self.exclude_outbound_cidrs)  # a prefix length of 0: everything
             or self.outbound_port in (self.inbound_port, self.tunnel_port)
             or self.tunnel_port in (self.inbound_port, *self.exclude_inbound_ports)
         )

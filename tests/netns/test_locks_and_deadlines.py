@@ -261,7 +261,7 @@ def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
     with pod.entered():
         holder = os.open(namespaces.OWN, os.O_RDONLY)
         fcntl.flock(holder, fcntl.LOCK_EX)
-    faked = f"import time; time.time = lambda: 4e9; time.time_ns = lambda: 4 * 10**18; import sys; sys.path.insert(0, {str(Path(namespaces.__file__).parents[2])!r}); sys.argv = ['netinit', 'apply', *{list(REDIRECT)!r}, '--lock-timeout', '300ms']; from netinit.__main__ import main; main()"
+    faked = f"import time; time.time = lambda: 4e9; time.time_ns = lambda: 4 * 10**18; import sys; sys.path.insert(0, {str(Path(namespaces.__file__).parents[2])!r}); sys.argv = ['netinit', 'apply', *{list(REDIRECT)!r}, '--lock-timeout', '300ms']; from netinit.cli.start import main; main()"
     try:
         refused = pod.run([sys.executable, "-c", faked], env={"PATH": FOLDERS}, timeout=30)
     finally:

@@ -83,3 +83,10 @@ def test_ports_are_ordered_and_named_once():
 def test_interfaces_are_quoted_and_in_the_order_of_nfts_listing():
     names = ("not-istio-nic", "eth1", "zz9", "eth0", "b")
     assert InInterface(names=names).nft() == 'iifname { "b", "zz9", "eth0", "eth1", "not-istio-nic" }'
+
+
+@pytest.mark.parametrize("length", ["33", "128"])
+def test_a_prefix_length_of_ipv6_that_was_read_is_none_of_ipv4(length):
+    assert Network.parse(f"::/{length}").length == int(length)
+    with pytest.raises(ValueError, match="from 0 to 32"):
+        Network.parse(f"0.0.0.0/{length}")
