@@ -38,11 +38,12 @@ TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.1
 VARIANTS = ("iptables-nft", "iptables-legacy")
 FOLDERS = prefork.ENVIRONMENT["PATH"]
 # In a mount namespace where no program of iptables or nft is, nor the libraries that serve without them.
-WITHOUT_PROGRAMS = (
-    "unshare", "-m", "sh", "-c",
-    "for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; "
-    'for f in $(find /usr/lib -name "libxtables.so.*.*"); do mount --bind /dev/null $f; done; exec "$@"', "sh",
-)  # fmt: skip
+_HIDE = """
+for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done
+for f in $(find /usr/lib -name 'libxtables.so.*.*'); do mount --bind /dev/null $f; done
+exec "$@"
+"""
+WITHOUT_PROGRAMS = ("unshare", "-m", "sh", "-c", _HIDE, "sh")
 
 # Foreign rules: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
 FOREIGN = """*mangle
