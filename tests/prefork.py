@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
 import functools
 import gc
 import json
@@ -87,9 +88,9 @@ def _nursery() -> socket.socket:
 
 def _serve(requests: socket.socket) -> None:
     """Returns in a child that is to be the program. A keeper between tells its process id and, later, its status."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     while True:
         text, descriptors, *_ = socket.recv_fds(requests, MOST, 5)
+        _reap(0 if not text else os.WNOHANG)
         if not text:
             os._exit(0)
         if os.fork():
@@ -97,12 +98,18 @@ def _serve(requests: socket.socket) -> None:
                 os.close(descriptor)
             continue
         requests.close()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if pid := os.fork():
             os.write(descriptors[1], pid.to_bytes(WORD, sys.byteorder))
             os.write(descriptors[1], os.waitpid(pid, 0)[1].to_bytes(WORD, sys.byteorder))
             os._exit(0)
         return _become(json.loads(text), *descriptors)
+
+
+def _reap(flags: int) -> None:
+    """Keepers that have ended are gone; without a flag, all of them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, flags)[0]:
+            pass
 
 
 def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) -> None:
