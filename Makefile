@@ -16,7 +16,7 @@ PACKAGE := $(VENV)/.installed# with the tools of development
 E2E := $(VENV)/.installed-e2e
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
-JOBS ?= auto# tests at the same time
+JOBS ?= $(shell echo $$(($$(nproc) * 3 / 2)))# tests at the same time: many wait for the kernel
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .NOTPARALLEL:
@@ -31,9 +31,9 @@ demo: wants-root $(if $(filter libiptc,$(BACKEND)),$(PACKAGE),$(RUNTIME)) ## mak
 wants-root:
 	@$(if $(ROOT),,echo "make $(firstword $(MAKECMDGOALS)) needs root: it makes network namespaces; sudo make $(firstword $(MAKECMDGOALS))"; exit 1)
 
-# Every test has namespaces of its own. Those that share something (a process of Go's) name a group, and stay together.
+# Every test has namespaces of its own. tests/sharing.py says which stay together, and which start first.
 test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@$(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadgroup --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 

@@ -7,7 +7,9 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +43,18 @@ def insist_on_namespaces(config: pytest.Config) -> None:
     if config.getoption("--require-netns"):
         pytest.fail(f"--require-netns: {reason}", pytrace=False)
     pytest.skip(f"no network namespaces: {reason}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who gives tests to workers, where there are several."""
+    return import_module("sharing").Scheduler(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, where several workers run them."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=lambda item: import_module("sharing").rank(item.nodeid))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

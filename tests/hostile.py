@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import prefork
 from programming import FOLDERS, TOOL
 
 # Unshares, does `code`, says so, waits for its stdin to end. Everything that it wants is imported before.
@@ -49,7 +49,9 @@ def chrooted(root: Path, then: str = "") -> contextlib.AbstractContextManager[su
 
 def tool(*arguments: str, env: dict[str, str] | None = None, timeout: float = 60, **more: object) -> subprocess.CompletedProcess[str]:
     """netinit as an operator runs it, in the machine's own namespace; TimeoutExpired where it hangs."""
+    if not (env or more) and prefork.can_run(arguments):
+        return prefork.run(arguments, timeout=timeout)
     return subprocess.run(
-        [sys.executable, *TOOL[1:], *arguments], env={"PATH": FOLDERS, **(env or {})},
+        [*TOOL, *arguments], env={"PATH": FOLDERS, **(env or {})},
         capture_output=True, text=True, timeout=timeout, check=False, **more,
     )  # type: ignore[call-overload] # fmt: skip

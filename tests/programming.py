@@ -13,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import prefork
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.users import creating_as
@@ -34,7 +36,14 @@ SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "
 REDIRECT = (*SIDECAR, "--ipv6", "on")
 TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 VARIANTS = ("iptables-nft", "iptables-legacy")
-FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FOLDERS = prefork.ENVIRONMENT["PATH"]
+# In a mount namespace where no program of iptables or nft is, nor the libraries that serve without them.
+_HIDE = """
+for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done
+for f in $(find /usr/lib -name 'libxtables.so.*.*'); do mount --bind /dev/null $f; done
+exec "$@"
+"""
+WITHOUT_PROGRAMS = ("unshare", "-m", "sh", "-c", _HIDE, "sh")
 
 # Foreign rules: next to where ours go, looking much like ours, with a policy, a chain of their own and odd comments.
 FOREIGN = """*mangle
@@ -148,11 +157,14 @@ def check_same(now: str, wanted: str, what: str) -> None:
 
 
 def run_tool(
-    namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: object
+    namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: Any
 ) -> subprocess.CompletedProcess[str]:
     """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
+    if not (prefix or more or env) and prefork.can_run(arguments):
+        with namespace.entered():
+            return prefork.run(arguments)
     environment = {"PATH": FOLDERS, **(env or {})}
-    return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)  # type: ignore[arg-type]
+    return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)
 
 
 def call_on(namespace, host, user, stop, arrivals):

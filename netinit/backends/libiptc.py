@@ -161,8 +161,11 @@ def _shorten_import() -> None:
     """Saves python-iptables' import two thirds of its time: setuptools, gcc and ld in search of its own library."""
     for name in set(os.environ) - {name.decode() for name in run.PASSED_ON}:
         del os.environ[name]  # XTABLES_LIBDIR and the like choose what libraries are loaded; the rest is not theirs to know
-    if run.is_sealed():
+    try:
         os.environ["XTABLES_LIBDIR"] = _find_without_programs()
+    except OSError:  # libraries of other names, which ldconfig may know
+        if run.is_sealed():
+            raise
     sys.modules["distutils"] = None  # type: ignore[assignment] # it does without, as on Python 3.12 and later
     found = importlib.util.find_spec("libxtwrapper")
     if found and found.origin:
@@ -170,16 +173,18 @@ def _shorten_import() -> None:
 
 
 def _find_without_programs() -> str:
-    """Keeps python-iptables from asking ldconfig, which other processes could trace (netinit.kernel.run); the folder of extensions.
+    """Keeps python-iptables from asking ldconfig a dozen times; the folder of extensions.
 
-    The loader finds the libraries by their names; extensions lie beside libxtables. OSError where it is not installed.
+    That takes as long as all the rest, and other processes could trace the program (netinit.kernel.run). The loader finds
+    the libraries by their names; extensions lie beside libxtables. OSError where one of them is not installed.
     """
     import ctypes.util  # which imports what starts programs
 
     def find(name: str) -> str | None:
         return _SONAMES.get(name)
 
+    for name in _SONAMES.values():
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
     ctypes.util.find_library = find
-    ctypes.CDLL(_SONAMES["xtables"], mode=ctypes.RTLD_GLOBAL)
     paths = [line.split()[-1] for line in read_text("/proc/self/maps").splitlines() if "/libxtables.so" in line]
     return f"{paths[0].rpartition('/')[0]}/xtables" if paths else ""

@@ -13,13 +13,21 @@ from netinit.lab import APP_ID, PROXY_ID, start_servers, take_snapshot
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine
 from netinit.pods.doctor.findings import ERROR
-from programming import FOLDERS, SIDECAR, apply_in, check_same, find_libiptc_obstacle, load, needs, run_tool
+from programming import (
+    FOLDERS,
+    SIDECAR,
+    WITHOUT_PROGRAMS,
+    apply_in,
+    check_same,
+    find_libiptc_obstacle,
+    load,
+    needs,
+    run_tool,
+)
 from readable import NOBODY
 
 REDIRECT = (*SIDECAR, "--ipv6", "on")
 TPROXY = (*REDIRECT, "-m", "TPROXY")
-HIDE = 'for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done; exec "$@"'
-WITHOUT_PROGRAMS = ["unshare", "-m", "sh", "-c", HIDE, "sh"]
 
 
 def without(*capabilities):

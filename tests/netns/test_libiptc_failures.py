@@ -172,7 +172,10 @@ for error in LibiptcBackend(own_files=False).feed(dict.fromkeys(FAMILIES, script
 @pytest.mark.parametrize(
     ("hide", "says"),
     [
-        ("mount -t tmpfs none /usr/sbin", "python-iptables: cannot be imported: /sbin/ldconfig is missing; install it"),
+        (
+            "mount -t tmpfs none /usr/sbin && mount --bind /dev/null {libxtables}",
+            "python-iptables: cannot be imported: /sbin/ldconfig is missing; install it",
+        ),
         ("mount --bind /dev/null {libip4tc}", "python-iptables: finds no libxtables, libip4tc or libip6tc"),
         ("mount --bind /dev/null {libxtables}", "python-iptables: finds no libxtables, libip4tc or libip6tc"),
     ],
@@ -187,6 +190,14 @@ def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_rem
     )
     assert done.stdout.startswith(says), done
     assert "--backend" in done.stdout
+
+
+@pytest.mark.mounts
+def test_no_program_of_the_system_is_needed():
+    script = f"mount -t tmpfs none /usr/sbin && exec {sys.executable} -c '{PROGRAM}'"
+    unshare = shutil.which("unshare")
+    done = subprocess.run([unshare, "--net", "--mount", "sh", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "libiptc: the input ends without COMMIT\n"
 
 
 PROGRAM = """

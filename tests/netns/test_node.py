@@ -22,7 +22,6 @@ from netinit.options import Options
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
 
-pytestmark = pytest.mark.xdist_group("node")  # one agent after the other: each takes two processes
 V4, V6 = {"address": "10.77.0.2/24"}, {"address": "fd77::2/64"}
 CAPTURE = {"capture": ["-b", "*", "-i", "*", "--ipv6", "on"]}
 

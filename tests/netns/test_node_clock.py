@@ -16,7 +16,6 @@ from netinit.options import Options
 from node_agent import ROOT, Api, Node, make_pod
 from programming import differences_in
 
-pytestmark = pytest.mark.xdist_group("node")
 YEAR = 365 * 86400
 JUMPS = (YEAR, -YEAR, 30, -30, 0)
 PREVIOUS = {"prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "10.77.0.2/24"}]}}

@@ -16,7 +16,6 @@ from netinit.options import Options
 from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod
 from programming import check_same, differences_in, state
 
-pytestmark = pytest.mark.xdist_group("node")
 V4 = {"address": "10.77.0.2/24"}
 DAEMON_SET_PATH = f"/apis/apps/v1/namespaces/netinit-system/daemonsets/{DAEMON_SET}"
 LIST = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}]}

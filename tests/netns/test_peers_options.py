@@ -226,7 +226,6 @@ def reported(log):
     return {found.groups() for line in lines if (found := re.search(pattern, line))}
 
 
-@pytest.mark.xdist_group("the machine's log")
 @backends
 def test_what_becomes_of_new_connections_stands_in_the_kernel_s_log(pod, backend, kernel_log):
     start_servers(pod, app=(80,))

@@ -26,6 +26,8 @@ BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc", "iptables-
 SETS = " with sets"
 MODES = ("REDIRECT", "TPROXY")
 PAIRS = [(one, other) for one in BACKENDS for other in BACKENDS if {variant_of(one), variant_of(other)} != {"iptables-legacy"}]
+# TPROXY has all steps of REDIRECT, and more: of that, a third of the pairs, in which each backend is the old and the new one.
+HAND_OVERS = [(*pair, mode) for number, pair in enumerate(PAIRS) for mode in MODES if mode == "TPROXY" or number % 3 == 0]
 
 
 def options_of(backend, mode, *more):
@@ -149,8 +151,7 @@ def fail_in_turn(pod, act):
     pytest.fail("there is no end of steps")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("old", "new"), PAIRS, ids=[f"{one} to {other}" for one, other in PAIRS])
+@pytest.mark.parametrize(("old", "new", "mode"), HAND_OVERS, ids=[f"{old} to {new}-{mode}" for old, new, mode in HAND_OVERS])
 def test_a_hand_over_whose_steps_fail_in_turn_leaves_all_as_before(require_netns, old, new, mode):
     need(old)
     need(new)

@@ -29,7 +29,6 @@ EXAMPLES = int(os.environ.get("NETINIT_TEMPLATES", "300"))
 DATA = rich_data()
 ENCODED = encode(DATA)
 
-pytestmark = pytest.mark.xdist_group("go")  # one oracle for all: building it takes ten seconds
 
 OLDEST = 24  # the first Go 1.x whose templates range over numbers
 

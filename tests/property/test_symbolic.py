@@ -19,7 +19,7 @@ from rules_data import read_cases, read_options
 from strategies import made_any_options
 
 pytestmark = pytest.mark.timeout(3600)
-SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "25")), 200)
+SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "15")), 200)
 SEED = int(os.environ.get("NETINIT_SEED") or Random().randrange(2**32))
 MATCHES = (
     "-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p icmp", "-p tcp -m tcp --sport 1:1023", "-s 10.0.0.0/8", "! -d 198.51.100.0/24",

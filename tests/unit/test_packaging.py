@@ -17,8 +17,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-pytestmark = pytest.mark.xdist_group("wheel")  # one wheel and one environment for all
-
 ROOT = Path(__file__).parents[2]
 SOURCES = ("netinit", "pyproject.toml", "README.md", "LICENSE")
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app:1}]}\n"

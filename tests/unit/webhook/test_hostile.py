@@ -16,7 +16,6 @@ import pytest
 import hostile_reviews
 from webhook_server import Server, make_pod
 
-pytestmark = pytest.mark.xdist_group("webhook")
 CASES = 400
 
 

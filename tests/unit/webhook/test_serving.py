@@ -21,8 +21,6 @@ from netinit.webhook.certificates import make_pair
 from netinit.webhook.supervisor import count_cores
 from webhook_server import CONFIG, Server, make_client_pair, make_pod, make_review, patched
 
-pytestmark = pytest.mark.xdist_group("webhook")
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
