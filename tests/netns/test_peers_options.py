@@ -27,11 +27,11 @@ BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
-def program(pod, backend, *arguments):
+def program(pod, backend, *arguments, environ=None):
     """The rules of these options are there, verified, and read back from the kernel as the same options."""
     if backend != "nftables":
         needs(backend)
-    options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments])
+    options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments], environ or {})
     apply_in(pod, options)
     assert differences_in(pod, options) == []
     told = run_tool(pod, "verify")
@@ -80,6 +80,39 @@ def test_what_some_users_send_to_some_ports_goes_out_as_it_is(pod, backend):
         assert arrivals(pod, by(80, 1999), by(80, 3001), by(443, 2000), by(80, 4000), by(80, 2000, 1337)) == [
             *[OUTBOUND] * 4, ("outside", 80),
         ]  # fmt: skip
+
+
+@backends
+def test_a_range_of_users_that_holds_the_proxy_s_leaves_its_connections_to_its_own_pod_inbound(pod, backend):
+    start_servers(pod, app=(80,))
+    program(pod, backend, "-b", "*", "-i", "*", "--exclude-outbound-for-uids", "1000-2000", "--exclude-outbound-for-gids", "tcp:80:1000-2000")
+    proxy = {"uid": 1337, "gid": 1337}
+    for family in (4, 6):
+        assert arrivals(pod, Probe(POD[family], 80, **proxy), Probe(OUTSIDE[family], 80, **proxy)) == [INBOUND, ("outside", 80)]
+        assert arrivals(pod, Probe(OUTSIDE[family], 80, uid=1500, gid=3000), Probe(OUTSIDE[family], 80, uid=3000, gid=3000)) == [
+            ("outside", 80), OUTBOUND,
+        ]  # fmt: skip
+
+
+EVERYTHING = (
+    "-b", "80,8000-8100", "-q", "443", "-i", "10.0.0.0/8,203.0.113.0/24,fd00::/8", "-o", "22,100-200", "--redirect-dns", "--capture-all-dns",
+    "--exclude-outbound-for-uids", "tcp:22,80-90:1000-2000;udp:53:3000", "--exclude-outbound-for-gids", "*:*:7-9", "--reject-quic",
+    "--exclude-inbound-cidrs", "10.1.2.0/24,fd00:7::/64", "--exclude-cloud-metadata", "--log-rules",
+)  # fmt: skip
+
+
+@backends
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+def test_a_second_run_finds_the_rules_as_planned_whatever_the_families(pod, backend, ipv6):
+    if backend != "nftables":
+        needs(backend)
+    everywhere, of_ipv6 = ("-i", "*", "--reject-quic"), ("-i", "fd00::/8", "--reject-quic")
+    for words in (EVERYTHING, (*EVERYTHING, "-m", "TPROXY"), everywhere, of_ipv6):
+        options = Options.from_argv(["--ipv6", ipv6, "--backend", backend, *words])
+        assert apply_in(pod, options).changed
+        assert differences_in(pod, options) == []
+        assert not apply_in(pod, options).changed
+        remove_in(pod)
 
 
 @backends
@@ -135,6 +168,15 @@ def test_quic_is_refused_at_once_where_tcp_is_captured_and_nowhere_else(pod, bac
     explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:443", "--udp")
     assert explained.stdout.startswith("dropped: it is refused, and its sender is told"), explained.stdout
     assert "without --reject-quic: direct" in explained.stdout
+
+
+@backends
+def test_quic_of_groups_that_are_not_captured_is_not_refused(pod, backend):
+    pod.client.serve("outside", [Listener(443, family, kind="udp") for family in (4, 6)])
+    program(pod, backend, "-i", "*", "--reject-quic", environ={"ISTIO_OUTBOUND_OWNER_GROUPS": f"{APP_ID},4001"})
+    for family in (4, 6):
+        assert told_of_a_closed_port(pod, OUTSIDE[family], 443)
+        assert arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, uid=4000, gid=4000)) == [("outside", 443)]
 
 
 NFULNL, CONFIG, PACKET = 4, 1, 0  # linux/netfilter/nfnetlink_log.h: the subsystem, its messages to the kernel and from it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def read_assertions(given: Sequence[str]) -> list[Assertion]:
     found: list[Assertion] = []
     problems: list[str] = []
     for text in given:
-        sentences = [(text, "", 0)] if SENTENCE in text and not Path(text).is_file() else [*_read_sentences(text)]
+        sentences = [(text, "", 0)] if SENTENCE in text and not os.path.isfile(text) else [*_read_sentences(text)]
         for sentence, name, line in sentences:
             try:
                 found.append(parse_assertion(sentence, name=name, line=line))

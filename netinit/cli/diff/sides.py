@@ -80,7 +80,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
 
 
 def _is_file(side: str) -> bool:
-    return side == "-" or Path(side).is_file()
+    return side == "-" or os.path.isfile(side)  # noqa: PTH113 - long options are no name of a file; pathlib raises for them
 
 
 def _read_listings(side: str) -> Ground | None:

@@ -33,11 +33,11 @@ def plan(options: Interception) -> Plan:
         (tproxy if transparent else inbound).capture(builder, options)
     outbound.enter(builder)
     outbound.exclude_ports(builder, options)
+    outbound.exclude_proxy(builder, options, capture_dns)
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
         from netinit.rules.layouts import peers  # most pods' start does not pay for it
 
         peers.exclude_ports_of_users(builder, options)
-    outbound.exclude_proxy(builder, options, capture_dns)
     outbound.exclude_groups(builder, options)
     if capture_dns:
         dns.capture(builder, options)

@@ -5,11 +5,11 @@ Loaded where one of these options is given.
 
 from __future__ import annotations
 
-from netinit.base.net import Family, lists_port
+from netinit.base.net import FAMILIES, Family, lists_port
 from netinit.options import Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
-from netinit.rules.layouts.outbound import excluded_networks
+from netinit.rules.layouts.outbound import excluded_groups, excluded_networks
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
@@ -26,7 +26,10 @@ HTTPS = 443
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
-    """What some users and groups send to some ports goes out as it is."""
+    """What some users and groups send to some ports goes out as it is.
+
+    The proxy's rules stand before: a range that holds its user takes nothing out of what it sends to its own pod.
+    """
     for kind, listed, origin in (
         ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
         ("gid", options.exclude_outbound_for_gids, "exclude_outbound_for_gids"),
@@ -53,11 +56,11 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         FILTER, OUTPUT, Port(protocol="udp", ports=(HTTPS,)), to=Jump(chain=ISTIO_QUIC),
         why="QUIC is looked at", origin=origin, families=both,
     )  # fmt: skip
-    for family, match in _not_captured(options):
+    for of_these, matches in _not_captured(options):
         builder.append(
-            FILTER, ISTIO_QUIC, match, to=Return(),
+            FILTER, ISTIO_QUIC, *matches, to=Return(),
             why="their TCP is not captured either", origin=origin,
-            families=tuple([one for one in both if family in (None, one)]),
+            families=tuple([one for one in both if one in of_these]),
         )  # fmt: skip
     if options.log_rules:
         from netinit.rules.layouts.logs import append_report
@@ -71,19 +74,19 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         )  # fmt: skip
 
 
-def _not_captured(options: Interception) -> Iterator[tuple[Family | None, Match]]:
-    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the family that a match is of."""
-    yield None, OutInterface(names=("lo", *options.exclude_interfaces))
+def _not_captured(options: Interception) -> Iterator[tuple[tuple[Family, ...], tuple[Match, ...]]]:
+    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the families that it holds for."""
+    yield FAMILIES, (OutInterface(names=("lo", *options.exclude_interfaces)),)
     for kind, listed in (("uid", options.exclude_outbound_for_uids), ("gid", options.exclude_outbound_for_gids)):
         for one in listed:
             if one.protocol == "tcp" and (not one.ports or lists_port(one.ports, HTTPS)):
-                yield None, _owner(kind, one)
-    yield from [(None, Owner(kind="uid", number=uid)) for uid in options.proxy_uids]
-    groups = options.exclude_owner_groups if options.owner_groups == ALL else ()
-    yield from [(None, Owner(kind="gid", number=gid)) for gid in (*options.proxy_gids, *groups)]
+                yield FAMILIES, (_owner(kind, one),)
+    yield from [(FAMILIES, (Owner(kind="uid", number=uid),)) for uid in options.proxy_uids]
+    yield from [(FAMILIES, (Owner(kind="gid", number=gid),)) for gid in options.proxy_gids]
+    yield from [(FAMILIES, owners) for owners, _, _ in excluded_groups(options)]
     for networks, _, _ in excluded_networks(options):
         for family, of_family in by_family(networks):
-            yield family, Destination(networks=of_family)
+            yield (family,), (Destination(networks=of_family),)
 
 
 def _owner(kind: str, one: PortsOfUsers) -> Owner:
