@@ -14,7 +14,7 @@ import pytest
 
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel.users import creating_as
-from netinit.lab import APP_ID, Listener, Probe, start_servers
+from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import apply_in, differences_in, needs, remove_in, run_tool
 
@@ -130,8 +130,6 @@ def test_connections_from_excluded_networks_reach_the_application(pod, backend, 
 
 @backends
 def test_the_cloud_s_metadata_is_asked_without_the_proxy(backend, require_netns):
-    from netinit.lab import Pod
-
     hosts = ("169.254.169.254", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
     with Pod(outside=(*hosts, *OUTSIDE.values())) as pod:
         start_servers(pod)
@@ -177,6 +175,19 @@ def test_quic_of_groups_that_are_not_captured_is_not_refused(pod, backend):
     for family in (4, 6):
         assert told_of_a_closed_port(pod, OUTSIDE[family], 443)
         assert arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, uid=4000, gid=4000)) == [("outside", 443)]
+
+
+@pytest.mark.users
+@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy"])
+@pytest.mark.parametrize(("option", "told"), [("--exclude-outbound-for-uids", "user"), ("--exclude-outbound-for-gids", "group")])
+def test_a_user_that_a_user_namespace_does_not_have_is_named(require_netns, backend, option, told):
+    with Pod(user_namespace=True) as pod:
+        words = ["-b", "*", "--ipv6", "on", "--backend", backend, "--pid", str(pod.pid)]
+        refused = run_tool(pod.client, "apply", *words, option, "tcp:53:70-70000")
+        assert refused.returncode == 1
+        assert f"has no {told} 70000, its last is 65535" in refused.stderr
+        assert "use --backend nftables" in refused.stderr
+        assert run_tool(pod.client, "apply", *words, option, "tcp:53:70-65535").returncode == 0
 
 
 NFULNL, CONFIG, PACKET = 4, 1, 0  # linux/netfilter/nfnetlink_log.h: the subsystem, its messages to the kernel and from it
