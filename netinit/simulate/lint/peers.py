@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import MAX_PORT, Network, Ports, bounds_of, covers, join_ranges, lists_port
-from netinit.options import DNS_PORT, NONE, Options
+from netinit.options import DNS_PORT, DOCKER_RESOLVER, NONE, Options
 from netinit.options.kinds import ALL
 from netinit.options.users import PortsOfUsers
 from netinit.rules.layouts.clouds import CLOUD_METADATA
@@ -34,10 +34,10 @@ def look_at_peers(options: Options) -> Iterator[Finding]:
         yield idle("--retry-delay", "counts only with --retries")
     elif options.retries and options.retry_delay >= options.lock_timeout:
         yield idle("--retries", "--retry-delay is not shorter than --lock-timeout, which ends all attempts; shorten it")
-    if options.redirect_dns and "127.0.0.11" in options.dns_servers and (options.native_nftables or options.backend == "nftables"):
+    if options.redirect_dns and DOCKER_RESOLVER in options.dns_servers and (options.native_nftables or options.backend == "nftables"):
         yield Finding(
             WARNING, "docker", "--backend",
-            "Docker's resolver (127.0.0.11) is asked before tables of nft, so that no query is captured; use an iptables backend",
+            f"Docker's resolver ({DOCKER_RESOLVER}) is asked before tables of nft, so that no query is captured; use an iptables backend",
         )  # fmt: skip
     if options.reject_quic:
         yield from _idle_rejection(options)
