@@ -71,7 +71,7 @@ def _sent(options, one: Connection) -> str:
     tcp = one.protocol == "tcp"
     if _refuses_quic(options, one):
         return REFUSED
-    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port) or _is_spared(options, one):
+    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port):
         return DIRECT
     if one.device == "lo" and one.source == _passthrough(one):
         return DIRECT  # the proxy hands an inbound connection on to the application
@@ -82,6 +82,8 @@ def _sent(options, one: Connection) -> str:
         left_alone = [options.tunnel_port] + ([DNS] if _captures_dns(options) and owner == "uid" else [])
         if tcp and one.device == "lo" and not _is_loopback(options, one) and one.port not in left_alone:
             return captured(options.inbound_port)
+        return DIRECT
+    if _is_spared(options, one):
         return DIRECT
     if options.owner_groups == "*":
         if one.gid in options.exclude_owner_groups:
@@ -124,7 +126,7 @@ def _refuses_quic(options, one: Connection) -> bool:
         return False
     if one.uid in options.proxy_uids or one.gid in options.proxy_gids:
         return False
-    if options.owner_groups == "*" and one.gid in options.exclude_owner_groups:
+    if one.gid in options.exclude_owner_groups if options.owner_groups == "*" else options.owner_groups and one.gid not in options.owner_groups:
         return False
     if _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
         return False

@@ -233,11 +233,24 @@ def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with
     with Listener5(pod) as heard:
         arrivals(pod.client, Probe(POD[4], 80), Probe(POD[6], 15020))
         arrivals(pod, Probe(OUTSIDE[4], 80, **APP), Probe("198.51.100.7", 80, **APP), Probe(OUTSIDE[6], 443, udp=True, **APP))
-        assert {"inbound", "outbound", "direct", "refused"} <= set(heard.listen())
+        assert set(heard.listen()) == {"inbound", "outbound", "direct", "refused"}
     remove_in(pod)
     listed = pod.run(["nft", "list", "ruleset"]).stdout + pod.run(["iptables-legacy-save"]).stdout
     assert "netinit" not in listed.replace("iptables-save", "")
     assert "ISTIO_LOG" not in listed
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:3])
+@pytest.mark.parametrize("networks", ["*", "2001:db8::/32"])
+def test_quic_is_reported_once_as_what_becomes_of_it(pod, backend, networks):
+    program(pod, backend, "-i", networks, "--log-rules", "--log-group", "5", "--reject-quic", "--exclude-outbound-for-uids", "tcp:443:4000")
+    refused = [4, 6] if networks == "*" else [6]
+    excluded = {"uid": 4000, "gid": 4000}
+    for family in (4, 6):
+        for user, fate in ((APP, "refused" if family in refused else "direct"), (excluded, "direct")):
+            with Listener5(pod) as heard:
+                arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, **user))
+                assert set(heard.listen()) == {fate}, (family, user)
 
 
 ALL_PODS = Path("/proc/sys/net/netfilter/nf_log_all_netns")  # of the machine: whether its log hears other namespaces

@@ -63,10 +63,9 @@ def _refuse_and_report(
 ) -> None:
     from netinit.rules.layouts import logs, peers
 
-    if options.reject_quic:
-        peers.reject_quic(builder, options, families)
+    refusing = peers.reject_quic(builder, options, families) if options.reject_quic else ()
     if options.log_rules:
-        logs.report(builder, options, capture_dns)
+        logs.report(builder, options, capture_dns, refusing)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from netinit.options.users import PortsOfUsers
 
 HTTPS = 443
+QUIC = Port(protocol="udp", ports=(HTTPS,))
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
@@ -42,18 +43,21 @@ def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
             )  # fmt: skip
 
 
-def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> None:
-    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers."""
+def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
+    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers.
+
+    Returns the families in which some is.
+    """
     chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
     if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
         captured = by_family(options.outbound_cidrs)
         chosen = [(family, (Destination(networks=found),)) for family, found in captured if family in families]
     if lists_port(options.exclude_outbound_ports, HTTPS) or not chosen:
-        return
+        return ()
     both = tuple([family for family, _ in chosen])
     origin = "reject_quic"
     builder.append(
-        FILTER, OUTPUT, Port(protocol="udp", ports=(HTTPS,)), to=Jump(chain=ISTIO_QUIC),
+        FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
         why="QUIC is looked at", origin=origin, families=both,
     )  # fmt: skip
     for of_these, matches in _not_captured(options):
@@ -72,6 +76,7 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
             FILTER, ISTIO_QUIC, *matches, to=Reject(),
             why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
         )  # fmt: skip
+    return both
 
 
 def _not_captured(options: Interception) -> Iterator[tuple[tuple[Family, ...], tuple[Match, ...]]]:
