@@ -179,7 +179,8 @@ def explain_owners(script: str) -> str:
     The kernel takes a rule only where it knows both ends of its range (xt_owner). Empty where it has them all.
     """
     for option, file, what in (("--uid-owner", "uid_map", "user"), ("--gid-owner", "gid_map", "group")):
-        spans = [(int(line[0]), int(line[0]) + int(line[2])) for text in read_text(f"/proc/self/{file}").splitlines() if (line := text.split())]
+        lines = [line.split() for line in read_text(f"/proc/self/{file}").splitlines()]
+        spans = [(int(line[0]), int(line[0]) + int(line[2])) for line in lines]
         for part in script.split(f"{option} ")[1:]:
             for number in map(int, part.split(None, 1)[0].split("-")):
                 if spans and not any(first <= number < end for first, end in spans):

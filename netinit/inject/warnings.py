@@ -225,7 +225,8 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
 
 def _no_network(name: str, options: Options, *, native: bool) -> PodFinding:
     uid = options.proxy_uids[0]
-    move = "move it behind istio-proxy" if native else "use native sidecars, exclude its destinations or its user (--exclude-outbound-for-uids)"
+    exclude = "exclude its destinations, or its user with --exclude-outbound-for-uids"
+    move = "move it behind istio-proxy" if native else f"use native sidecars, {exclude}"
     return PodFinding(
         severity=WARNING,
         kind="no-network",

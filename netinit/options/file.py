@@ -132,7 +132,7 @@ def make_tree(options: Options) -> dict[str, Any]:
 def _plain(flag: Flag, value: Any) -> Any:
     """The value as a file holds it."""
     text = flag.kind.write(value)
-    if flag.kind is kinds.SWITCH or text == str(value) and isinstance(value, int):
+    if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value
     if flag.kind.write in _OF_LISTS and isinstance(value, tuple):
         return [item if isinstance(item, int) else str(item) for item in value]

@@ -169,7 +169,7 @@ class Interception(DeclaredOptions):
         return (
             self.inbound_mode == NONE
             or not (self.inbound_ports or self.outbound_cidrs)  # it captures nothing, and does not look like it
-            or any([isinstance(port, tuple) for port in self.exclude_inbound_ports])  # of all ports, perhaps
+            or any(isinstance(port, tuple) for port in self.exclude_inbound_ports)  # of all ports, perhaps
             or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
             or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
             or 0 in (*self.proxy_uids, *self.proxy_gids, *[network.length for network in self.exclude_outbound_cidrs])

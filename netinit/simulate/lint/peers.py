@@ -37,7 +37,7 @@ def look_at_peers(options: Options) -> Iterator[Finding]:
     if options.redirect_dns and DOCKER_RESOLVER in options.dns_servers and (options.native_nftables or options.backend == "nftables"):
         yield Finding(
             WARNING, "docker", "--backend",
-            f"Docker's resolver ({DOCKER_RESOLVER}) is asked before tables of nft, so that no query is captured; use an iptables backend",
+            f"Docker's resolver ({DOCKER_RESOLVER}) is asked before tables of nft: no query is captured; use an iptables backend",
         )  # fmt: skip
     if options.reject_quic:
         yield from _idle_rejection(options)
@@ -84,9 +84,8 @@ def _are_all(ports: Ports) -> bool:
 def _holds(wide: PortsOfUsers, narrow: PortsOfUsers) -> bool:
     """Whether one exception is a part of another."""
     ranges = join_ranges(sorted(map(bounds_of, wide.ports)))
-    ports = not wide.ports or bool(narrow.ports) and all(
-        any(low <= first and last <= high for low, high in ranges) for first, last in map(bounds_of, narrow.ports)
-    )
+    inside = all(any(low <= first and last <= high for low, high in ranges) for first, last in map(bounds_of, narrow.ports))
+    ports = not wide.ports or (bool(narrow.ports) and inside)
     return wide.protocol == narrow.protocol and wide.first <= narrow.first and narrow.last <= wide.last and ports
 
 
