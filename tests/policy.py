@@ -71,7 +71,7 @@ def _sent(options, one: Connection) -> str:
     tcp = one.protocol == "tcp"
     if _refuses_quic(options, one):
         return REFUSED
-    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port) or _is_spared(options, one):
+    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port):
         return DIRECT
     if one.device == "lo" and one.source == _passthrough(one):
         return DIRECT  # the proxy hands an inbound connection on to the application
@@ -83,10 +83,7 @@ def _sent(options, one: Connection) -> str:
         if tcp and one.device == "lo" and not _is_loopback(options, one) and one.port not in left_alone:
             return captured(options.inbound_port)
         return DIRECT
-    if options.owner_groups == "*":
-        if one.gid in options.exclude_owner_groups:
-            return DIRECT
-    elif options.owner_groups and one.gid not in options.owner_groups:
+    if _is_spared(options, one) or _is_of_another_group(options, one):
         return DIRECT
     if (
         one.port == DNS
@@ -99,6 +96,13 @@ def _sent(options, one: Connection) -> str:
     if _lists(options.outbound_ports, one.port) or _is_included(options, one):
         return captured(options.outbound_port)
     return DIRECT
+
+
+def _is_of_another_group(options, one: Connection) -> bool:
+    """Whether its group is excluded, or not among those that are captured."""
+    if options.owner_groups == "*":
+        return one.gid in options.exclude_owner_groups
+    return bool(options.owner_groups) and one.gid not in options.owner_groups
 
 
 def _is_spared(options, one: Connection) -> bool:
@@ -124,7 +128,7 @@ def _refuses_quic(options, one: Connection) -> bool:
         return False
     if one.uid in options.proxy_uids or one.gid in options.proxy_gids:
         return False
-    if options.owner_groups == "*" and one.gid in options.exclude_owner_groups:
+    if _is_of_another_group(options, one):
         return False
     if _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
         return False

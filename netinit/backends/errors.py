@@ -8,6 +8,7 @@ from __future__ import annotations
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, LockedError, NetinitError
 from netinit.base.more_errors import KernelFeatureError
 from netinit.base.records import Record
+from netinit.kernel import read_text
 from netinit.kernel.situation import advise
 
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
@@ -170,3 +171,22 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
     if cause == SUPPORT and (missing := lacking(said)):
         return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(missing)} {ON_THE_NODE}")
     return ApplyError(message)
+
+
+def explain_owners(script: str) -> str:
+    """What is to be said of the users and groups in refused rules of iptables that this user namespace does not have.
+
+    The kernel takes a rule only where it knows both ends of its range (xt_owner). Empty where it has them all.
+    """
+    for option, file, what in (("--uid-owner", "uid_map", "user"), ("--gid-owner", "gid_map", "group")):
+        lines = [line.split() for line in read_text(f"/proc/self/{file}").splitlines()]
+        spans = [(int(line[0]), int(line[0]) + int(line[2])) for line in lines]
+        for part in script.split(f"{option} ")[1:]:
+            for number in map(int, part.split(None, 1)[0].split("-")):
+                if spans and not any(first <= number < end for first, end in spans):
+                    most = max(end for _, end in spans) - 1
+                    return (
+                        f"this user namespace (hostUsers: false) has no {what} {number}, its last is {most}, and iptables takes "
+                        "no rule about one: leave it out, or use --backend nftables"
+                    )
+    return ""

@@ -123,7 +123,11 @@ class XtablesBackend(Backend):
         errors = self.feed(scripts)
         if not errors:
             return
+        from netinit.backends.errors import explain_owners
+
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
+        if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):
+            message += f"; {hint}"
         try:
             XtablesBackend.put_back(self, change)  # the rules alone, whatever else a backend puts back
         except NetinitError as error:

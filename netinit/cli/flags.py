@@ -160,12 +160,25 @@ def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:
     """The lines of click's message, which repeats words of the command line in full: long ones are cut."""
-    message = error.format_message()
+    message = _word(error)
     given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MOST}
     for part in sorted(given, key=len, reverse=True):
         spelled = repr(part)[1:-1]
         message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))
     return split_message(message)
+
+
+def _word(error: click.ClickException) -> str:
+    """Click's message as ours begin: the option, then what is wrong."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        label = error.param.opts[0] if isinstance(error.param, click.Option) else error.param.human_readable_name
+        if isinstance(error, click.MissingParameter):
+            kind = error.param.type
+            return f"{label}: is missing; give {'one of ' + ', '.join(kind.choices) if isinstance(kind, click.Choice) else 'it'}"
+        return f"{label}: {error.message.removesuffix('.')}"
+    if isinstance(error, click.BadOptionUsage) and "requires an argument" in error.message:
+        return f"{error.option_name}: the value is missing"
+    return error.format_message().removesuffix(".")
 
 
 class _FlagOption(click.Option):

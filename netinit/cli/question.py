@@ -276,6 +276,14 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
 
 
+def is_file(text: str) -> bool:
+    """Whether this is the name of a file; what is too long for one, as options may be, is none."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
+
+
 def read_file(name: str, label: str = "--pod") -> str:
     """The text of a file, or of stdin for -. OptionError, ParseError; they name the `label`."""
     try:

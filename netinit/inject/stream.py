@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -11,12 +12,13 @@ from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
-from netinit.base.tree import Tree, same
+from netinit.base.tree import Tree, mapping, same, strings
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.unknown import known_to, unknown_annotations
 
 __all__ = ["Injected", "inject_into", "inject_stream"]
 
@@ -95,6 +97,11 @@ class _Run:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
         self.notices: list[str] = []
 
+    @functools.cached_property
+    def known(self) -> frozenset[str]:
+        """The annotations that something reads."""
+        return known_to(self.config)
+
     def document(self, document: Document) -> tuple[str, int]:
         """The document's text after injection, and the number of workloads that it changed."""
         tree, duplicates = document.parse()
@@ -132,7 +139,9 @@ class _Run:
             if decision.step is DecisionStep.HOST_NETWORK:
                 self.notices += [f"warning: {workload.title}: {harm}" for harm in _harm_to_the_node(pod)]
             return None
-        self.notices += [f"warning: {workload.title}: {warning}" for warning in injection_warnings(pod)]
+        annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+        warnings = [*injection_warnings(pod), *(unknown_annotations(annotations, self.known) if annotations else ())]
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
         return None if same(pod, result) else result

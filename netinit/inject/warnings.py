@@ -178,16 +178,29 @@ def _taken_for_the_proxy(spec: Tree, init: Tree, options: Options) -> Iterator[P
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
     """`uid N` or `gid N` of the proxy that this container runs as by the manifest; empty where it does not."""
-    whole = mapping(spec.get("securityContext"))
-    own = security(container)
     for key, word, numbers in (
         ("runAsUser", "uid", options.proxy_uids),
         ("runAsGroup", "gid", options.proxy_gids),
     ):
-        number = own.get(key, whole.get(key))
-        if type(number) is int and number in numbers:
+        number = _runs_as(container, spec, key)
+        if number in numbers:
             return f"{word} {number}"
     return ""
+
+
+def _runs_as(container: Tree, spec: Tree, key: str) -> int | None:
+    """The number of runAsUser or runAsGroup that the manifest gives a container."""
+    number = security(container).get(key, mapping(spec.get("securityContext")).get(key))
+    return number if type(number) is int else None
+
+
+def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
+    """Whether some of what its user or group sends is not captured: who wrote that has thought of it."""
+    for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids)):
+        number = _runs_as(container, spec, key)
+        if number is not None and any(one.protocol == "tcp" and one.first <= number <= one.last for one in listed):
+            return True
+    return False
 
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
@@ -205,14 +218,15 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
         if container.get("name") == PROXY:
             return  # a native sidecar: it runs from here on
         harmless = container is init or container.get("name") in {CORE_DUMP, VALIDATION}
-        if harmless or _proxy_owner(container, spec, options):
+        if harmless or _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
             continue
         yield _no_network(string(container.get("name")), options, native=native)
 
 
 def _no_network(name: str, options: Options, *, native: bool) -> PodFinding:
     uid = options.proxy_uids[0]
-    move = "move it behind istio-proxy" if native else "use native sidecars, exclude its destinations"
+    exclude = "exclude its destinations, or its user with --exclude-outbound-for-uids"
+    move = "move it behind istio-proxy" if native else f"use native sidecars, {exclude}"
     return PodFinding(
         severity=WARNING,
         kind="no-network",

@@ -12,7 +12,7 @@ from _socket import AF_INET6
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.base.records import Record
 from netinit.kernel import netlink, read_text, run
-from netinit.options import AMBIENT, AUTO, OFF, ON, Options
+from netinit.options import AMBIENT, AUTO, DOCKER_RESOLVER, OFF, ON, Options
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
@@ -64,6 +64,11 @@ def settle(options: Options) -> Settled:
     servers = options.dns_servers
     if wants_servers(options) and not options.pid:
         servers = tuple(name_servers(read_text(RESOLV_CONF)))
+    elif _captures_all_dns(options) and not options.pid and DOCKER_RESOLVER in name_servers(read_text(RESOLV_CONF)):
+        warnings.append(
+            f"--capture-all-dns: {DOCKER_RESOLVER} in {RESOLV_CONF} is Docker's resolver, whose rule stands first, so that queries to "
+            "it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
+        )
     settled = (
         options
         if (ipv6, servers) == (options.ipv6, options.dns_servers)
@@ -75,6 +80,10 @@ def settle(options: Options) -> Settled:
 def wants_servers(options: Options) -> bool:
     """Whether DNS is captured server by server, and the options do not name them."""
     return options.redirect_dns and not options.capture_all_dns and not options.dns_servers and options.layout != AMBIENT
+
+
+def _captures_all_dns(options: Options) -> bool:
+    return options.redirect_dns and options.capture_all_dns and options.layout != AMBIENT
 
 
 def name_servers(text: str) -> list[str]:

@@ -114,6 +114,12 @@ class MetOlder:
 Event = Begun | Met | MetOlder
 
 
+def require_admin() -> None:
+    """BackendUnavailableError where this process may not trace."""
+    if not detect.has_capability(detect.CAP_NET_ADMIN):
+        raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+
+
 class Tracer:
     """Traces what is wanted from `with` to its end. LockedError where somebody traces already; BackendUnavailableError."""
 
@@ -165,8 +171,7 @@ class Tracer:
         return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
 
     def _open(self) -> None:
-        if not detect.has_capability(detect.CAP_NET_ADMIN):
-            raise BackendUnavailableError(f"packets cannot be traced: NET_ADMIN is missing: {advise('NET_ADMIN')}")
+        require_admin()
         self._reports = _open_netlink()
         try:
             _bind(self._reports, GROUP)

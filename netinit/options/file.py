@@ -48,13 +48,13 @@ def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
             continue
         flag = known.get(key)
         if flag is None:
-            problems.append(f"{label}: there is no such option{_suggest(str(key), tuple(known))}")
+            problems.append(f"{label}: {_describe_unknown(str(key), tuple(known))}")
         elif flag.field in found:
             problems.append(f"{label}: the option stands twice, under two of its names")
         else:
             text = _text_of(flag, value)
             if text is None:
-                problems.append(f"{label}: is a {type(value).__name__}: {_form(flag)}")
+                problems.append(f"{label}: {_describe_value(value)}: {_form(flag)}")
             else:
                 found[flag.field] = (text, label)
     if problems:
@@ -81,11 +81,32 @@ def _form(flag: Flag) -> str:
     return f"write {flag.kind.metavar}{', or a list' if flag.kind.write in _OF_LISTS else ''}"
 
 
-def _suggest(key: str, known: tuple[str, ...]) -> str:
+def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
     from difflib import get_close_matches
 
+    for flag in FLAGS:
+        if key == flag.short and key_of(flag) in known:
+            return f"the keys are the long names of flags: write {key_of(flag)}"
+        if flag.field in WITHOUT and key in (flag.long, *flag.aliases, flag.short):
+            return f"belongs to the command line, and not into a file: give {flag.label} there"
     close = get_close_matches(key, known, 1)
-    return f"; did you mean {close[0]}?" if close else "; the keys are the long names of flags"
+    return f"there is no such option; {f'did you mean {close[0]}?' if close else 'the keys are the long names of flags'}"
+
+
+def _describe_value(value: Any) -> str:
+    """What is wrong with a value of another form, in the words of YAML."""
+    if value is None:
+        return "has no value"
+    if isinstance(value, dict):
+        return "is a mapping"
+    if isinstance(value, list):
+        odd = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
+        return "is a list" if not value or odd is None else f"is a list that holds {kinds.quote_value(_spell(odd))}"
+    return f"{kinds.quote_value(_spell(value))} is not what it takes"
+
+
+def _spell(value: Any) -> str:
+    return kinds.write_bool(value) if isinstance(value, bool) else str(value)
 
 
 def render_file(options: Options) -> str:
@@ -110,13 +131,12 @@ def make_tree(options: Options) -> dict[str, Any]:
 
 def _plain(flag: Flag, value: Any) -> Any:
     """The value as a file holds it."""
-    if isinstance(value, bool) and flag.kind is not kinds.SWITCH:
-        return flag.kind.write(value)
-    if isinstance(value, int) and flag.kind.read(str(value).lower()) == value:
+    text = flag.kind.write(value)
+    if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value
     if flag.kind.write in _OF_LISTS and isinstance(value, tuple):
         return [item if isinstance(item, int) else str(item) for item in value]
-    return flag.kind.write(value)
+    return text
 
 
 def make_schema() -> dict[str, Any]:

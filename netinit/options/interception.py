@@ -24,6 +24,7 @@ AUTO, ON, OFF = "auto", "on", "off"
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
 HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # what the kubelet's probes come from in ambient mode
+DOCKER_RESOLVER = "127.0.0.11"  # in every container of a network that users of Docker made
 DNS_PORT, DNS_LISTENER = 53, 15053  # of queries, and where the proxy answers captured ones
 AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # of connections from the node's proxy, whose answers go back to it; no option in Istio
 NODE_PROXY_MARK = 0x539  # of that proxy's packets, under the same mask
@@ -168,6 +169,7 @@ class Interception(DeclaredOptions):
         return (
             self.inbound_mode == NONE
             or not (self.inbound_ports or self.outbound_cidrs)  # it captures nothing, and does not look like it
+            or any(isinstance(port, tuple) for port in self.exclude_inbound_ports)  # of all ports, perhaps
             or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
             or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
             or 0 in (*self.proxy_uids, *self.proxy_gids)

@@ -110,12 +110,12 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
     """
     try:
         if options.cleanup_only:
-            outcome = _again(options, log, signals, lambda: remove(options, locked=locked, signals=signals))
+            outcome = _again(options, log, signals, lambda meant: remove(meant, locked=locked, signals=signals))
         elif options.skip_rule_apply:
             return
         else:
             wanted = log.wants("info")
-            outcome = _again(options, log, signals, lambda: apply(options, final=wanted, locked=locked, signals=signals))
+            outcome = _again(options, log, signals, lambda meant: apply(meant, final=wanted, locked=locked, signals=signals))
     except NetinitError:
         number = signals.take()
         if number:  # it has ended a program that looked; the error of a change knows of its signal already
@@ -127,10 +127,10 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         discard_stderr()
 
 
-def _again(options: Options, log: Log, signals: Signals, act: Callable[[], Outcome]) -> Outcome:
+def _again(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
     """What `act` comes to; with --retries it is begun anew where that may help."""
     if not options.retries:
-        return act()
+        return act(options)
     from netinit.pods.retry import retry
 
     return retry(act, options, log, lambda: bool(signals.heard))

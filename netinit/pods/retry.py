@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-def retry(act: Callable[[], Result], options: Options, log: Log, ended: Callable[[], bool] = bool) -> Result:
+def retry(act: Callable[[Options], Result], options: Options, log: Log, ended: Callable[[], bool] = bool) -> Result:
     """What `act` comes to, tried --retries times more with --retry-delay in between, and no longer than --lock-timeout in all.
 
-    Each time everything was put back before. A run that was told to end (`ended`) is not begun anew.
+    Each time everything was put back before, and what is left of the time is what a run may wait for locks. A run that
+    was told to end (`ended`) is not begun anew.
     """
     deadline = time.monotonic_ns() + options.lock_timeout
     left = options.retries
     while True:
         try:
-            return act()
+            return act(options if left == options.retries else options.replace(lock_timeout=deadline - time.monotonic_ns()))
         except (LockedError, BusyError) as error:
             if not left or ended() or time.monotonic_ns() + options.retry_delay >= deadline:
                 raise

@@ -26,6 +26,7 @@ from netinit.kernel.tracing import (
     Tracer,
     list_handles,
     list_hooks,
+    require_admin,
 )
 from netinit.options import IPTABLES_LEGACY, Options
 from netinit.rules.more_targets import Reject
@@ -77,7 +78,11 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
 
 
 def list_rules() -> Handles:
-    """The rules of nf_tables here but for those of a trace, by which the kernel's trace calls them. OSError."""
+    """The rules of nf_tables here but for those of a trace, by which the kernel's trace calls them.
+
+    OSError, BackendUnavailableError.
+    """
+    require_admin()
     families = (INET, backends.IPV4_TABLES, backends.IPV6_TABLES)
     found = {(number, *place): numbers for number in families for place, numbers in list_handles(number).items()}
     return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}

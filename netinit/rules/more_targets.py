@@ -19,6 +19,11 @@ class Reject(Target):
     name = "REJECT"
     message: str = ""  # in iptables' words, where it is not that
 
+    @property
+    def nft_spells_family(self) -> bool:  # type: ignore[override]
+        """Each family has messages of its own, and nft puts the family before them."""
+        return not self.message or self.message.startswith("icmp")
+
     def xt(self, family: Family) -> str:
         usual = "icmp-port-unreachable" if family.version == 4 else "icmp6-port-unreachable"  # noqa: PLR2004
         return f"REJECT --reject-with {self.message or usual}"

@@ -36,6 +36,7 @@ class Target(Record):
     calls = ""  # the chain that it leads to
     captures_at = 0  # the proxy's port that it sends packets to
     tracks = False  # a rule with it makes the kernel track connections
+    nft_spells_family = False  # nft lists a rule with it together with the family that it is for
     only_observes = False  # the packet is the same afterwards and goes on: it need not be known whether the rule holds
 
     @abstractmethod

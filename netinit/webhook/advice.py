@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from netinit.base.errors import OptionError
 from netinit.base.net import Ports, bounds_of, find_common_ports
-from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.unknown import unknown_annotations
 from netinit.inject.warnings import pod_findings
 from netinit.options import Options
 
 __all__ = ["advise"]
 
 _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's, which no author can mend
-_MOST = 5  # unknown annotations that are looked up
-_LONGEST = 120  # characters of one
 
 
 def advise(pod: Tree, injected: Tree, known: frozenset[str]) -> list[str]:
     """Sentences for the author of a pod that was injected; `known` are the annotations that something reads."""
     found = [str(finding) for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
-    return [*found, *_contradictions(injected), *_unknown(annotations, known)]
+    return [*found, *_contradictions(injected), *unknown_annotations(annotations, known)]
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
@@ -47,26 +43,3 @@ def _contradictions(injected: Tree) -> Iterator[str]:
 def _port_lists(options: Options) -> Iterator[tuple[str, Ports | str, Ports]]:
     yield "inbound", options.inbound_ports, options.exclude_inbound_ports
     yield "outbound", options.outbound_ports, options.exclude_outbound_ports
-
-
-@functools.lru_cache(maxsize=1024)
-def _nearest(key: str, known: frozenset[str]) -> str:
-    """The known annotation that is most like this one; pods of one workload have the same mistake, so it is kept."""
-    return next(iter(get_close_matches(key, sorted(known), 1)), "")
-
-
-@functools.lru_cache(maxsize=2)
-def _domains(known: frozenset[str]) -> frozenset[str]:
-    """The domains of the mesh's annotations, but for the one that workloads' own are in too."""
-    found = {key.partition("/")[0] for key in known}
-    return frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}
-
-
-def _unknown(annotations: dict[str, str], known: frozenset[str]) -> Iterator[str]:
-    """Annotations in the domains of the mesh that nothing reads, with the nearest that is read."""
-    domains = _domains(known)
-    strange = [key for key in annotations if key not in known and key.partition("/")[0] in domains]
-    for key in strange[:_MOST]:
-        near = _nearest(key[:_LONGEST], known)
-        hint = f"; did you mean {near}?" if near else ""
-        yield f"annotation {quote(key)} is not known and has no effect{hint}"

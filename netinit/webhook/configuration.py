@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,14 +11,13 @@ from netinit.base.errors import NetinitError
 from netinit.base.more_errors import ConfigError
 from netinit.base.tree import Tree
 from netinit.inject import guard
-from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.defaults import default_config
 from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.unknown import known_to
 
 __all__ = ["Served", "Texts", "forget_others", "load"]
 
-_KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
 CANARY: Tree = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -76,7 +74,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0, *, canary: bool 
         config=config,
         settings=settings,
         version=_version(texts, config),
-        known=frozenset(known_keys()) | _named_in(config),
+        known=known_to(config),
         origin=texts.origin,
         generation=generation,
         warnings=config.warnings,
@@ -117,8 +115,3 @@ def _version(texts: Texts, config: InjectionConfig) -> str:
         return config.version
     whole = "\0".join(text or "" for text in (texts.config, texts.values, texts.mesh))
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _named_in(config: InjectionConfig) -> frozenset[str]:
-    """The words of the templates that may be annotations of their own: what is quoted and looks like a key."""
-    return frozenset(word for text in config.sources.values() for word in _KEY.findall(text))

@@ -54,3 +54,14 @@ def test_the_application_asks_the_proxy_and_the_proxy_asks_docker(pod, variant):
     remove_in(pod)
     assert state(pod) == before
     assert asked(pod, **APP) == [("docker", 44123), ("docker", 35123)]
+
+
+def test_all_dns_in_a_network_of_docker_is_warned_of(pod, tmp_path):
+    path = tmp_path / "resolv.conf"
+    mount = ["unshare", "-m", "sh", "-c", f'mount --bind {path} /etc/resolv.conf && exec "$@"', "sh"]
+    words = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--ipv6", "off"]
+    for server, said in (("127.0.0.11", True), ("10.96.0.10", False)):
+        path.write_text(f"nameserver {server}\n")
+        for command in ("apply", "render", "verify", "doctor"):
+            told = run_tool(pod, command, *words, prefix=mount)
+            assert ("leave --capture-all-dns out" in told.stdout + told.stderr) == said, (command, told.stdout, told.stderr)

@@ -14,7 +14,7 @@ import pytest
 
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel.users import creating_as
-from netinit.lab import APP_ID, Listener, Probe, start_servers
+from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import apply_in, differences_in, needs, remove_in, run_tool
 
@@ -27,11 +27,11 @@ BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
-def program(pod, backend, *arguments):
+def program(pod, backend, *arguments, environ=None):
     """The rules of these options are there, verified, and read back from the kernel as the same options."""
     if backend != "nftables":
         needs(backend)
-    options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments])
+    options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments], environ or {})
     apply_in(pod, options)
     assert differences_in(pod, options) == []
     told = run_tool(pod, "verify")
@@ -83,6 +83,39 @@ def test_what_some_users_send_to_some_ports_goes_out_as_it_is(pod, backend):
 
 
 @backends
+def test_a_range_of_users_that_holds_the_proxy_s_leaves_its_connections_to_its_own_pod_inbound(pod, backend):
+    start_servers(pod, app=(80,))
+    program(pod, backend, "-b", "*", "-i", "*", "--exclude-outbound-for-uids", "1000-2000", "--exclude-outbound-for-gids", "tcp:80:1000-2000")
+    proxy = {"uid": 1337, "gid": 1337}
+    for family in (4, 6):
+        assert arrivals(pod, Probe(POD[family], 80, **proxy), Probe(OUTSIDE[family], 80, **proxy)) == [INBOUND, ("outside", 80)]
+        assert arrivals(pod, Probe(OUTSIDE[family], 80, uid=1500, gid=3000), Probe(OUTSIDE[family], 80, uid=3000, gid=3000)) == [
+            ("outside", 80), OUTBOUND,
+        ]  # fmt: skip
+
+
+EVERYTHING = (
+    "-b", "80,8000-8100", "-q", "443", "-i", "10.0.0.0/8,203.0.113.0/24,fd00::/8", "-o", "22,100-200", "--redirect-dns", "--capture-all-dns",
+    "--exclude-outbound-for-uids", "tcp:22,80-90:1000-2000;udp:53:3000", "--exclude-outbound-for-gids", "*:*:7-9", "--reject-quic",
+    "--exclude-inbound-cidrs", "10.1.2.0/24,fd00:7::/64", "--exclude-cloud-metadata", "--log-rules",
+)  # fmt: skip
+
+
+@backends
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+def test_a_second_run_finds_the_rules_as_planned_whatever_the_families(pod, backend, ipv6):
+    if backend != "nftables":
+        needs(backend)
+    everywhere, of_ipv6 = ("-i", "*", "--reject-quic"), ("-i", "fd00::/8", "--reject-quic")
+    for words in (EVERYTHING, (*EVERYTHING, "-m", "TPROXY"), everywhere, of_ipv6):
+        options = Options.from_argv(["--ipv6", ipv6, "--backend", backend, *words])
+        assert apply_in(pod, options).changed
+        assert differences_in(pod, options) == []
+        assert not apply_in(pod, options).changed
+        remove_in(pod)
+
+
+@backends
 @pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
 def test_connections_from_excluded_networks_reach_the_application(pod, backend, mode):
     start_servers(pod, app=(80,))
@@ -97,8 +130,6 @@ def test_connections_from_excluded_networks_reach_the_application(pod, backend, 
 
 @backends
 def test_the_cloud_s_metadata_is_asked_without_the_proxy(backend, require_netns):
-    from netinit.lab import Pod
-
     hosts = ("169.254.169.254", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
     with Pod(outside=(*hosts, *OUTSIDE.values())) as pod:
         start_servers(pod)
@@ -135,6 +166,28 @@ def test_quic_is_refused_at_once_where_tcp_is_captured_and_nowhere_else(pod, bac
     explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:443", "--udp")
     assert explained.stdout.startswith("dropped: it is refused, and its sender is told"), explained.stdout
     assert "without --reject-quic: direct" in explained.stdout
+
+
+@backends
+def test_quic_of_groups_that_are_not_captured_is_not_refused(pod, backend):
+    pod.client.serve("outside", [Listener(443, family, kind="udp") for family in (4, 6)])
+    program(pod, backend, "-i", "*", "--reject-quic", environ={"ISTIO_OUTBOUND_OWNER_GROUPS": f"{APP_ID},4001"})
+    for family in (4, 6):
+        assert told_of_a_closed_port(pod, OUTSIDE[family], 443)
+        assert arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, uid=4000, gid=4000)) == [("outside", 443)]
+
+
+@pytest.mark.users
+@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy"])
+@pytest.mark.parametrize(("option", "told"), [("--exclude-outbound-for-uids", "user"), ("--exclude-outbound-for-gids", "group")])
+def test_a_user_that_a_user_namespace_does_not_have_is_named(require_netns, backend, option, told):
+    with Pod(user_namespace=True) as pod:
+        words = ["-b", "*", "--ipv6", "on", "--backend", backend, "--pid", str(pod.pid)]
+        refused = run_tool(pod.client, "apply", *words, option, "tcp:53:70-70000")
+        assert refused.returncode == 1
+        assert f"has no {told} 70000, its last is 65535" in refused.stderr
+        assert "use --backend nftables" in refused.stderr
+        assert run_tool(pod.client, "apply", *words, option, "tcp:53:70-65535").returncode == 0
 
 
 NFULNL, CONFIG, PACKET = 4, 1, 0  # linux/netfilter/nfnetlink_log.h: the subsystem, its messages to the kernel and from it
@@ -180,11 +233,24 @@ def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with
     with Listener5(pod) as heard:
         arrivals(pod.client, Probe(POD[4], 80), Probe(POD[6], 15020))
         arrivals(pod, Probe(OUTSIDE[4], 80, **APP), Probe("198.51.100.7", 80, **APP), Probe(OUTSIDE[6], 443, udp=True, **APP))
-        assert {"inbound", "outbound", "direct", "refused"} <= set(heard.listen())
+        assert set(heard.listen()) == {"inbound", "outbound", "direct", "refused"}
     remove_in(pod)
     listed = pod.run(["nft", "list", "ruleset"]).stdout + pod.run(["iptables-legacy-save"]).stdout
     assert "netinit" not in listed.replace("iptables-save", "")
     assert "ISTIO_LOG" not in listed
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:3])
+@pytest.mark.parametrize("networks", ["*", "2001:db8::/32"])
+def test_quic_is_reported_once_as_what_becomes_of_it(pod, backend, networks):
+    program(pod, backend, "-i", networks, "--log-rules", "--log-group", "5", "--reject-quic", "--exclude-outbound-for-uids", "tcp:443:4000")
+    refused = [4, 6] if networks == "*" else [6]
+    excluded = {"uid": 4000, "gid": 4000}
+    for family in (4, 6):
+        for user, fate in ((APP, "refused" if family in refused else "direct"), (excluded, "direct")):
+            with Listener5(pod) as heard:
+                arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, **user))
+                assert set(heard.listen()) == {fate}, (family, user)
 
 
 ALL_PODS = Path("/proc/sys/net/netfilter/nf_log_all_netns")  # of the machine: whether its log hears other namespaces

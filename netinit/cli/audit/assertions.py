@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.cli.question import read_file
+from netinit.cli.question import is_file, read_file
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit.grammar import Assertion, parse_assertion
 
@@ -19,7 +18,7 @@ def read_assertions(given: Sequence[str]) -> list[Assertion]:
     found: list[Assertion] = []
     problems: list[str] = []
     for text in given:
-        sentences = [(text, "", 0)] if SENTENCE in text and not Path(text).is_file() else [*_read_sentences(text)]
+        sentences = [(text, "", 0)] if SENTENCE in text and not is_file(text) else [*_read_sentences(text)]
         for sentence, name, line in sentences:
             try:
                 found.append(parse_assertion(sentence, name=name, line=line))

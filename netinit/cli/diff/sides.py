@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import click
 
@@ -13,7 +12,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES
 from netinit.cli.audit.report import subject_of
 from netinit.cli.diff.listings import is_listing, read_listings
-from netinit.cli.question import Ground, complete_servers, find_ground, find_planned, names_rules, read_file
+from netinit.cli.question import Ground, complete_servers, find_ground, find_planned, is_file, names_rules, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.rules.layouts import plan
@@ -80,7 +79,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
 
 
 def _is_file(side: str) -> bool:
-    return side == "-" or Path(side).is_file()
+    return side == "-" or is_file(side)
 
 
 def _read_listings(side: str) -> Ground | None:

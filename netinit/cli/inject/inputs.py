@@ -10,6 +10,7 @@ from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.more_errors import ConfigError, InjectionError
 from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
+from netinit.base.tree import mapping, string
 from netinit.cli.inject import files as inject_files
 from netinit.cli.inject.files import RefusedFileError, Spool
 from netinit.cli.inject.flags import STDIN, CheckFlags
@@ -140,6 +141,16 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
             "write REGISTRY/PATH:TAG"
         )
     return (*flags.settings, f"global.proxy_init.image={flags.image}")
+
+
+def describe_image(flags: CheckFlags, config: InjectionConfig) -> list[str]:
+    """What is to be said of the init container's image: of our own templates' default, that no registry has it."""
+    if flags.config_file or flags.uses_cluster:
+        return []
+    image = string(mapping(mapping(config.values.get("global")).get("proxy_init")).get("image"))
+    if "/" in image:
+        return []
+    return [f"note: the init container's image is {quote_value(image)}, which only nodes have that built it; name yours with --image"]
 
 
 def _injector_map(revision: str) -> str:

@@ -29,12 +29,13 @@ def run(flags: InjectFlags) -> int:
     spool = Spool()
     joined = Joined(spool.write)
     problems: list[str] = []
+    changed = 0
     settings = inject_inputs.settings_of(flags)
     selection = Selection(flags.select)
     for name, text in inject_inputs.read_manifests(flags):
         joined.begin()
         try:
-            notices, _ = inject_into(
+            notices, count = inject_into(
                 joined.write,
                 text,
                 config,
@@ -47,9 +48,12 @@ def run(flags: InjectFlags) -> int:
             problems.append(inject_inputs.in_file(name, error))
             continue
         inject_inputs.warn(notices)
+        changed += count
     if problems:
         raise InjectionError("\n".join(problems))
     selection.check("the input")
+    if changed:
+        inject_inputs.warn(inject_inputs.describe_image(flags, config))
     inject_inputs.write_result(flags.output, spool)
     return 0
 

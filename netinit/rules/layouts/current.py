@@ -33,11 +33,11 @@ def plan(options: Interception) -> Plan:
         (tproxy if transparent else inbound).capture(builder, options)
     outbound.enter(builder)
     outbound.exclude_ports(builder, options)
+    outbound.exclude_proxy(builder, options, capture_dns)
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
         from netinit.rules.layouts import peers  # most pods' start does not pay for it
 
         peers.exclude_ports_of_users(builder, options)
-    outbound.exclude_proxy(builder, options, capture_dns)
     outbound.exclude_groups(builder, options)
     if capture_dns:
         dns.capture(builder, options)
@@ -63,10 +63,9 @@ def _refuse_and_report(
 ) -> None:
     from netinit.rules.layouts import logs, peers
 
-    if options.reject_quic:
-        peers.reject_quic(builder, options, families)
+    refusing = peers.reject_quic(builder, options, families) if options.reject_quic else ()
     if options.log_rules:
-        logs.report(builder, options, capture_dns)
+        logs.report(builder, options, capture_dns, refusing)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

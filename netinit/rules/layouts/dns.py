@@ -7,7 +7,7 @@ query that the proxy's resolver makes to the same server (Istio's reason, istio/
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
-from netinit.options import DNS_LISTENER, DNS_PORT, Interception
+from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Owner, Port, Source
@@ -18,7 +18,6 @@ from netinit.rules.targets import Jump, Redirect, Return
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2
 ORIGIN = "redirect_dns"
-DOCKER_RESOLVER = "127.0.0.11"  # in every container of a network that users made
 
 
 def wanted(options: Interception, warnings: list[str]) -> bool:

@@ -7,9 +7,12 @@ from netinit.options import REDIRECT, TPROXY, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.dns import queries
 from netinit.rules.layouts.inbound import TCP
+from netinit.rules.layouts.peers import QUIC
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Limit
+from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import (
+    FILTER,
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_LOG,
@@ -29,8 +32,8 @@ NEW = ConnectionState(states=("NEW",))  # where a chain sees every packet; nat s
 ORIGIN = "log_rules"
 
 
-def report(builder: Builder, options: Interception, capture_dns: bool) -> None:
-    """Reports before each rule that decides, and of what no rule has decided about."""
+def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
+    """Reports before each rule that decides, and of what no rule has decided about. `refusing`: families in which QUIC is refused."""
     _insert(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
     _insert(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
@@ -39,10 +42,22 @@ def report(builder: Builder, options: Interception, capture_dns: bool) -> None:
         _insert(builder, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
     if options.drop_invalid:
         _insert(builder, options, MANGLE, ISTIO_DROP, fate="dropped")
-    # In TPROXY mode nat sees what mangle has captured already.
-    for chain in (PREROUTING, OUTPUT) if options.inbound_mode == REDIRECT and options.inbound_ports else (OUTPUT,):
-        builder.append(NAT, chain, to=Jump(chain=ISTIO_LOG), why="what comes back from the rules is not captured", origin=ORIGIN)
+    if options.inbound_mode == REDIRECT and options.inbound_ports:  # in TPROXY mode nat sees what mangle has captured already
+        _enter(builder, NAT, PREROUTING)
+    _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))
     append_report(builder, options, NAT, ISTIO_LOG, fate="direct")
+    if refusing:  # behind nat, so that what nat lets pass is not the last word on QUIC
+        _enter(builder, NAT, OUTPUT, Protocol(name="udp", negated=True), families=refusing)
+        _enter(builder, NAT, OUTPUT, QUIC.replace(negated=True), families=refusing)
+        _enter(builder, FILTER, OUTPUT, QUIC, NEW, families=refusing)
+        append_report(builder, options, FILTER, ISTIO_LOG, fate="direct", families=refusing)
+
+
+def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:
+    builder.append(
+        table, chain, *matches, to=Jump(chain=ISTIO_LOG),
+        why="what comes back from the rules is not captured", origin=ORIGIN, families=families,
+    )  # fmt: skip
 
 
 def append_report(

@@ -126,19 +126,19 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
 
 def exclude_groups(builder: Builder, options: Interception) -> None:
     """Traffic of some groups goes out as it is."""
+    for owners, origin, why in excluded_groups(options):
+        builder.append(NAT, ISTIO_OUTPUT, *owners, to=Return(), why=why, origin=origin)
+
+
+def excluded_groups(options: Interception) -> list[tuple[tuple[Owner, ...], str, str]]:
+    """The groups of which nothing outbound is captured, each as what must hold, the option that says so, and why."""
     if options.owner_groups == ALL:
-        for group in options.exclude_owner_groups:
-            builder.append(
-                NAT, ISTIO_OUTPUT, Owner(kind="gid", number=group), to=Return(),
-                why="traffic of this group is not captured", origin="exclude_owner_groups",
-            )  # fmt: skip
-    else:
-        others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
-        if others:
-            builder.append(
-                NAT, ISTIO_OUTPUT, *others, to=Return(),
-                why="only these groups' traffic is captured", origin="owner_groups",
-            )  # fmt: skip
+        return [
+            ((Owner(kind="gid", number=group),), "exclude_owner_groups", "traffic of this group is not captured")
+            for group in options.exclude_owner_groups
+        ]
+    others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
+    return [(others, "owner_groups", "only these groups' traffic is captured")] if others else []
 
 
 def exclude_networks(builder: Builder, options: Interception) -> None:

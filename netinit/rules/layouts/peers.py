@@ -5,11 +5,11 @@ Loaded where one of these options is given.
 
 from __future__ import annotations
 
-from netinit.base.net import Family, lists_port
+from netinit.base.net import FAMILIES, Family, lists_port
 from netinit.options import Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
-from netinit.rules.layouts.outbound import excluded_networks
+from netinit.rules.layouts.outbound import excluded_groups, excluded_networks
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from netinit.options.users import PortsOfUsers
 
 HTTPS = 443
+QUIC = Port(protocol="udp", ports=(HTTPS,))
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
-    """What some users and groups send to some ports goes out as it is."""
+    """What some users and groups send to some ports goes out as it is.
+
+    The proxy's rules stand before: a range that holds its user takes nothing out of what it sends to its own pod.
+    """
     for kind, listed, origin in (
         ("uid", options.exclude_outbound_for_uids, "exclude_outbound_for_uids"),
         ("gid", options.exclude_outbound_for_gids, "exclude_outbound_for_gids"),
@@ -39,25 +43,28 @@ def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
             )  # fmt: skip
 
 
-def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> None:
-    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers."""
+def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
+    """HTTP over UDP is refused wherever HTTP over TCP would be captured: clients take the one that answers.
+
+    Returns the families in which some is.
+    """
     chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
     if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
         captured = by_family(options.outbound_cidrs)
         chosen = [(family, (Destination(networks=found),)) for family, found in captured if family in families]
     if lists_port(options.exclude_outbound_ports, HTTPS) or not chosen:
-        return
+        return ()
     both = tuple([family for family, _ in chosen])
     origin = "reject_quic"
     builder.append(
-        FILTER, OUTPUT, Port(protocol="udp", ports=(HTTPS,)), to=Jump(chain=ISTIO_QUIC),
+        FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
         why="QUIC is looked at", origin=origin, families=both,
     )  # fmt: skip
-    for family, match in _not_captured(options):
+    for of_these, matches in _not_captured(options):
         builder.append(
-            FILTER, ISTIO_QUIC, match, to=Return(),
+            FILTER, ISTIO_QUIC, *matches, to=Return(),
             why="their TCP is not captured either", origin=origin,
-            families=tuple([one for one in both if family in (None, one)]),
+            families=tuple([one for one in both if one in of_these]),
         )  # fmt: skip
     if options.log_rules:
         from netinit.rules.layouts.logs import append_report
@@ -69,21 +76,22 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
             FILTER, ISTIO_QUIC, *matches, to=Reject(),
             why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
         )  # fmt: skip
+    return both
 
 
-def _not_captured(options: Interception) -> Iterator[tuple[Family | None, Match]]:
-    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the family that a match is of."""
-    yield None, OutInterface(names=("lo", *options.exclude_interfaces))
+def _not_captured(options: Interception) -> Iterator[tuple[tuple[Family, ...], tuple[Match, ...]]]:
+    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the families that it holds for."""
+    yield FAMILIES, (OutInterface(names=("lo", *options.exclude_interfaces)),)
     for kind, listed in (("uid", options.exclude_outbound_for_uids), ("gid", options.exclude_outbound_for_gids)):
         for one in listed:
             if one.protocol == "tcp" and (not one.ports or lists_port(one.ports, HTTPS)):
-                yield None, _owner(kind, one)
-    yield from [(None, Owner(kind="uid", number=uid)) for uid in options.proxy_uids]
-    groups = options.exclude_owner_groups if options.owner_groups == ALL else ()
-    yield from [(None, Owner(kind="gid", number=gid)) for gid in (*options.proxy_gids, *groups)]
+                yield FAMILIES, (_owner(kind, one),)
+    yield from [(FAMILIES, (Owner(kind="uid", number=uid),)) for uid in options.proxy_uids]
+    yield from [(FAMILIES, (Owner(kind="gid", number=gid),)) for gid in options.proxy_gids]
+    yield from [(FAMILIES, owners) for owners, _, _ in excluded_groups(options)]
     for networks, _, _ in excluded_networks(options):
         for family, of_family in by_family(networks):
-            yield family, Destination(networks=of_family)
+            yield (family,), (Destination(networks=of_family),)
 
 
 def _owner(kind: str, one: PortsOfUsers) -> Owner:

@@ -111,7 +111,7 @@ def _write_matches(rule: Rule, entering: frozenset[Family]) -> str:
     """The rule's conditions but that of a chain of its own, each followed by a blank; the interface first, as Istio has it."""
     interfaces = [match.nft() for match in rule.matches if isinstance(match, (InInterface, OutInterface))]
     others = [match.nft() for match in rule.matches if not (isinstance(match, (InInterface, OutInterface)) or match.nft_chain)]
-    limited = not entering <= set(rule.families)
+    limited = rule.target.nft_spells_family or not entering <= set(rule.families)
     if limited and not any(isinstance(match, (Source, Destination)) for match in rule.matches):
         others.insert(0, f"meta nfproto {rule.families[0].name.lower()}")
     return "".join([f"{word} " for word in interfaces + others])

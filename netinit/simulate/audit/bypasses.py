@@ -262,7 +262,7 @@ def _tell(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     who = tuple(text if len(names) == both else f"{', '.join(names)}: {text}" for text, names in families.items())
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.outcome.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
-    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(first), pieces)
+    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, str]]:
@@ -296,9 +296,17 @@ def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _closes(piece: Piece) -> str:
+def _closes(subject: AuditSubject, piece: Piece) -> str:
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
             return "capture it: netinit apply"
         return f"{piece.label} REDIRECT" if piece.option == "inbound_mode" else ADD.format(option=piece.label)
+    if piece.kind is kinds.NOT_TCP and piece.region.space.direction == OUTBOUND:
+        given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
+        missing = [
+            text
+            for field, text in (("redirect_dns", "DNS: --redirect-dns"), ("reject_quic", "HTTP/3: --reject-quic"))
+            if given.layout in (Interception.flag(field).layouts or (given.layout,)) and not getattr(given, field)
+        ]
+        return "; ".join([piece.kind.closes, *missing])
     return piece.kind.closes.format(option=piece.label or "the options")

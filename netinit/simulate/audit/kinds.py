@@ -50,7 +50,7 @@ NOT_TCP = TrafficKind(
     "not-tcp",
     DESIGN,
     "UDP, ICMP and all but TCP",
-    "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it; DNS: --redirect-dns",
+    "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
     "no rule captures it",
 )
 LOST = TrafficKind(

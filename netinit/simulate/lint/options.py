@@ -213,6 +213,7 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
     lists = (
         ("--istio-service-cidr", options.outbound_cidrs),
         ("--istio-service-exclude-cidr", options.exclude_outbound_cidrs),
+        ("--exclude-inbound-cidrs", options.exclude_inbound_cidrs),
     )
     if IPV6 not in made.families or (options.layout == CLASSIC and options.ipv6 == OFF):
         for option, value in lists:

@@ -100,6 +100,12 @@ def test_a_pod_that_only_one_file_has_is_named(run, manifests, tmp_path):
     assert {pair["result"] for pair in tree["compared"]} >= {"only after"}
 
 
+def test_options_may_be_longer_than_the_name_of_a_file(run):
+    ports = ",".join(map(str, range(2000, 4000, 2)))
+    done, _ = ask(run, f"{SIDECAR} -d {ports}", f"{SIDECAR} -d {ports}")
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

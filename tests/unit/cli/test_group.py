@@ -101,7 +101,12 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
         ("netinit render --fromat json", "netinit: '--fromat' is not an option; did you mean --format?"),
         ("netinit render --log-as-json", "netinit: '--log-as-json' is not an option; did you mean --log_as_json?"),
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),
-        ("netinit render --format yaml", "netinit: Invalid value for '--format': 'yaml' is not one of"),
+        ("netinit render --format yaml", "netinit: --format: 'yaml' is not one of"),
+        ("netinit lint --pod", "netinit: --pod: the value is missing"),
+        ("netinit convert", "netinit: --from: is missing; give one of kuma, linkerd, consul, istio"),
+        ("netinit explain sideways --to 10.1.2.3:80", "netinit: DIRECTION: 'sideways' is not one of"),
+        ("netinit trace --to 10.1.2.3:80 --count x", "netinit: --count: 'x' is not a valid"),
+
         ("netinit render stray", "netinit: 'stray' is not an option; quote values that hold blanks or *"),
         ("netinit check-inject -f - app.yaml", "netinit: 'app.yaml' is not an option; name manifests with -f"),
     ],
@@ -118,7 +123,7 @@ def test_a_commands_own_problems_and_the_flags_are_told_together(run):
     assert [line.split(":")[1].strip() for line in done.err.splitlines()] == [
         "-i",
         "'--famly' is not an option; did you mean --family or --force-apply?",
-        "Invalid value for '--format'",
+        "--format",
         "-p",
         "environment variable PROXY_UID",
     ]

@@ -451,13 +451,30 @@ def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():
 
 def test_a_workload_without_a_pod_spec_passes_unchanged_with_a_notice():
     patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {replicas: 2} # patch\n"
-    result = run(inject.command, "-f", "-", stdin=patch + "---\n" + POD)
+    result = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=patch + "---\n" + POD)
     assert result.exception is None
     assert result.stdout.startswith(patch + "---\n")
     assert "istio-init" in result.stdout
     assert result.stderr == '===> Skipping injection because Deployment "d" has no pod spec\n'
     assert explained(stdin=patch)[0]["reason"] == "it has no pod spec: there is nothing to inject"
     assert code(stdin=patch) == 3
+
+
+def test_an_image_that_no_registry_has_is_named_where_it_is_used():
+    note = "note: the init container's image is 'netinit:0.1.0', which only nodes have that built it; name yours with --image\n"
+    assert run(inject.command, "-f", "-", stdin=POD).stderr == note
+    assert run(inject.command, "-f", "-", "--image", "r/n:1", stdin=POD).stderr == ""
+    assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""
+    assert run(inject.command, "-f", "-", stdin="kind: ConfigMap\n").stderr == ""
+    refused = run(inject.command, "-f", "-", "--image", "", stdin=POD)
+    assert "--image: '' is no reference of an image" in str(refused.exception)
+
+
+def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
+    pod = POD.replace("name: p,", "name: p, annotations: {netinit.io/reject-quick: 'true', example.org/x: y, sidecar.istio.io/inject: 'true'},")
+    said = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod).stderr
+    wrong = 'annotation "netinit.io/reject-quick" is not known and has no effect; did you mean netinit.io/reject-quic?'
+    assert said == f'warning: Pod "shop/p": {wrong}\n'
 
 
 def test_what_the_proxy_will_miss_is_warned_about():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import OptionError
 from netinit.golang import goyaml
-from netinit.options import FLAGS, Options
+from netinit.options import FLAGS, Options, kinds
 from netinit.options.file import WITHOUT, known_flags, make_schema, read_tree, render_file
 from strategies import made_ambient_options, made_options
 
@@ -55,15 +55,17 @@ def test_exceptions_of_users_are_a_list_too():
         ({"qqq": 1}, "x.yaml: qqq: there is no such option; the keys are the long names of flags"),
         ({1: 1}, "x.yaml: 1: there is no such option; the keys are the long names of flags"),
         ({"layout": ["current"]}, "x.yaml: layout: is a list: write current|classic|ambient"),
-        ({"redirect-dns": [True]}, "x.yaml: redirect-dns: is a list: write true or false"),
-        ({"istio-inbound-ports": {"a": 1}}, "x.yaml: istio-inbound-ports: is a dict: write PORTS|*, or a list"),
-        ({"istio-inbound-ports": [True]}, "x.yaml: istio-inbound-ports: is a list: write PORTS|*, or a list"),
-        ({"istio-inbound-ports": None}, "x.yaml: istio-inbound-ports: is a NoneType: write PORTS|*, or a list"),
-        ({"envoy-port": True}, "x.yaml: envoy-port: is a bool: write PORT"),
-        ({"envoy-port": 1.5}, "x.yaml: envoy-port: is a float: write PORT"),
-        ({"netns": "blue"}, "x.yaml: netns: there is no such option"),
-        ({"network-namespace": "blue"}, "x.yaml: network-namespace: there is no such option"),
-        ({"config": "other"}, "x.yaml: config: there is no such option"),
+        ({"redirect-dns": [True]}, "x.yaml: redirect-dns: is a list that holds 'true': write true or false"),
+        ({"istio-inbound-ports": {"a": 1}}, "x.yaml: istio-inbound-ports: is a mapping: write PORTS|*, or a list"),
+        ({"istio-inbound-ports": [True]}, "x.yaml: istio-inbound-ports: is a list that holds 'true': write PORTS|*, or a list"),
+        ({"istio-inbound-ports": None}, "x.yaml: istio-inbound-ports: has no value: write PORTS|*, or a list"),
+        ({"envoy-port": True}, "x.yaml: envoy-port: 'true' is not what it takes: write PORT"),
+        ({"envoy-port": 1.5}, "x.yaml: envoy-port: '1.5' is not what it takes: write PORT"),
+        ({"netns": "blue"}, "x.yaml: netns: belongs to the command line, and not into a file: give --network-namespace there"),
+        ({"network-namespace": "blue"}, "x.yaml: network-namespace: belongs to the command line"),
+        ({"config": "other"}, "x.yaml: config: belongs to the command line, and not into a file: give --config there"),
+        ({"n": "true"}, "x.yaml: n: belongs to the command line, and not into a file: give --dry-run there"),
+        ({"b": 80}, "x.yaml: b: the keys are the long names of flags: write istio-inbound-ports"),
         ([1], "--config: x.yaml holds no options"),
         ("text", "--config: x.yaml holds no options"),
     ],
@@ -99,6 +101,13 @@ def test_the_file_of_options_makes_them_again_and_fits_the_schema(options):
     properties = make_schema()["properties"]
     for key, value in tree.items():
         assert fits(value, properties[key]), (key, value)
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.kind is kinds.DURATION], ids=lambda flag: flag.field)
+@pytest.mark.parametrize("text", ["1ns", "500ms", "90s", "2m"])
+def test_a_duration_stands_in_the_file_as_a_flag_takes_it(flag, text):
+    options = Options(**{flag.field: text})
+    assert read(goyaml.load(render_file(options))) == options
 
 
 def fits(value, schema):

@@ -52,8 +52,11 @@ def test_a_list_is_read_into_one_item_for_each_protocol_and_span_of_users(text, 
         ("tcp:22:*", "means every user: exclude the ports themselves"),
         ("tcp:22:9-1", "names an empty range of users: write 1-9"),
         ("tcp:22:1-4294967295", "is not a user id"),
-        ("tcp:22:1-", "is not a user here"),
-        ("tcp:22:nobody-here", "is not a user here"),
+        ("tcp:22:1-", "holds '1-', which is no range of users"),
+        ("tcp:22:-1", "holds '-1', which is no range of users"),
+        ("tcp:22:nobody-here", "holds 'nobody-here', which is not a user here"),
+        ("tcp:x:3", "holds 'x', which is not a port"),
+        ("nobody-here", "is not a user here"),
     ],
 )
 def test_what_is_no_such_list_is_refused_with_the_reason(text, why):
@@ -72,3 +75,12 @@ def test_options_are_made_again_from_their_command_line():
     options = Options.from_argv(["--exclude-outbound-for-uids", "tcp:22,80-90:1000-2000;53:7", "--exclude-outbound-for-gids", "*:*:5"])
     assert Options.from_argv(options.to_argv()) == options
     assert Options(exclude_outbound_for_uids="tcp:22:1").exclude_outbound_for_uids == (item("tcp", (22,), 1),)
+
+
+def test_every_wrong_item_is_named_with_its_own_reason():
+    with pytest.raises(ValueError) as caught:
+        read_ports_of_uids("tcp:22:1000;udp:x:3;icmp:1:2;tcp:3:4-1")
+    told = str(caught.value)
+    for part in ("'udp:x:3', which holds 'x', which is not a port", "'icmp:1:2', which begins with", "'tcp:3:4-1', which names an empty"):
+        assert part in told
+    assert "tcp:22:1000" not in told.replace("such as tcp:22,80:1000-2000", "")

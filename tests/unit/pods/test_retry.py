@@ -39,8 +39,8 @@ def clock(monkeypatch):
 def failing(times, error):
     calls = []
 
-    def act():
-        calls.append(1)
+    def act(options):
+        calls.append(options.lock_timeout)
         if len(calls) <= times:
             raise error
         return len(calls)
@@ -74,6 +74,12 @@ def test_all_runs_together_take_no_longer_than_the_lock_s_timeout(clock):
         retry(act, Options(retries=99, retry_delay="3s", lock_timeout="10s"), Log("none"))
     assert len(calls) == 4
     assert clock.now == 9 * 10**9
+
+
+def test_a_run_waits_for_locks_no_longer_than_what_is_left_of_the_time(clock):
+    act, calls = failing(2, LockedError("held"))
+    retry(act, Options(retries=9, retry_delay="3s", lock_timeout="10s"), Log("none"))
+    assert calls == [10 * 10**9, 7 * 10**9, 4 * 10**9]
 
 
 def test_a_run_that_was_told_to_end_is_not_begun_anew(clock):
@@ -116,7 +122,7 @@ def test_rules_are_programmed_by_the_run_that_the_kernel_has_time_for(clock):
     kind = type(machine.load("iptables-nft", options, ()))
     kind.commit = busy_at_first
     try:
-        outcome = retry(lambda: apply(options, machine=machine), options, Log("none"))
+        outcome = retry(lambda meant: apply(meant, machine=machine), options, Log("none"))
     finally:
         kind.commit = commit
     assert outcome.changed

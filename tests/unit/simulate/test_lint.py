@@ -32,7 +32,9 @@ def found(line, environ=None):
      "--layout classic -i * -b *", SIDECAR + " --drop-invalid", "-i 10.0.0.0/8,fd00::/8 -x 10.1.0.0/16", "-i 10.1.0.0/16,fd00::/8 -q 80 -x 192.168.0.0/16",
      SIDECAR + " --ipset-threshold 0", "--cleanup-only", "--layout ambient", "--layout ambient --redirect-dns -k eth1",
      "--layout ambient --ingress --host-probe-address 10.0.0.1", "-i * -b 80,8000-8100 -o 22,9000-9100",
-     SIDECAR + " --exclude-outbound-for-uids tcp:22:1000-2000;udp:53:3000 --exclude-outbound-for-gids *:*:7", SIDECAR + " --reject-quic",
+     SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids tcp:22:1000-2000;udp:53:3000 --exclude-outbound-for-gids *:*:7", SIDECAR + " --reject-quic",
+     SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids udp:53:3000;*:80:7;3001-4000",
+     SIDECAR + " --retries 3 --retry-delay 1s", "-i 10.0.0.0/8,169.254.0.0/16,fd00::/8 --exclude-cloud-metadata",
      SIDECAR + " --exclude-inbound-cidrs 10.9.0.0/16 --exclude-cloud-metadata", "-i 10.0.0.0/8,fd00::/8 --reject-quic"],
 )  # fmt: skip
 def test_good_options_are_left_alone(line):
@@ -54,6 +56,18 @@ def test_good_options_are_left_alone(line):
         ("-b * --reject-quic", "no-effect", "--reject-quic"),
         ("-i * -o 400-500 --reject-quic", "no-effect", "--reject-quic"),
         ("-i 10.1.0.0/16 -x 10.0.0.0/8 --reject-quic", "no-effect", "--reject-quic"),
+        ("-b * --exclude-inbound-cidrs 10.0.0.0/8,0.0.0.0/0", "shadowed", "--istio-inbound-ports"),
+        ("-b * -d 1-65535", "shadowed", "--istio-inbound-ports"),
+        ("-i * -o 2-65535,1", "shadowed", "--istio-service-cidr"),
+        ("-q 443 -o 1-65535", "shadowed", "--istio-outbound-ports"),
+        ("-i * --exclude-outbound-for-uids tcp:22,80:1-10;tcp:80:5", "shadowed", "--exclude-outbound-for-uids"),
+        ("-i * --exclude-outbound-for-gids tcp:*:5-9;tcp:80-90:6", "shadowed", "--exclude-outbound-for-gids"),
+        ("-i * --exclude-outbound-for-uids udp:5000:5", "no-effect", "--exclude-outbound-for-uids"),
+        ("-i * --redirect-dns --capture-all-dns --exclude-outbound-for-uids udp:54:5", "no-effect", "--exclude-outbound-for-uids"),
+        ("-i 10.0.0.0/8 --exclude-cloud-metadata", "no-effect", "--exclude-cloud-metadata"),
+        ("-i * --retry-delay 5s", "no-effect", "--retry-delay"),
+        ("-i * --retries 3 --retry-delay 50s", "no-effect", "--retries"),
+        ("-i * -k eth7 --reject-quic", "quic-passes", "--reject-quic"),
         ("--layout ambient -p 15006", "own-port", "--inbound-capture-port"),
         ("--layout ambient --ipv6 off --host-probe-address fd16::7", "no-effect", "--host-probe-address"),
         ("-b 80 -d 81", "no-effect", "--istio-local-exclude-ports"),
@@ -145,6 +159,11 @@ def test_a_chain_that_no_rule_leads_to_is_found():
     assert [str(one) for one in lint(options, made.replace(tables=tables))] == [
         "warning: a test: the chain LOST of nat has rules, but no rule leads there (IPv4 and IPv6)"
     ]
+
+
+def test_a_group_that_libiptc_cannot_report_to_is_an_error():
+    assert found(SIDECAR + " --log-rules --log-group 5 --backend libiptc") == [("error", "backend", "--log-group")]
+    assert found(SIDECAR + " --log-rules --backend libiptc") == []
 
 
 def test_one_thing_is_told_once():

@@ -14,11 +14,11 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
     "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "take them out of --istio-local-exclude-ports"),
     "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "take them out of --istio-local-outbound-ports-exclude"),
     "exclude_outbound_for_uids": (
-        ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP out on port 22, 80 by uid 1000-2000"],
+        ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP out on port 22, 80 by uid 1000-1336, 1338-2000 by gid any but 1337"],
         "take them out of --exclude-outbound-for-uids",
     ),
     "exclude_outbound_for_gids": (
-        ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by gid 3000"], "change --exclude-outbound-for-gids",
+        ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by uid any but 1337 by gid 3000"], "change --exclude-outbound-for-gids",
     ),
     "exclude_inbound_cidrs": (
         ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in on port any but 15008 from 10.1.0.0/16"],
@@ -59,3 +59,17 @@ def test_refused_quic_is_dropped_and_no_longer_past_the_proxy(capsys):
     before, after = ({row["kind"]: row for row in audited(capsys, *words)} for words in ((), ("--reject-quic",)))
     assert "dropped" not in before or "UDP out on port 443" not in str(before["dropped"]["who"])
     assert "UDP out on port 443" in str(after["dropped"]["who"])
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        ((), "; DNS: --redirect-dns; HTTP/3: --reject-quic"),
+        (("--reject-quic",), "; DNS: --redirect-dns"),
+        (("--reject-quic", "--redirect-dns", "--capture-all-dns"), "can deny it"),
+    ],
+)
+def test_what_is_not_tcp_and_goes_out_is_told_of_the_options_that_take_it(words, ends, capsys):
+    rows = [row for row in audited(capsys, *words) if row["kind"] == "not-tcp"]
+    assert [row["closes"].endswith(ends) for row in rows if row["directions"] == ["outbound"]] == [True]
+    assert [row["closes"].endswith("can deny it") for row in rows if row["directions"] == ["inbound"]] == [True]
