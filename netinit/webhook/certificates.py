@@ -8,7 +8,7 @@ from typing import Any
 
 from netinit.base.more_errors import ConfigError
 
-__all__ = ["Facts", "Pair", "check", "describe", "make_pair", "service_names"]
+__all__ = ["Facts", "Pair", "check", "describe", "find_missing_name", "make_pair", "service_names"]
 
 _SKEW = 300.0  # seconds that a clock elsewhere may be behind
 
@@ -129,8 +129,11 @@ def describe(text: str) -> Facts:
     )
 
 
-def check(certificate: str, key: str, *, now: float) -> Facts:
-    """What the certificate says. Raises ConfigError where it cannot be served: not PEM, another key's, or not valid."""
+def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
+    """What the certificate says. Raises ConfigError where it cannot be served: not PEM, another key's, or not valid.
+
+    Nor where an authority is given (PEM), and it is not the one that signed it.
+    """
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
@@ -150,4 +153,24 @@ def check(certificate: str, key: str, *, now: float) -> Facts:
     if not facts.since <= now < facts.until:
         when = "has expired" if now >= facts.until else "is not valid yet"
         raise ConfigError(f"the certificate {when}; it is valid for {', '.join(facts.names) or 'no name'}")
+    if authority and not _is_issued_by(certificate, authority):
+        raise ConfigError("the certificate is not of this authority")
     return facts
+
+
+def _is_issued_by(certificate: str, authority: str) -> bool:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        own, above = (x509.load_pem_x509_certificate(text.encode()) for text in (certificate, authority))
+        own.verify_directly_issued_by(above)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
+    """The name by which the API server calls the Service, where the certificate is not for it; else empty."""
+    name = service_names(service, namespace)[0]
+    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name

@@ -59,6 +59,8 @@ def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
         if clients is not None:
             context.load_verify_locations(clients)
             context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
+            context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
+            context.num_tickets = 0
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the serving certificate cannot be used: {error}") from error
     return context
@@ -83,7 +85,8 @@ class Worker:
         self.expires = 0.0
         self._listening = listening
         self._listener = HttpListener(self.application, most_connections=settings.most_connections)
-        self._context: ssl.SSLContext | None = None
+        self._context: ssl.SSLContext | None = None  # the first one, which is the socket's; it leads to the present one
+        self._present: ssl.SSLContext | None = None
         self._namespaces: Mapping[str, Any] = {}
         self._told = asyncio.Event()
         names = (on.CONFIGURATION, on.CERTIFICATE, on.NAMESPACES, on.CLIENT_AUTHORITY)
@@ -126,10 +129,9 @@ class Worker:
             await asyncio.sleep(_LOOK if self._listener.started else _LOOK / 10)
 
     async def _look(self) -> None:
-        if any(True for _ in self._files[on.CERTIFICATE].changes()):
+        new = [data for name in (on.CERTIFICATE, on.CLIENT_AUTHORITY) for data in self._files[name].changes()]
+        if new:
             self._take_certificate()
-        if any(True for _ in self._files[on.CLIENT_AUTHORITY].changes()) and self._context is not None:
-            self._context.load_verify_locations(self.board.path(on.CLIENT_AUTHORITY))  # beside those that are known
         if any(True for _ in self._files[on.CONFIGURATION].changes()):
             await self._take_configuration(self.board.tree(on.CONFIGURATION))
         if any(True for _ in self._files[on.NAMESPACES].changes()):
@@ -150,14 +152,19 @@ class Worker:
 
     def _take_certificate(self) -> None:
         """Serves with the certificate from the next handshake on; connections that are there go on."""
-        clients = self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None
-        tried = make_context(self.board.path(on.CERTIFICATE), clients)
+        pair = self.board.path(on.CERTIFICATE)
+        if not pair.exists():  # the authority of clients comes before it
+            return
+        self._present = make_context(pair, self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None)
         if self._context is None:
-            self._context = tried
-        else:
-            self._context.load_cert_chain(self.board.path(on.CERTIFICATE))
+            self._context = self._present
+            self._context.sni_callback = self._choose
         self.expires = float(self.board.tree(on.EXPIRY))  # reading certificates would take 8 MiB in each worker
         self.metrics.expiry.set(self.expires)
+
+    def _choose(self, handshake: Any, *_: object) -> None:
+        """Called in each handshake, also of clients that name no server."""
+        handshake.context = self._present
 
     def _namespace(self, name: str) -> Namespace:
         known = mapping(self._namespaces.get(name))

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from netinit.base.more_errors import ConfigError
-from netinit.webhook.certificates import check, describe, make_pair, service_names
+from netinit.webhook.certificates import Facts, check, describe, find_missing_name, make_pair, service_names
 from netinit.webhook.registration import bundle_patch, is_ours
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
 from netinit.webhook.worker import make_context
@@ -227,6 +227,24 @@ def test_a_secret_that_somebody_spoilt_is_made_anew():
     data["tls.key"] = to_data(Kept(present=OTHER))["tls.key"]
     spoilt = from_secret({"data": data})
     assert next_state(spoilt, NOW, plan()).present.key not in {FIRST.present.key, OTHER.key}
+
+
+def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
+    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(Kept(present=OTHER))["authority.crt"]}})
+    made = next_state(spoilt, NOW, plan())
+    assert made.present.authority not in {FIRST.present.authority, OTHER.authority}
+    assert next_state(made, NOW, plan()) is made
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (("hook.mesh.svc",), ""), (("HOOK.mesh.svc", "other"), ""), (("*.mesh.svc",), ""),
+        (("hook.mesh.svc.cluster.local",), "hook.mesh.svc"), ((), "hook.mesh.svc"), (("*.svc",), "hook.mesh.svc"),
+    ],
+)  # fmt: skip
+def test_the_name_by_which_the_api_server_asks_is_looked_for(names, missing):
+    assert find_missing_name(Facts(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
 
 
 # ---- caBundles

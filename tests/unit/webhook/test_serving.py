@@ -189,6 +189,21 @@ def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
         server.until(lambda: "[!]" not in server.get("/readyz?verbose")[1], "the bad one is forgotten")
 
 
+def test_a_file_that_is_away_for_a_while_is_a_problem_for_that_while_alone(tmp_path):
+    with Server(tmp_path) as server:
+        values = tmp_path / "config" / "config"
+        for change, back, said in (
+            (lambda: values.rename(tmp_path / "aside"), lambda: (tmp_path / "aside").rename(values), "does not exist"),
+            (lambda: values.write_text(""), lambda: values.write_text(json.dumps(CONFIG)), "is empty"),
+        ):
+            change()
+            server.until(lambda said=said: said in server.get("/readyz?verbose")[1], said)
+            server.until(lambda: "netinit_webhook_configuration_error 1.0" in server.monitor("/metrics")[1], "and counted")
+            assert release(server) == "first"
+            back()
+            server.until(lambda: "netinit_webhook_configuration_error 0.0" in server.monitor("/metrics")[1], "nothing is wrong any more")
+
+
 def test_a_mounted_config_map_is_followed_when_its_link_is_switched(tmp_path):
     mounted = tmp_path / "mounted"
     mounted.mkdir()
@@ -369,6 +384,7 @@ def test_told_to_end_it_finishes_what_was_begun(tmp_path):
             server.review(make_pod())
             server.process.send_signal(signal.SIGTERM)
             server.until(lambda: server.get("/readyz")[0] == 503, "readiness goes first")
+            assert server.monitor("/readyz")[0] == 503, "on both ports"
             assert server.review(make_pod())["allowed"], "who has not heard of it yet is served"
             server.until(lambda: refuses(server), "new connections are refused")
             connection.send(body[10:])
