@@ -12,6 +12,7 @@ from netinit.base.more_errors import ConfigError
 from netinit.base.output import show_artefact
 from netinit.base.shown import quote
 from netinit.cli.flags import HELP_NAMES
+from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, mapping
 from netinit.webhook.chart import merge_values, render, set_value
@@ -70,8 +71,8 @@ def write(trees: list[Tree]) -> str:
 
 def _read_values(name: str) -> Tree:
     try:
-        tree = goyaml.load(Path(name).read_text())
-    except (OSError, ParseError, UnicodeDecodeError) as error:
+        tree = goyaml.load(read(name).decode())
+    except (OSError, ParseError, UnicodeDecodeError, RefusedFileError) as error:
         raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"--values: {quote(name)} must be a mapping")
