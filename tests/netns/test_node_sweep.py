@@ -203,12 +203,13 @@ def node_command(node, name):
     ]  # fmt: skip
 
 
-def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, folders, require_netns):
+@pytest.mark.parametrize("taint", ["netinit.io/not-ready", "netinit.io/not-ready=yes:NoSchedule"])
+def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, folders, require_netns, taint):
     other = {"key": "other", "effect": "NoSchedule"}
-    taints = [other, {"key": "netinit.io/not-ready", "effect": "NoSchedule"}]
+    taints = [other, {"key": "netinit.io/not-ready", "value": "yes", "effect": "NoSchedule"}]
     api.objects[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}, "spec": {"taints": taints}}
     folders.write_text("{")
-    with Node(tmp_path, api, "--startupTaint", "netinit.io/not-ready", install=True, wait=False) as node:
+    with Node(tmp_path, api, "--startupTaint", taint, install=True, wait=False) as node:
         node.until(lambda: node.get("/readyz")[0] == 503, "not ready")
         time.sleep(1.5)
         assert not any(method == "PATCH" for method, _, _ in api.asked)

@@ -16,6 +16,7 @@ from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.golang.tree import Tree, mapping
 from netinit.webhook.chart import merge_values, render, set_value
+from netinit.webhook.values import find_problems
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
@@ -55,6 +56,8 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
         values = merge_values(values, _read_values(file), file, schema)
     for text in given:
         values = merge_values(values, set_value(text), "--set", schema)
+    if problems := list(find_problems(values, schema)):
+        raise ConfigError("\n".join(problems))
     return render(chart, values, name=name, namespace=namespace)
 
 

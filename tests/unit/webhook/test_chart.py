@@ -92,7 +92,7 @@ def test_webhook_names_and_rights_fit_each_other(given):
     assert set(named[0].split(",")) == configurations
     (role,) = [tree for tree in made(*given) if tree["kind"] == "ClusterRole"]
     assert set(role["rules"][0]["resourceNames"]) == configurations
-    assert role["rules"][0]["verbs"] == ["get", "list", "watch", "patch"]
+    assert role["rules"][0]["verbs"] == ["list", "watch", "patch"]
 
 
 def test_no_right_is_given_on_everything():
