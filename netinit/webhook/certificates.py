@@ -1,15 +1,18 @@
-"""Certificates: made (an authority and a serving certificate of it), read, and checked before they are used."""
+"""Certificates: made (an authority and a serving certificate of it), read, checked before they are used, and served."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from netinit.base.more_errors import ConfigError
 
-__all__ = ["Facts", "Pair", "check", "describe", "find_missing_name", "make_pair", "service_names"]
+__all__ = ["Facts", "Pair", "check", "describe", "find_missing_name", "make_context", "make_pair", "service_names"]
 
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
 _SKEW = 300.0  # seconds that a clock elsewhere may be behind
 
 
@@ -174,3 +177,25 @@ def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
     """The name by which the API server calls the Service, where the certificate is not for it; else empty."""
     name = service_names(service, namespace)[0]
     return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
+
+
+def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
+    """A TLS context with a key and chain, which asks for certificates of clients where an authority is named.
+
+    Raises ConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        context.load_cert_chain(pair)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
+            context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
+            context.num_tickets = 0
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the serving certificate cannot be used: {error}") from error
+    return context

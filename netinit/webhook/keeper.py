@@ -17,13 +17,12 @@ from netinit.serving.events import EventLog, adopt_library_logs, level_of
 from netinit.serving.listener import HttpListener, reply
 from netinit.webhook import board as on
 from netinit.webhook.board import Board
-from netinit.webhook.certificates import Facts, check, find_missing_name, make_pair, service_names
+from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
 from netinit.webhook.configuration import Texts
 from netinit.webhook.feed import Feed, read_files
 from netinit.webhook.metrics import CONTENT_TYPE, KeeperMetrics, take_slot
 from netinit.webhook.renewal import Kept, RenewalPlan
 from netinit.webhook.settings import SECOND, ServeSettings
-from netinit.webhook.worker import make_context
 
 __all__ = ["RESTARTS", "Keeper", "serve"]
 

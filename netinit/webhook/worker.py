@@ -10,11 +10,9 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import NetinitError
-from netinit.base.more_errors import ConfigError
 from netinit.golang.tree import mapping, string
 from netinit.inject.pod import Namespace
 from netinit.serving.events import EventLog, adopt_library_logs, level_of
@@ -22,17 +20,17 @@ from netinit.serving.listener import HttpListener
 from netinit.webhook import board as on
 from netinit.webhook.application import Application
 from netinit.webhook.board import Board, Watched
+from netinit.webhook.certificates import make_context
 from netinit.webhook.configuration import Texts, forget_others, load
 from netinit.webhook.metrics import Metrics, take_slot
 from netinit.webhook.settings import SECOND, ServeSettings
 
-__all__ = ["DRAIN_SECONDS", "TLS_CIPHERS", "Worker", "make_context", "serve"]
+__all__ = ["DRAIN_SECONDS", "Worker", "serve"]
 
 _LOOK = 0.2  # seconds between two looks at the board
 _BEAT = 1.0
 _SPARE_FILES = 64  # descriptors beside connections; what is over that waits in the kernel's queue
 DRAIN_SECONDS = 15.0  # for reviews that were begun
-TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
 
 
 def serve(settings: ServeSettings, listening: socket.socket, board: Board, slot: int) -> None:
@@ -42,28 +40,6 @@ def serve(settings: ServeSettings, listening: socket.socket, board: Board, slot:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     asyncio.run(Worker(settings, listening, board, slot).run())
-
-
-def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """A TLS context with a key and chain, which asks for certificates of clients where an authority is named.
-
-    Raises ConfigError.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(TLS_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    try:
-        context.load_cert_chain(pair)
-        if clients is not None:
-            context.load_verify_locations(clients)
-            context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
-            context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
-            context.num_tickets = 0
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the serving certificate cannot be used: {error}") from error
-    return context
 
 
 class Worker:

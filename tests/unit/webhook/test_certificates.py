@@ -11,10 +11,17 @@ import threading
 import pytest
 
 from netinit.base.more_errors import ConfigError
-from netinit.webhook.certificates import Facts, check, describe, find_missing_name, make_pair, service_names
+from netinit.webhook.certificates import (
+    Facts,
+    check,
+    describe,
+    find_missing_name,
+    make_context,
+    make_pair,
+    service_names,
+)
 from netinit.webhook.registration import bundle_patch, is_ours
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
-from netinit.webhook.worker import make_context
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
