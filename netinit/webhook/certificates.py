@@ -10,7 +10,18 @@ from typing import Any
 
 from netinit.base.more_errors import ConfigError
 
-__all__ = ["Facts", "Pair", "check", "describe", "find_missing_name", "make_context", "make_pair", "service_names"]
+__all__ = [
+    "Facts",
+    "Pair",
+    "check",
+    "describe",
+    "find_missing_name",
+    "leads_to",
+    "make_context",
+    "make_pair",
+    "service_names",
+    "split_pem",
+]
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
 _SKEW = 300.0  # seconds that a clock elsewhere may be behind
@@ -171,6 +182,26 @@ def _is_issued_by(certificate: str, authority: str) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
+
+
+def split_pem(text: str) -> list[str]:
+    """The certificates of a text in PEM, each a text of its own."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
+
+
+def leads_to(chain: str, bundle: str) -> bool:
+    """Whether the first certificate of a chain was signed by one of a bundle, or by way of the chain's others."""
+    own, *between = split_pem(chain) or [""]
+    authorities = split_pem(bundle)
+    while True:
+        if own in authorities or any(_is_issued_by(own, one) for one in authorities):
+            return True
+        above = next((one for one in between if _is_issued_by(own, one)), "")
+        if not above:
+            return False
+        between.remove(above)
+        own = above
 
 
 def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
