@@ -92,6 +92,7 @@ def test_the_rights_are_what_the_settings_need():
     assert rights("node.repair=none") == least - {("events", "create")}
     assert rights("node.repair=delete") == least | {("pods", "delete")}
     assert rights("node.repair=label") == least | {("pods/status", "patch")}
+    assert rights("node.platform=openshift") == least | {("securitycontextconstraints", "use")}
     assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
 
 

@@ -121,6 +121,13 @@ def test_the_pod_is_allowed_at_the_level_restricted():
     assert pod["terminationGracePeriodSeconds"] > 5 + 15 + 2, "the drain fits into it"
 
 
+def test_openshift_gives_the_user_out_of_the_namespaces_range():
+    """Its constraint for everybody, restricted-v2, refuses a pod that names another."""
+    for given, wanted in (((), 65532), (("openshift=true",), None)):
+        context = one("Deployment", *given)["spec"]["template"]["spec"]["securityContext"]
+        assert (context.get("runAsUser"), context.get("runAsGroup"), context["runAsNonRoot"]) == (wanted, wanted, True)
+
+
 def test_selectors_of_service_budget_policy_and_deployment_mean_the_same_pods():
     labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
     selectors = [
