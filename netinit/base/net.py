@@ -217,14 +217,26 @@ def merge_ports(ports: Ports) -> Ports:
 
 
 def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
-    """What two lists of ports have in common, in the order of the first."""
-    found: dict[int | PortRange, None] = {}
-    for low, high in map(bounds_of, one):
-        for first, last in map(bounds_of, other):
-            lowest, highest = max(low, first), min(high, last)
-            if lowest <= highest:
-                found[lowest if lowest == highest else PortRange((lowest, highest))] = None
-    return list(found)
+    """What two lists of ports have in common, ascending; of ranges that overlap, what they have together."""
+    ours, theirs = _disjoint(one), _disjoint(other)
+    found: list[int | PortRange] = []
+    while ours and theirs:
+        lowest, highest = max(ours[-1][0], theirs[-1][0]), min(ours[-1][1], theirs[-1][1])
+        if lowest <= highest:
+            found.append(lowest if lowest == highest else PortRange((lowest, highest)))
+        (ours if ours[-1][1] == highest else theirs).pop()
+    return found
+
+
+def _disjoint(ports: Iterable[int | PortRange]) -> list[tuple[int, int]]:
+    """The bounds of ports and ranges, those that overlap made one, descending."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(map(bounds_of, ports)):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined[::-1]
 
 
 def covers(wide: Network, narrow: Network) -> bool:

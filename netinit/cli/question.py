@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
+from netinit.cli.inject import files
 from netinit.kernel import detect, read_text
 from netinit.options import Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
@@ -287,7 +287,9 @@ def is_file(text: str) -> bool:
 def read_file(name: str, label: str = "--pod") -> str:
     """The text of a file, or of stdin for -. OptionError, ParseError; they name the `label`."""
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return files.read(name).decode().replace("\r\n", "\n")
+    except files.RefusedFileError as error:
+        raise OptionError(f"{label}: {quote_value(name)}: {error}") from None
     except OSError as error:
         raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

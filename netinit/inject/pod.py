@@ -47,6 +47,7 @@ from netinit.inject.status import Status
 __all__ = ["Namespace", "Settings", "inject_pod", "injection_warnings", "select_templates"]
 
 NETWORK_LABEL = "topology.istio.io/network"
+_MOST_TEMPLATES = 64  # of one pod: each is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
 
 
@@ -145,6 +146,8 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
     asked = annotations.get(TEMPLATES)
     wanted = [name.strip() for name in asked.split(",")] if asked is not None else config.default_templates
     chosen = [real for name in wanted for real in config.aliases.get(name, (name,))]
+    if len(chosen) > _MOST_TEMPLATES:
+        raise InjectionError(f"annotation {TEMPLATES}: {len(chosen)} templates are more than {_MOST_TEMPLATES}")
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))

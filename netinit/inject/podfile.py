@@ -95,7 +95,11 @@ def read_object(tree: Tree) -> PodFacts:
 
 
 def _select(text: str, label: str, select: str) -> list[Workload]:
-    found = [one for document in goyaml.load_all(text) for one in workloads(document) if not one.bare]
+    try:
+        documents = goyaml.load_all(text)
+    except ParseError as error:
+        raise ParseError(f"--pod: {label}: {error}") from None
+    found = [one for document in documents for one in workloads(document) if not one.bare]
     if not found:
         raise ParseError(
             f"--pod: {label} holds no pod and nothing that makes pods; give `kubectl get pod NAME -o yaml`"

@@ -34,8 +34,8 @@ def _itself(tree: Tree) -> Any:
 class Cache:
     """The objects of one resource, of one namespace or all, narrowed by selectors.
 
-    `keep` makes of an object what is remembered of it (None: nothing). `changed` is called after each change, and after
-    each list; it must not block.
+    `keep` makes of an object what is remembered of it (None: nothing). `changed` is called after each change, after each
+    list, and where `error` is another; it must not block.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class Cache:
                     self._version = ""
                     if errors == 1:
                         continue
-                self.error = str(error)
+                if str(error) != self.error:
+                    self.error = str(error)
+                    self._changed()
                 if errors >= _LIST_AFTER:
                     self._version = ""
                 await asyncio.sleep(self._pause(errors))
@@ -117,7 +119,7 @@ class Cache:
     async def _follow(self) -> None:
         seconds = random.randint(*_LONGEST)  # noqa: S311 - no secret
         changes = self._client.watch(
-            self._resource, self._namespace, version=self._version, seconds=seconds, **self._selectors
+            self._resource, self._namespace, version=self._version, seconds=seconds, opened=self._recover, **self._selectors
         )
         async for kind, tree in changes:
             self._heard()
@@ -129,6 +131,12 @@ class Cache:
                 self.items.pop(name_of(tree), None)
             else:
                 self.items[name_of(tree)] = kept
+            self._changed()
+
+    def _recover(self) -> None:
+        had = self.error
+        self._heard()
+        if had:
             self._changed()
 
     def _heard(self) -> None:

@@ -6,7 +6,7 @@ Whatever goes wrong is one error, ClusterError: `status` and `reason` say what t
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,8 +104,11 @@ class Client:
         seconds: int,
         fields: str = "",
         labels: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Tree]]:
         """The changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+
+        `opened` is called when the API has taken the watch, which may be long before anything changes.
 
         It ends after `seconds`, which the API is told; a connection that has gone silent does so a little later. Raises
         ClusterError, of status GONE where the version is too old.
@@ -123,6 +126,7 @@ class Client:
             async with self._http.stream("GET", path, params=asked, timeout=timeout) as response:
                 if response.status_code >= _REFUSED:
                     raise _refusal("GET", path, response.status_code, await _read(response))
+                opened()
                 async for line in _lines(response):
                     yield _event(path, line)
         except httpx2.HTTPError as error:

@@ -53,8 +53,12 @@ class Attachments:
         """Remembers it. OSError."""
         path = self._path(attachment.container, attachment.interface)
         new = path.with_name(f".{os.getpid()}.{path.name}")
-        new.write_text(json.dumps(asdict(attachment)))
-        new.rename(path)
+        try:
+            new.write_text(json.dumps(asdict(attachment)))
+            new.rename(path)
+        except OSError:  # a full folder is to be no fuller than before
+            new.unlink(missing_ok=True)
+            raise
 
     def get(self, container: str, interface: str) -> Attachment | None:
         """What is remembered of a container."""
@@ -65,7 +69,7 @@ class Attachments:
         self._path(container, interface).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[Attachment]:
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(self._folder.glob("[!.]*.json")):
             found = _read(path)
             if found is not None:
                 yield found

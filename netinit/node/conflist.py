@@ -105,4 +105,6 @@ def _ours(plugins: list[Any]) -> list[Any]:
 
 
 def _write(tree: Tree) -> str:
-    return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+    # Half of a surrogate pair, which JSON can spell and UTF-8 cannot, stays spelled.
+    return "".join(f"\\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text)

@@ -15,9 +15,10 @@ from netinit.node.protocol import CODES
 from netinit.options import OFF, ON, Options
 from netinit.options.interception import DEFAULT_PROXY_UID
 
-__all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "options_of_pod", "read_pod"]
+__all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
 INJECT = "sidecar.istio.io/inject"
+_MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _REROUTE = "istio.io/reroute-virtual-interfaces"
 _KEPT = ("sidecar.istio.io/", _TRAFFIC, "istio.io/", "cni.istio.io/")  # of annotations and labels
@@ -35,6 +36,7 @@ class NodePod:
     namespace: str
     name: str
     uid: str
+    static_uid: str = ""  # of a static pod, which the runtime knows by this one
     version: str = ""  # metadata.resourceVersion
     annotations: dict[str, str]
     labels: dict[str, str]
@@ -48,6 +50,11 @@ class NodePod:
     ended: bool = False  # it runs no more, or is being deleted
     addresses: tuple[str, ...] = ()
     exit_code: int | None = None  # of istio-validation, where it has ended
+
+
+def is_meant(pod: NodePod, uid: str) -> bool:
+    """Whether the runtime means this very pod by a uid, or says none."""
+    return uid in {"", pod.uid} or uid == pod.static_uid
 
 
 class NodeDecision(Record):
@@ -67,6 +74,7 @@ def read_pod(tree: Tree) -> NodePod:
         namespace=string(metadata.get("namespace")),
         name=string(metadata.get("name")),
         uid=string(metadata.get("uid")),
+        static_uid=strings(metadata.get("annotations")).get(_MIRROR, ""),
         version=string(metadata.get("resourceVersion")),
         annotations=_kept(metadata.get("annotations")),
         labels=_kept(metadata.get("labels")),

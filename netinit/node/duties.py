@@ -12,7 +12,7 @@ from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.resources import DAEMON_SETS, NODES
 from netinit.node.installation import make_installer
 from netinit.node.metrics import NodeMetrics
-from netinit.node.settings import AgentSettings
+from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.events import EventLog
 
 __all__ = ["Installation", "remove_taint"]
@@ -99,12 +99,12 @@ def _is_deleted(tree: object) -> bool:
 
 async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callable[[], bool], log: EventLog) -> None:
     """The startup taint is off the node once all is in place; until then whoever put it there keeps pods away."""
-    key, _, value = settings.taint.partition("=")
+    wanted = dict(zip(("key", "value", "effect"), split_taint(settings.taint), strict=True))
     while True:
         if is_ready():
             node = await client.get(NODES, settings.node)
             taints = sequence(mapping(node.get("spec")).get("taints"))
-            kept = [one for one in taints if mapping(one).get("key") != key or (value and string(mapping(one).get("value")) != value)]
+            kept = [one for one in taints if any(text and string(mapping(one).get(key)) != text for key, text in wanted.items())]
             if kept == taints:
                 await asyncio.sleep(60.0)
                 continue

@@ -65,13 +65,14 @@ class Installer:
             changed = self.own is not None and self.own.exists()
             if self.own is not None and changed:
                 _act(self.own, self.own.unlink)
-            for path in sorted(self.conf_folder.glob(f"*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
+            wrong = []
+            for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
                 try:
                     changed |= self._leave(path)
                 except ConfigError as error:
-                    if conflist.TYPE in _read(path):
-                        raise
-                    del error  # somebody else's, and nothing of ours in it
+                    wrong += [f"{path}: {error}"] if _mentions_us(path) else []  # else somebody else's, nothing of ours in it
+            if wrong:
+                raise ConfigError("; ".join(wrong))
             if self.target.exists():
                 _act(self.target, self.target.unlink)
                 changed = True
@@ -119,7 +120,7 @@ class Installer:
     def _path(self) -> Path | None:
         """The runtime's network, or None."""
         try:
-            names = [path.name for path in self.conf_folder.iterdir() if path.is_file()]
+            names = [path.name for path in self.conf_folder.iterdir() if path.is_file() or path.is_symlink()]
         except OSError:
             return None
         name = self.conf_name or conflist.first_of(names)
@@ -141,10 +142,11 @@ class Installer:
                 raise ConfigError(f"{path} is left as it is: {error}") from None
             if new == text:
                 return False
-            target = path.with_suffix(conflist.LIST)
+            # A link stays one: what it leads to is written, also where that is in another folder.
+            target = path.with_suffix(conflist.LIST) if single else path.resolve()
             if single and target.exists() and not conflist.has_entry(_read(target)):  # else its owner has written it anew
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
-            if self._put(path, target, new, before):
+            if self._put(path, target, new, before, single=single):
                 return True
         raise ConfigError(f"{self.conf_folder}: somebody else writes there all the time")
 
@@ -155,11 +157,11 @@ class Installer:
         return _replace(path, text.encode(), mode=0o644)
 
     @staticmethod
-    def _put(path: Path, target: Path, text: str, before: tuple[int, ...]) -> bool:
+    def _put(path: Path, target: Path, text: str, before: tuple[int, ...], *, single: bool) -> bool:
         """The target has the text, and a single plugin is put aside; False where somebody has changed it meanwhile."""
         if not _replace(target, text.encode(), like=path, unless=lambda: _identity(path) != before):
             return False
-        if path != target:
+        if single:
             _act(path, lambda: path.rename(f"{path}{_ASIDE}"))
         return True
 
@@ -176,7 +178,7 @@ class Installer:
                     _act(path, lambda aside=aside, single=single: aside.rename(single))  # type: ignore[misc]
                 _act(path, path.unlink)
                 return True
-        _replace(path, new.encode(), like=path)
+        _replace(path.resolve(), new.encode(), like=path)
         return True
 
     @contextlib.contextmanager
@@ -202,9 +204,21 @@ def _read(path: Path) -> str:
             raise ConfigError(f"it is longer than {_MOST >> 20} MiB")
         return data.decode()
     except OSError as error:
+        if path.is_symlink() and not path.exists():
+            unseen = f"{path} leads to {path.readlink()}, which this container does not see"
+            raise ConfigError(f"{unseen}; mount it, or name another file") from None
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError("it is not UTF-8") from None
+
+
+def _mentions_us(path: Path) -> bool:
+    """Whether a file that is no list has our name in it; a network without its plugin would start no pod."""
+    try:
+        with path.open("rb") as file:
+            return conflist.TYPE.encode() in file.read(_MOST + 1)
+    except OSError:
+        return False
 
 
 def _identity(path: Path) -> tuple[int, ...]:

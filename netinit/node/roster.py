@@ -10,7 +10,7 @@ from netinit.base.more_errors import ClusterError, CniError
 from netinit.kube.cache import Cache
 from netinit.kube.client import NOT_FOUND, Client
 from netinit.kube.resources import PODS
-from netinit.node.decision import NodePod, read_pod
+from netinit.node.decision import NodePod, is_meant, read_pod
 from netinit.node.protocol import CODES
 
 __all__ = ["Roster"]
@@ -47,7 +47,7 @@ class Roster:
     async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
         """The very pod: a new one of the same name is another. CniError, to try again, where nobody knows it in time."""
         known: NodePod | None = self._cache.get(name, namespace)
-        if known is not None and uid in {"", known.uid}:
+        if known is not None and is_meant(known, uid):
             return known
         problem = "the API was not asked in time"
         while (left := deadline - time.monotonic()) > 0:
@@ -62,7 +62,7 @@ class Roster:
                     break
                 await asyncio.sleep(min(_PAUSE, left))
                 continue
-            if uid in {"", found.uid}:
+            if is_meant(found, uid):
                 return found
             problem = "another pod has that name now"
             break

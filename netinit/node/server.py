@@ -84,7 +84,7 @@ class AgentServer:
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.at_work.__contains__)
         door = Door(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
         duties = [asyncio.create_task(self._insist(name, duty)) for name, duty in self._duties(client, door).items()]
-        ends = [asyncio.create_task(self._told.wait()), asyncio.create_task(self._link.lost.wait())]
+        ends = [asyncio.create_task(end) for end in (self._told.wait(), self._link.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.draining = True
         if self._told.is_set():
@@ -115,6 +115,16 @@ class AgentServer:
                 self.log.event("error", f"{name}: {self.problems[name]}")
                 await asyncio.sleep(_AGAIN)
                 self.problems.pop(name, None)
+
+    async def _lose_socket(self) -> None:
+        """Returns when the plugin does not find this agent any more: its socket is gone, or a dead one is in its place."""
+        own = _identity(self.settings.socket)
+        while True:
+            found = _identity(self.settings.socket)
+            if not found or (found != own and not _answers(self.settings.socket)):
+                break
+            await asyncio.sleep(_TELL)
+        self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")
 
     # ---- how it is
 
@@ -158,3 +168,24 @@ class AgentServer:
             await reply(send, 200 if good else 503, text.encode())
         else:
             await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """Of the file at this path; nothing where there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens at this socket: a newer agent, which is as good as this one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+        try:
+            asking.connect(path)
+        except BlockingIOError:  # its queue is full
+            return True
+        except OSError:
+            return False
+    return True

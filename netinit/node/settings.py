@@ -12,6 +12,25 @@ SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def split_taint(text: str) -> tuple[str, str, str]:
+    """Key, value and effect of a taint as kubectl writes it, KEY[=VALUE][:EFFECT]; what is not given is empty. ValueError."""
+    named, colon, effect = text.partition(":")
+    key, _, value = named.partition("=")
+    if not key or (colon and effect not in EFFECTS):
+        raise ValueError(f"is not KEY, KEY=VALUE or KEY=VALUE:EFFECT with the effects {', '.join(EFFECTS)}")
+    return key, value, effect
+
+
+def _read_taint(text: str) -> str:
+    if text:
+        split_taint(text)
+    return text
+
+
+_TAINT = Kind(metavar="TAINT", read=_read_taint)
 _NAMES = Kind(metavar="NAMES", read=lambda text: tuple(split_list(text)), write=write_list)
 
 
@@ -83,7 +102,8 @@ class AgentSettings(InstallSettings):
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
     taint: str = plain(
-        "--startupTaint", _TEXT, default="", help_text="Take this taint off the node once the plugin is in place, KEY or KEY=VALUE.",
+        "--startupTaint", _TAINT, default="",
+        help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.",
     )
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
     address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address alone.")

@@ -126,10 +126,13 @@ class Sweeper:
         missing = {address: pod.uid for pod in pods if pod.uid not in found for address in pod.addresses}
         if not missing:
             return found
+        candidates: dict[str, set[str]] = {}
         for path in _list_namespaces(self.settings.netns_folder, but={one.inode for one in known.values()}):
             done = await self.link.do(Job.of(ADDRESSES, self.settings.base, seconds=_JOB_SECONDS, path=path))
-            found |= {missing[address]: path for address in done.addresses if address in missing}
-        return found
+            for address in missing.keys() & set(done.addresses):
+                candidates.setdefault(missing[address], set()).add(path)
+        # A pod with NET_ADMIN can take another's address; then nobody knows whose rules are whose.
+        return found | {uid: paths.pop() for uid, paths in candidates.items() if len(paths) == 1}
 
     # ---- one pod
 

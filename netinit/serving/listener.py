@@ -1,8 +1,9 @@
 """A server of HTTP on a socket that is there already: uvicorn's protocol, with bounds on what a client may hold up.
 
 uvicorn bounds neither how long a request's head may take nor how long it may be, so the protocol here does: a connection
-has a deadline for each head, a bound of its bytes, and a place among so many. HTTP/1.1 with keep-alive; uvicorn's HTTP/2
-stands on a library that is not of age yet, and API servers speak both.
+has a deadline for each head, a bound of its bytes, and a place among so many, which it loses to a new one where it is the
+longest idle. HTTP/1.1 with keep-alive; uvicorn's HTTP/2 stands on a library that is not of age yet, and API servers speak
+both.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ async def reply(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """One connection. `full` says whether there are too many."""
+    """One connection. `has_room` says whether there may be one more; `idle_since` is None while there is a request."""
 
-    def __init__(self, *args: Any, full: Callable[[], bool], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, has_room: Callable[[], bool], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._full = full
+        self.idle_since: float | None = None
+        self._has_room = has_room
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
         self._in_head = True
@@ -77,10 +79,11 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = _JoiningTransport(transport)  # type: ignore[assignment]
-        if self._full():
+        if not self._has_room():
             self.connections.discard(self)
             transport.abort()
             return
+        self.idle_since = self.loop.time()
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -98,6 +101,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
+        self.idle_since = None
         super().on_message_begin()
         self._start_clock()
 
@@ -114,6 +118,16 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.idle_since = None if self.pipeline else self.loop.time()
+        super().on_response_complete()
+
+    def give_way(self) -> None:
+        """Ends, since nobody asks anything here."""
+        self.idle_since = None
+        self._stop_clock()
+        self.transport.close()
 
     def _start_clock(self) -> None:
         self._stop_clock()
@@ -162,7 +176,7 @@ class HttpListener:
         loop = asyncio.get_running_loop()
 
         def make() -> _BoundedProtocol:
-            return _BoundedProtocol(self._config, self.state, {}, loop, full=self._is_full)
+            return _BoundedProtocol(self._config, self.state, {}, loop, has_room=self._make_room)
 
         self._server = await loop.create_server(
             make,
@@ -173,8 +187,16 @@ class HttpListener:
             ssl_shutdown_timeout=_GOODBYE_SECONDS if context else None,
         )
 
-    def _is_full(self) -> bool:
-        return len(self.state.connections) > self._most
+    def _make_room(self) -> bool:
+        """Whether there may be one more: where there are too many, the one that has been idle the longest gives way."""
+        if len(self.state.connections) <= self._most:
+            return True
+        connections: Any = self.state.connections
+        idle = [one for one in connections if one.idle_since is not None]
+        if not idle:
+            return False
+        min(idle, key=lambda one: one.idle_since).give_way()
+        return True
 
     async def close(self, seconds: float) -> bool:
         """Takes no more connections, and ends those that are there after their requests; False where some were cut off."""

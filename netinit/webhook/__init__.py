@@ -6,5 +6,5 @@ the certificate, and puts what is good on the board, a folder of which each file
 health and metrics. The workers share one listening socket. They serve reviews with what the board says, and swap it
 between two reviews. Whoever dies is made again; the others go on with what is on the board.
 
-Pure: review, advice, settings, configuration, renewal, chart. May import: inject, kube, kernel, options, base.
+Pure: review, advice, settings, configuration, renewal, chart, values. May import: inject, kube, kernel, options, base.
 """

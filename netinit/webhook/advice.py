@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Ports, bounds_of, find_common_ports
+from netinit.base.net import Ports, find_common_ports
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.unknown import unknown_annotations
@@ -25,7 +25,7 @@ def advise(pod: Tree, injected: Tree, known: frozenset[str]) -> list[str]:
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
-    """Ports that are included and excluded at once; the exclusion wins."""
+    """Ports that are included and excluded at once: outbound the exclusion wins; inbound it counts beside all ports alone."""
     init = find_init(mapping(injected.get("spec")))
     if init is None:
         return
@@ -33,13 +33,14 @@ def _contradictions(injected: Tree) -> Iterator[str]:
         options = options_of(init)
     except OptionError:
         return
-    for direction, included, excluded in _port_lists(options):
-        both = [] if isinstance(included, str) else sorted(find_common_ports(included, excluded), key=bounds_of)
+    for direction, included, excluded, what in _port_lists(options):
+        both = [] if isinstance(included, str) else find_common_ports(included, excluded)
         if both:
             listed = ", ".join(map(str, both))
-            yield f"{direction} port {listed} is included and excluded at once: it is not captured; remove one of the two"
+            yield f"{direction} port {listed} is included and excluded at once: {what}; remove one of the two"
 
 
-def _port_lists(options: Options) -> Iterator[tuple[str, Ports | str, Ports]]:
-    yield "inbound", options.inbound_ports, options.exclude_inbound_ports
-    yield "outbound", options.outbound_ports, options.exclude_outbound_ports
+def _port_lists(options: Options) -> Iterator[tuple[str, Ports | str, Ports, str]]:
+    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    yield "inbound", options.inbound_ports, options.exclude_inbound_ports, captured
+    yield "outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"

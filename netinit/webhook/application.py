@@ -1,14 +1,15 @@
 """What answers requests: reviews at /inject, health at /livez and /readyz. An ASGI application, one a process.
 
 Theory of operation. A review is computed in the event loop, one after the other, since it is nothing but computing. What
-comes in meanwhile waits in a queue that has a bound; each request has a deadline, counted from its head, of the seconds
-that the API server gives in the query less a margin. A request that gets its turn too late is answered 503 without being
-computed; one that computes too long is interrupted by a timer's signal.
+comes in meanwhile, once its body is there, waits in a queue that has a bound; each request has a deadline, counted from
+its head, of the seconds that the API server gives in the query less a margin. A request that gets its turn too late is
+answered 503 without being computed; one that computes too long is interrupted by a timer's signal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
@@ -17,6 +18,7 @@ from netinit.inject.pod import Namespace
 from netinit.serving.events import EventLog
 from netinit.serving.listener import reply
 from netinit.webhook import review
+from netinit.webhook.bodies import Bodies
 from netinit.webhook.configuration import Served
 from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import LARGEST, Fault, Interruption, ReviewAnswer
@@ -74,7 +76,7 @@ class Application:
         self._health = health
         self._wants_certificate = wants_certificate
         self._waiting = 0
-        self._bytes = 0
+        self._bodies = Bodies(_MOST_BYTES)
         self._turn = asyncio.Lock()
         self._watch = Stopwatch()
 
@@ -86,7 +88,6 @@ class Application:
             return
         arrived: float = scope["state"]["arrived"]
         loop = asyncio.get_running_loop()
-        self._waiting += 1
         self._metrics.in_flight.inc()
         try:
             given = await self._review(path, scope, receive, arrived)
@@ -96,7 +97,6 @@ class Application:
             given = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
             self._log.event("error", f"internal error: {type(error).__name__}: {error}")
         finally:
-            self._waiting -= 1
             self._metrics.in_flight.dec()
         seconds = loop.time() - arrived
         self._metrics.count(given.outcome, given.reason, seconds)
@@ -120,10 +120,9 @@ class Application:
         try:
             environment = review.environment_of(path)
             check_head(scope["method"], scope["headers"])
-            self._check_place(scope)
+            self._check_client(scope)
             deadline = arrived + seconds_given(scope["query_string"])
-            body = await self._body(receive, deadline)
-            async with asyncio.timeout_at(deadline), self._turn:
+            async with self._bodies.hold(receive, deadline) as body, self._place(), asyncio.timeout_at(deadline), self._turn:
                 await asyncio.sleep(0)  # what has come in meanwhile gets its place in the queue
                 return self._compute(body, environment, deadline)
         except Fault as fault:
@@ -133,12 +132,21 @@ class Application:
         except Interruption:
             return review.refuse(Fault(503, "late", "the review takes longer than its deadline; the pod is too large"))
 
-    def _check_place(self, scope: Any) -> None:
-        """Nothing; raises Fault where the client may not ask, or too many do."""
+    def _check_client(self, scope: Any) -> None:
+        """Nothing; raises Fault where the client may not ask."""
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
-        if self._waiting > self._most:
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """A place in the queue. Raises Fault where there is none."""
+        if self._waiting >= self._most:
             raise Fault(503, "busy", f"{self._most} reviews are waiting already; try again")
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     def _compute(self, body: bytes, environment: dict[str, str], deadline: float) -> ReviewAnswer:
         left = deadline - asyncio.get_running_loop().time()
@@ -150,21 +158,6 @@ class Application:
         return self._watch.run(
             left, lambda: review.answer(body, served, environment=environment, namespace=self.namespace)
         )
-
-    async def _body(self, receive: Any, deadline: float) -> bytes:
-        """The request's body, within what all that wait may take together."""
-        taken = 0
-        parts: list[bytes] = []
-        try:
-            async for part in read_parts(receive, deadline):
-                taken += len(part)
-                self._bytes += len(part)
-                if self._bytes > _MOST_BYTES:
-                    raise Fault(503, "busy", f"bodies of {_MOST_BYTES >> 20} MiB are waiting already; try again")
-                parts.append(part)
-            return b"".join(parts)
-        finally:
-            self._bytes -= taken
 
     def _record(self, given: ReviewAnswer, seconds: float) -> None:
         level = {"injected": "info", "denied": "warn"}.get(given.outcome, "debug")
@@ -226,23 +219,3 @@ async def discard(receive: Any) -> None:
                     return
     except TimeoutError:
         return
-
-
-async def read_parts(receive: Any, deadline: float) -> AsyncIterator[bytes]:
-    """The request's body as it comes. Raises Fault where it is too long, or does not come in time."""
-    size = 0
-    while True:
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise Fault(408, "slow", "the body did not come in time") from None
-        if message["type"] != "http.request":
-            raise Fault(400, "gone", "the client went away")
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > LARGEST:
-            raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
-        yield part
-        if not message.get("more_body"):
-            return

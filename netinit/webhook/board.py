@@ -19,9 +19,12 @@ __all__ = [
     "CERTIFICATE",
     "CLIENT_AUTHORITY",
     "CONFIGURATION",
+    "DRAINING",
     "EXPIRY",
     "NAMESPACES",
     "STATUS",
+    "TRIED",
+    "TRIED_CLIENTS",
     "Board",
     "Watched",
 ]
@@ -29,9 +32,11 @@ __all__ = [
 CONFIGURATION = "configuration.json"
 CERTIFICATE = "serving.pem"  # the key and the chain, as the TLS library reads them
 CLIENT_AUTHORITY = "clients.pem"
+TRIED, TRIED_CLIENTS = "tried.pem", "tried-clients.pem"  # the same, for the moment in which they are tried
 EXPIRY = "expiry.json"  # of that, in seconds of the epoch
 NAMESPACES = "namespaces.json"
 STATUS = "status.json"  # what the keeper knows of itself
+DRAINING = "draining.json"  # there from the moment on in which the server was told to end
 _BEAT = "worker-"
 
 
@@ -54,10 +59,18 @@ class Board:
     def put(self, name: str, data: bytes) -> None:
         """The file holds these bytes from now on; a reader sees the old ones or the new ones, whole."""
         new = self.folder / f".{name}.{os.getpid()}"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        new.rename(self.folder / name)
+        try:
+            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            new.rename(self.folder / name)
+        except OSError:  # a full folder: it is to be no fuller than before
+            new.unlink(missing_ok=True)
+            raise
+
+    def take_away(self, name: str) -> None:
+        """The file is not there from now on."""
+        (self.folder / name).unlink(missing_ok=True)
 
     def put_tree(self, name: str, tree: Any) -> None:
         """The same for what JSON can hold."""

@@ -1,15 +1,29 @@
-"""Certificates: made (an authority and a serving certificate of it), read, and checked before they are used."""
+"""Certificates: made (an authority and a serving certificate of it), read, checked before they are used, and served."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from netinit.base.more_errors import ConfigError
 
-__all__ = ["Facts", "Pair", "check", "describe", "make_pair", "service_names"]
+__all__ = [
+    "Facts",
+    "Pair",
+    "check",
+    "describe",
+    "find_missing_name",
+    "leads_to",
+    "make_context",
+    "make_pair",
+    "service_names",
+    "split_pem",
+]
 
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
 _SKEW = 300.0  # seconds that a clock elsewhere may be behind
 
 
@@ -129,8 +143,11 @@ def describe(text: str) -> Facts:
     )
 
 
-def check(certificate: str, key: str, *, now: float) -> Facts:
-    """What the certificate says. Raises ConfigError where it cannot be served: not PEM, another key's, or not valid."""
+def check(certificate: str, key: str, *, now: float, authority: str = "") -> Facts:
+    """What the certificate says. Raises ConfigError where it cannot be served: not PEM, another key's, or not valid.
+
+    Nor where an authority is given (PEM), and it is not the one that signed it.
+    """
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
@@ -150,4 +167,66 @@ def check(certificate: str, key: str, *, now: float) -> Facts:
     if not facts.since <= now < facts.until:
         when = "has expired" if now >= facts.until else "is not valid yet"
         raise ConfigError(f"the certificate {when}; it is valid for {', '.join(facts.names) or 'no name'}")
+    if authority and not _is_issued_by(certificate, authority):
+        raise ConfigError("the certificate is not of this authority")
     return facts
+
+
+def _is_issued_by(certificate: str, authority: str) -> bool:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        own, above = (x509.load_pem_x509_certificate(text.encode()) for text in (certificate, authority))
+        own.verify_directly_issued_by(above)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def split_pem(text: str) -> list[str]:
+    """The certificates of a text in PEM, each a text of its own."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
+
+
+def leads_to(chain: str, bundle: str) -> bool:
+    """Whether the first certificate of a chain was signed by one of a bundle, or by way of the chain's others."""
+    own, *between = split_pem(chain) or [""]
+    authorities = split_pem(bundle)
+    while True:
+        if own in authorities or any(_is_issued_by(own, one) for one in authorities):
+            return True
+        above = next((one for one in between if _is_issued_by(own, one)), "")
+        if not above:
+            return False
+        between.remove(above)
+        own = above
+
+
+def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
+    """The name by which the API server calls the Service, where the certificate is not for it; else empty."""
+    name = service_names(service, namespace)[0]
+    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
+
+
+def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
+    """A TLS context with a key and chain, which asks for certificates of clients where an authority is named.
+
+    Raises ConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        context.load_cert_chain(pair)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
+            context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
+            context.num_tickets = 0
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the serving certificate cannot be used: {error}") from error
+    return context

@@ -64,7 +64,7 @@ def render(
 def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
     """The values with others over them, as Helm merges them.
 
-    Raises ConfigError for a key that the chart's schema does not have, and a word that is none of those it allows.
+    Raises ConfigError for a key that the chart's schema does not have.
     """
     result: Tree = clone(base)
     known = mapping(schema.get("properties"))
@@ -74,12 +74,8 @@ def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequenc
             near = get_close_matches(key, list(known))
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
             raise ConfigError(f"{label}: {name} is no value of the chart; {hint}")
-        rule = mapping(known.get(key))
-        if "enum" in rule and value not in rule["enum"]:
-            words = ", ".join(map(string, rule["enum"]))
-            raise ConfigError(f"{label}: {name}: {quote(string(value))} is none of {words}")
         if isinstance(value, dict) and isinstance(base.get(key), dict):
-            result[key] = merge_values(base[key], value, label, rule, (*path, key))
+            result[key] = merge_values(base[key], value, label, mapping(known.get(key)), (*path, key))
         else:
             result[key] = clone(value)
     return result

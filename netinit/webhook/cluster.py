@@ -28,6 +28,9 @@ _AGAIN = 1.0  # seconds after an error, and between two looks where nothing happ
 _RESYNC = 30.0
 _COMPONENT = "netinit-webhook"
 
+Offering = Callable[[Texts | str, list[Tree]], Any]
+"""Takes texts that may be a configuration, or why there are none, with the ConfigMaps that changed."""
+
 
 class WatchedCluster:
     """The duties, with what they found; the callbacks are the keeper's."""
@@ -44,7 +47,7 @@ class WatchedCluster:
 
     # ---- ConfigMaps
 
-    async def follow_config_maps(self, offer: Callable[[Texts, list[Tree]], Any], files: Callable[[], Texts]) -> None:
+    async def follow_config_maps(self, offer: Offering, files: Callable[[], Texts]) -> None:
         """Offers the texts of the watched ConfigMaps, and of files for what is not watched, whenever they change.
 
         With them it hands over the ConfigMaps that changed.
@@ -70,7 +73,7 @@ class WatchedCluster:
             self._note(f"ConfigMap {self.namespace}/{name}", cache.error)
 
     async def _offer(
-        self, caches: dict[str, Cache], offer: Callable[[Texts, list[Tree]], Any], files: Callable[[], Texts]
+        self, caches: dict[str, Cache], offer: Offering, files: Callable[[], Texts]
     ) -> None:
         found: dict[str, Tree] = {}
         for name, cache in caches.items():
@@ -81,17 +84,21 @@ class WatchedCluster:
             found[name] = tree
         texts = files()
         config, mesh = found.get(self.settings.config_map), found.get(self.settings.mesh_map)
-        data = strings(mapping(config).get("data"))
-        origin = f"ConfigMap {self.namespace}/{self.settings.config_map}" if config else texts.origin
-        if config is not None and "config" not in data:
-            self._note(origin, "it has no key config")
-            return
-        values = texts.values if texts.values is not None else data.get("values")
-        mesh_text = strings(mapping(mesh).get("data")).get("mesh") if mesh else texts.mesh
-        wanted = Texts(config=data.get("config", texts.config), values=values, mesh=mesh_text, origin=origin)
         versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in found.items()}
         changed = [tree for name, tree in found.items() if versions[name] != self._versions.get(name)]
         self._versions = versions
+        for tree, key in ((config, "config"), (mesh, "mesh")):
+            if tree is not None and key not in strings(tree.get("data")):
+                problem = f"ConfigMap {self.namespace}/{mapping(tree['metadata']).get('name')}: it has no key {key}"
+                await offer(problem, [tree])
+                return
+        data = strings(mapping(config).get("data"))
+        wanted = Texts(
+            config=data.get("config", texts.config),
+            values=texts.values if texts.values is not None else data.get("values"),
+            mesh=strings(mesh.get("data"))["mesh"] if mesh else texts.mesh,
+            origin=f"ConfigMap {self.namespace}/{self.settings.config_map}" if config else texts.origin,
+        )
         await offer(wanted, changed or list(found.values()))
 
     async def tell_event(self, about: Tree, message: str) -> None:
@@ -105,6 +112,8 @@ class WatchedCluster:
             )
         except ClusterError as error:
             self._note("event", str(error))
+        else:
+            self._note("event", "")
 
     # ---- namespaces
 

@@ -91,12 +91,12 @@ def forget_others() -> None:
 
 
 def _load(texts: Texts) -> InjectionConfig:
+    if texts.config is not None and not texts.config.strip():
+        raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
     try:
         if texts.config is None:
             return default_config(values=texts.values, mesh=texts.mesh)
         return load_config(texts.config, values=texts.values, mesh=texts.mesh)
-    except ConfigError as error:
-        raise ConfigError(f"{texts.origin}: {error}") from error
     except NetinitError as error:
         raise ConfigError(f"{texts.origin}: {error}") from error
 

@@ -11,7 +11,7 @@ from netinit.base.tree import mapping
 from netinit.inject.pod import Settings
 from netinit.webhook import board as on
 from netinit.webhook.board import Board
-from netinit.webhook.configuration import Texts, forget_others, load
+from netinit.webhook.configuration import Served, Texts, forget_others, load
 from netinit.webhook.settings import ServeSettings
 
 __all__ = ["Feed", "read_files"]
@@ -28,44 +28,56 @@ class Feed:
         self._settings = settings
         self._tell = tell
         self._offered: Texts | None = None
+        self._tried: Served | None = None  # a good one that is not on the board yet
         told = mapping(board.tree(on.CONFIGURATION))
         self.generation = int(told.get("generation", 0))
 
     async def offer(self, texts: Texts) -> bool:
         """Whether these texts are new, and were tried. What came of it is in `problem`, and told."""
         if texts == self._offered:
+            self._publish()
             return False
-        self._offered = texts
+        self._offered, self._tried = texts, None
         try:
-            served = await asyncio.to_thread(load, texts, self._settings)
+            self._tried = await asyncio.to_thread(load, texts, self._settings)
         except ConfigError as error:
-            self.refuse(str(error))
+            self._refuse(str(error))
             return True
         finally:
             forget_others()
+        self._publish()
+        return True
+
+    def _publish(self) -> None:
+        """What was tried is on the board, unless it is there already; where it cannot be now, it waits for the next offer."""
+        texts, served = self._offered, self._tried
+        if texts is None or served is None:
+            return
+        told = {"config": texts.config, "values": texts.values, "mesh": texts.mesh, "origin": texts.origin}
+        try:
+            self._board.put_tree(on.CONFIGURATION, {"generation": self.generation + 1, **told})
+        except OSError as error:
+            self._refuse(f"--stateFolder: it cannot be written: {error.strerror}; it is tried again")
+            return
+        self._tried = None
         self.generation += 1
-        self._board.put_tree(
-            on.CONFIGURATION,
-            {
-                "generation": self.generation,
-                "config": texts.config,
-                "values": texts.values,
-                "mesh": texts.mesh,
-                "origin": texts.origin,
-            },
-        )
         self.problem = ""
         self._tell("info", f"configuration {self.generation} is in use: version {served.version}, of {texts.origin}")
         for warning in served.warnings:
             self._tell("warn", f"configuration {self.generation}: {warning}")
-        return True
 
-    def refuse(self, problem: str) -> None:
-        """There is a newer configuration, and it cannot be used."""
-        if problem != self.problem:
-            self.problem = problem
-            stays = f"configuration {self.generation} stays in use" if self.generation else "there is none yet"
-            self._tell("error", f"the configuration is not taken, {stays}: {problem}")
+    def refuse(self, problem: str) -> bool:
+        """There is something newer that is no configuration at all; whether that is news."""
+        self._offered = self._tried = None  # what was there before is new when it comes back
+        return self._refuse(problem)
+
+    def _refuse(self, problem: str) -> bool:
+        if problem == self.problem:
+            return False
+        self.problem = problem
+        stays = f"configuration {self.generation} stays in use" if self.generation else "there is none yet"
+        self._tell("error", f"the configuration is not taken, {stays}: {problem}")
+        return True
 
 
 def read_files(settings: ServeSettings) -> Texts:

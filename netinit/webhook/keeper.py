@@ -18,7 +18,7 @@ from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
 from netinit.webhook import board as on
 from netinit.webhook.board import Board
-from netinit.webhook.certificates import check, make_pair, service_names
+from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
 from netinit.webhook.configuration import Texts
 from netinit.webhook.feed import Feed, read_files
 from netinit.webhook.metrics import CONTENT_TYPE, KeeperMetrics, take_slot
@@ -42,7 +42,7 @@ def serve(settings: ServeSettings, listening: socket.socket, board: Board, slots
 
 
 class Keeper:
-    """The process's state. `problems` is what is wrong now, by what it is about."""
+    """The process's state. `problems` is what is wrong now, by what it is about, `of_cluster` what is wrong with the API."""
 
     def __init__(self, settings: ServeSettings, listening: socket.socket, board: Board, slots: int) -> None:
         self.settings = settings
@@ -50,14 +50,14 @@ class Keeper:
         self.slots = slots
         self.log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
         self.problems: dict[str, str] = {}
+        self.of_cluster: dict[str, str] = {}
         self.metrics = KeeperMetrics()
         self.feed = Feed(board, settings.injection, self.log.event)
         self.expires = 0.0
         self._listening = listening
         self._told = asyncio.Event()
-        self._pair = ""
+        self._served: tuple[str, str] | None = None  # the pair, and the authority of clients
         self._status: Tree = {}
-        self._of_files: dict[str, str] = {}
 
     async def run(self) -> None:
         """Does its duties until it is told to end."""
@@ -85,17 +85,20 @@ class Keeper:
         return found
 
     async def _insist(self, name: str, duty: Any) -> None:
-        """Does a duty, and again a second after it failed."""
+        """Does a duty, and again a second after it failed; its failure is a problem until then."""
+        told = ""
         while True:
             try:
                 await duty()
             except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other duties go on
-                told = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                problem = f"{told}" if isinstance(told, NetinitError) else f"{type(told).__name__}: {told}"
-                if problem != self.problems.get(name):
+                one = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                problem = f"{one}" if isinstance(one, NetinitError) else f"{type(one).__name__}: {one}"
+                if problem != told:
                     self.log.event("error", f"{name}: {problem}")
+                told = problem
                 self._note(name, problem)
             await asyncio.sleep(1.0)
+            self._note(name, "")
 
     def _note(self, what: str, problem: str) -> None:
         if problem:
@@ -125,14 +128,14 @@ class Keeper:
 
         settings = self.settings
         async with Client(find_access(kubeconfig=settings.kubeconfig, context=settings.context)) as client:
-            cluster = WatchedCluster(client, settings, self.problems)
+            cluster = WatchedCluster(client, settings, self.of_cluster)
             await self._with_cluster(cluster)
 
     async def _with_cluster(self, cluster: Any) -> None:
         settings = self.settings
 
-        async def offer(texts: Texts, about: list[Tree]) -> None:
-            new = await self.feed.offer(texts)
+        async def offer(texts: Texts | str, about: list[Tree]) -> None:
+            new = self.feed.refuse(texts) if isinstance(texts, str) else await self.feed.offer(texts)
             if new and self.feed.problem:
                 for tree in about:
                     await cluster.tell_event(tree, f"the webhook goes on with the one before: {self.feed.problem}")
@@ -167,8 +170,7 @@ class Keeper:
             await asyncio.sleep(1.0)
 
     def _serve_kept(self, kept: Kept) -> None:
-        clients = self._read("--clientCAFile", self.settings.client_ca_file)
-        self._publish(kept.present.certificate, kept.present.key, clients)
+        self._publish(kept.present.certificate, kept.present.key, self._read("--clientCAFile", self.settings.client_ca_file))
 
     async def _follow_certificate(self) -> None:
         before = ("", "", "")
@@ -178,47 +180,72 @@ class Keeper:
                 self._read("--tlsKeyFile", self.settings.tls_key_file),
                 self._read("--clientCAFile", self.settings.client_ca_file),
             )
-            if (found == before or not self._pair) and found[0] and found[1]:
-                self._publish(found[0], found[1], found[2])
+            if (found == before or self._served is None) and found[0] and found[1]:
+                self._publish(*found)
             before = found
             await asyncio.sleep(_LOOK)
 
-    def _publish(self, certificate: str, key: str, clients: str = "") -> None:
-        """The pair is served from now on, if it can be."""
-        pair = f"{key.rstrip()}\n{certificate}"
-        if "-----BEGIN CERTIFICATE" in clients and clients != self._of_files.get(on.CLIENT_AUTHORITY):
-            self.board.put(on.CLIENT_AUTHORITY, clients.encode())
-            self._of_files[on.CLIENT_AUTHORITY] = clients
-        if self.settings.client_ca_file and on.CLIENT_AUTHORITY not in self._of_files:
-            return  # nothing is served before the authority is known; what is wrong with its file is noted
-        if pair == self._pair or pair == self._of_files.get("refused"):
+    def _publish(self, certificate: str, key: str, clients: str) -> None:
+        """The pair is served from now on, and clients are known by this authority, if that can be."""
+        if self.settings.client_ca_file and not clients:
+            return  # what is wrong with its file is noted
+        wanted = (f"{key.rstrip()}\n{certificate}", clients)
+        if wanted == self._served:
+            self._note("certificate", "")
             return
         try:
             facts = check(certificate, key, now=time.time())
+            self._try(*wanted)
         except ConfigError as error:
-            self._of_files["refused"] = pair
-            self._note("certificate", f"{error}; the one before is served")
-            self.log.event("error", f"the certificate is not taken: {error}")
+            problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
+            if problem != self.problems.get("certificate"):
+                self.log.event("error", f"the certificate is not taken: {error}")
+            self._note("certificate", problem)
             return
-        self._pair = pair
-        self.expires = facts.until
+        if clients:
+            self.board.put(on.CLIENT_AUTHORITY, clients.encode())
         self.board.put_tree(on.EXPIRY, facts.until)
-        self.board.put(on.CERTIFICATE, pair.encode())
+        self.board.put(on.CERTIFICATE, wanted[0].encode())
+        self.expires = facts.until
+        self._served = wanted
         self._note("certificate", "")
         until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.until))
         self.log.event("info", f"serving certificate for {', '.join(facts.names)}, valid until {until}")
+        self._note_names(facts)
+
+    def _try(self, pair: str, clients: str) -> None:
+        """Raises ConfigError where the TLS library of the workers would not take it."""
+        self.board.put(on.TRIED, pair.encode())
+        self.board.put(on.TRIED_CLIENTS, clients.encode())
+        try:
+            make_context(self.board.path(on.TRIED), self.board.path(on.TRIED_CLIENTS) if clients else None)
+        finally:
+            self.board.take_away(on.TRIED)
+            self.board.take_away(on.TRIED_CLIENTS)
+
+    def _note_names(self, facts: Facts) -> None:
+        """A certificate that the API server would not take is served nevertheless: others may ask by another name."""
+        settings = self.settings
+        missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
+        told = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
+        self._note("names of the certificate", told if missing else "")
+        if missing:
+            self.log.event("error", f"the certificate: {told}")
 
     def _read(self, flag: str, name: str) -> str:
+        """The text of a file; empty where there is none to read, which is noted."""
         if not name:
             return ""
+        problem = text = ""
         try:
             with Path(name).open("rb") as file:
                 text = file.read(_MOST_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
-            self._note(flag, f"{name} cannot be read: {error}")
-            return ""
-        self._note(flag, "")
-        return text
+            problem = f"{name} cannot be read: {error}"
+        else:
+            problem = "" if text.strip() else f"{name} is empty"
+        self._note(flag, problem)
+        return "" if problem else text
 
     # ---- how it is
 
@@ -226,12 +253,16 @@ class Keeper:
         return sum(self.board.silence(slot) < _ALIVE for slot in range(self.slots))
 
     def _good(self) -> bool:
-        return bool(self.feed.generation and self.expires > time.time() and self._alive())
+        return bool(self.feed.generation and self.expires > time.time() and self._alive() and not self._draining())
+
+    def _draining(self) -> bool:
+        return self.board.path(on.DRAINING).exists()
 
     async def _tell_status(self) -> None:
         """Puts on the board, and into metrics, what is wrong."""
         while True:
-            problems = [f"{what}: {problem}" for what, problem in sorted(self.problems.items())]
+            wrong = {**self.problems, **self.of_cluster}
+            problems = [f"{what}: {problem}" for what, problem in sorted(wrong.items())]
             if self.feed.problem:
                 problems.insert(0, f"configuration: {self.feed.problem}")
             source = "a watch of the API" if self.settings.watch_namespaces else "the review alone"
@@ -240,7 +271,7 @@ class Keeper:
                 self._status = status
                 self.board.put_tree(on.STATUS, status)
             self.metrics.bad_configuration.set(1 if self.feed.problem else 0)
-            self.metrics.cluster_error.set(1 if self.problems else 0)
+            self.metrics.cluster_error.set(1 if self.of_cluster or "cluster" in self.problems else 0)
             self.metrics.workers.set(self._alive())
             self.metrics.restarts.set(int(self.board.tree(RESTARTS) or 0))
             await asyncio.sleep(_STATUS)
@@ -261,7 +292,9 @@ class Keeper:
             await reply(send, 200, b"ok\n")
         elif path == "/readyz":
             good = self._good()
+            draining = self._draining()
             lines = [
+                f"[{'-' if draining else '+'}]serving: {'draining: it was told to end' if draining else 'ok'}",
                 f"[{'+' if self.feed.generation else '-'}]configuration: generation {self.feed.generation}",
                 f"[{'+' if self.expires > time.time() else '-'}]certificate: valid until {int(self.expires)}",
                 f"[{'+' if self._alive() else '-'}]workers: {self._alive()} of {self.slots}",

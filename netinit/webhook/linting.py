@@ -12,7 +12,7 @@ from typing import Any
 from netinit.base.more_errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
-from netinit.webhook.certificates import describe
+from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
 
 __all__ = ["ERROR", "WARNING", "InstallationFinding", "lint"]
 
@@ -71,7 +71,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     for hook in hooks:
         found += [
             *_about_itself(hook),
-            *_about_certificate(hook, now, whole=whole),
+            *_about_certificate(hook, now, by_kind, whole=whole),
             *_about_service(hook, by_kind, whole=whole),
         ]
         if whole and "Namespace" in by_kind:
@@ -145,7 +145,9 @@ def _takes(hook: _Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) ->
     return hook.parsed.matches(namespace, pod)
 
 
-def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[InstallationFinding]:
+def _about_certificate(
+    hook: _Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool
+) -> Iterator[InstallationFinding]:
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
     remedy = "let the webhook keep it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
@@ -153,8 +155,8 @@ def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[Inst
             yield _finding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
         return
     try:
-        parts = base64.b64decode(text, validate=True).decode().split("-----END CERTIFICATE-----")
-        ends = [describe(part + "-----END CERTIFICATE-----\n").until for part in parts if "BEGIN CERTIFICATE" in part]
+        bundle = base64.b64decode(text, validate=True).decode()
+        ends = [describe(one).until for one in split_pem(bundle)]
     except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
         yield _finding(ERROR, "bad-bundle", hook.subject, f"its caBundle holds no certificates: {error}", remedy)
         return
@@ -171,6 +173,25 @@ def _about_certificate(hook: _Hook, now: float, *, whole: bool) -> Iterator[Inst
             f"the last authority of its caBundle ends in {days:.1f} days",
             remedy,
         )
+    served = _find_served(hook, by_kind.get("Secret", []))
+    if served and not any(leads_to(chain, bundle) for chain in served.values()):
+        said = f"its caBundle has not the authority of the certificate in Secret {', '.join(served)}"
+        yield _finding(ERROR, "wrong-bundle", hook.subject, said, remedy)
+
+
+def _find_served(hook: _Hook, secrets: list[Tree]) -> dict[str, str]:
+    """The certificates for the webhook's Service, by the Secrets that hold them."""
+    namespace, service = hook.service
+    found = {}
+    for secret in secrets:
+        metadata = mapping(secret.get("metadata"))
+        try:
+            chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
+            if service and metadata.get("namespace") == namespace and not find_missing_name(describe(chain), service, namespace):
+                found[f"{namespace}/{metadata.get('name')}"] = chain
+        except (binascii.Error, UnicodeDecodeError, ConfigError):
+            continue  # somebody else's, of whatever it is
+    return found
 
 
 def _about_service(hook: _Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:

@@ -72,7 +72,7 @@ def next_state(kept: Kept | None, now: float, plan: RenewalPlan, *, announced: b
 
 def _ended(pair: Pair, now: float) -> bool:
     try:
-        check(pair.certificate, pair.key, now=now)
+        check(pair.certificate, pair.key, now=now, authority=pair.authority)
     except ConfigError:
         return True
     return False

@@ -25,6 +25,7 @@ from netinit.kernel import children
 from netinit.kernel.children import Answer, Child
 from netinit.serving.events import EventLog
 from netinit.serving.resources import count_cores, listen
+from netinit.webhook import board as on
 from netinit.webhook import keeper, metrics, worker
 from netinit.webhook.board import Board
 from netinit.webhook.settings import SECOND, ServeSettings
@@ -149,6 +150,8 @@ class _Supervisor:
         """Tells the workers to end, and waits for them; then the keeper, which answers for health until then."""
         self.log.event("info", "told to end: the reviews that were begun are finished")
         workers = [process for process in self.processes if process.slot >= 0]
+        with contextlib.suppress(OSError):  # a full folder: the workers say it by themselves
+            self.board.put_tree(on.DRAINING, 1)
         self._tell(workers)
         # When the workers have let go of the socket, all that share it do: new connections are refused, not queued.
         self._wait(workers, self.settings.shutdown_delay / SECOND + _LET_GO)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from netinit.base.more_errors import ClusterError
-from netinit.base.tree import Tree
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.kube.resources import (
@@ -14,8 +15,10 @@ from netinit.kube.resources import (
     ENDPOINT_SLICES,
     ENDPOINTS,
     NAMESPACES,
+    SECRETS,
     SERVICES,
     WEBHOOK_CONFIGURATIONS,
+    Resource,
 )
 
 __all__ = ["survey"]
@@ -38,5 +41,18 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
                 if resource is WEBHOOK_CONFIGURATIONS or not error.status:
                     raise
                 continue
-            trees += [{"kind": resource.kind, "apiVersion": resource.api_version, **tree} for tree in found]
+            trees += _typed(resource, found)
+        for namespace in sorted(_namespaces(trees)):
+            with contextlib.suppress(ClusterError):
+                trees += _typed(SECRETS, (await client.list(SECRETS, namespace))[0])
     return trees
+
+
+def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:
+    return [{"kind": resource.kind, "apiVersion": resource.api_version, **tree} for tree in found]
+
+
+def _namespaces(trees: list[Tree]) -> set[str]:
+    """Where the webhooks lead to, and keep their certificates."""
+    hooks = [mapping(hook) for tree in trees for hook in sequence(tree.get("webhooks"))]
+    return {string(mapping(mapping(hook.get("clientConfig")).get("service")).get("namespace")) for hook in hooks} - {""}

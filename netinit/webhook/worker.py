@@ -10,12 +10,10 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
-from netinit.base.more_errors import ConfigError
 from netinit.base.tree import mapping, string
 from netinit.inject.pod import Namespace
 from netinit.serving.events import EventLog, adopt_library_logs
@@ -23,17 +21,17 @@ from netinit.serving.listener import HttpListener
 from netinit.webhook import board as on
 from netinit.webhook.application import Application
 from netinit.webhook.board import Board, Watched
+from netinit.webhook.certificates import make_context
 from netinit.webhook.configuration import Texts, forget_others, load
 from netinit.webhook.metrics import Metrics, take_slot
 from netinit.webhook.settings import SECOND, ServeSettings
 
-__all__ = ["DRAIN_SECONDS", "TLS_CIPHERS", "Worker", "make_context", "serve"]
+__all__ = ["DRAIN_SECONDS", "Worker", "serve"]
 
 _LOOK = 0.2  # seconds between two looks at the board
 _BEAT = 1.0
 _SPARE_FILES = 64  # descriptors beside connections; what is over that waits in the kernel's queue
 DRAIN_SECONDS = 15.0  # for reviews that were begun
-TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.2; all of 1.3 are good
 
 
 def serve(settings: ServeSettings, listening: socket.socket, board: Board, slot: int) -> None:
@@ -43,26 +41,6 @@ def serve(settings: ServeSettings, listening: socket.socket, board: Board, slot:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     asyncio.run(Worker(settings, listening, board, slot).run())
-
-
-def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """A TLS context with a key and chain, which asks for certificates of clients where an authority is named.
-
-    Raises ConfigError.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(TLS_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    try:
-        context.load_cert_chain(pair)
-        if clients is not None:
-            context.load_verify_locations(clients)
-            context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the serving certificate cannot be used: {error}") from error
-    return context
 
 
 class Worker:
@@ -84,7 +62,8 @@ class Worker:
         self.expires = 0.0
         self._listening = listening
         self._listener = HttpListener(self.application, most_connections=settings.most_connections)
-        self._context: ssl.SSLContext | None = None
+        self._context: ssl.SSLContext | None = None  # the first one, which is the socket's; it leads to the present one
+        self._present: ssl.SSLContext | None = None
         self._namespaces: Mapping[str, Any] = {}
         self._told = asyncio.Event()
         names = (on.CONFIGURATION, on.CERTIFICATE, on.NAMESPACES, on.CLIENT_AUTHORITY)
@@ -127,10 +106,9 @@ class Worker:
             await asyncio.sleep(_LOOK if self._listener.started else _LOOK / 10)
 
     async def _look(self) -> None:
-        if any(True for _ in self._files[on.CERTIFICATE].changes()):
+        new = [data for name in (on.CERTIFICATE, on.CLIENT_AUTHORITY) for data in self._files[name].changes()]
+        if new:
             self._take_certificate()
-        if any(True for _ in self._files[on.CLIENT_AUTHORITY].changes()) and self._context is not None:
-            self._context.load_verify_locations(self.board.path(on.CLIENT_AUTHORITY))  # beside those that are known
         if any(True for _ in self._files[on.CONFIGURATION].changes()):
             await self._take_configuration(self.board.tree(on.CONFIGURATION))
         if any(True for _ in self._files[on.NAMESPACES].changes()):
@@ -151,14 +129,19 @@ class Worker:
 
     def _take_certificate(self) -> None:
         """Serves with the certificate from the next handshake on; connections that are there go on."""
-        clients = self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None
-        tried = make_context(self.board.path(on.CERTIFICATE), clients)
+        pair = self.board.path(on.CERTIFICATE)
+        if not pair.exists():  # the authority of clients comes before it
+            return
+        self._present = make_context(pair, self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None)
         if self._context is None:
-            self._context = tried
-        else:
-            self._context.load_cert_chain(self.board.path(on.CERTIFICATE))
+            self._context = self._present
+            self._context.sni_callback = self._choose
         self.expires = float(self.board.tree(on.EXPIRY))  # reading certificates would take 8 MiB in each worker
         self.metrics.expiry.set(self.expires)
+
+    def _choose(self, handshake: Any, *_: object) -> None:
+        """Called in each handshake, also of clients that name no server."""
+        handshake.context = self._present
 
     def _namespace(self, name: str) -> Namespace:
         known = mapping(self._namespaces.get(name))

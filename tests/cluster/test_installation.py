@@ -385,6 +385,10 @@ def test_config_maps_are_watched_and_a_bad_one_is_an_event(clean, tmp_path):
         put("istio", mesh="defaultConfig: {concurrency: many}")
         told = lambda: [one["involvedObject"]["name"] for one in events()]  # noqa: E731
         clean.until(lambda: "istio" in told(), "there is an event on the mesh's ConfigMap")
+        put("istio", other="the key was forgotten")
+        clean.until(lambda: any("it has no key mesh" in one["message"] for one in events()), "a key that is missing is told")
+        proxy = clean.pod(namespace, bare())["spec"]["containers"][1]
+        assert {"name": "MESH", "value": "td.example"} in proxy["env"], "and not taken for the default"
 
 
 def test_openshifts_user_ids_come_from_the_watched_namespaces(clean, tmp_path):

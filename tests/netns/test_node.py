@@ -17,6 +17,7 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
+from netinit.node.door import open_socket
 from netinit.node.programmer import IDLE
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
@@ -155,6 +156,8 @@ def test_a_pod_that_the_cache_does_not_know_yet_is_asked_for_and_another_of_its_
     api.put(make_pod("web", uid="new", annotations={"traffic.sidecar.istio.io/includeInboundPorts": "7"}), told=False)
     assert node.ask("ADD", netns=pod.path, uid="new")[0] == 0
     assert "--dport 7 " in pod.run(["iptables-save", "-t", "nat"]).stdout
+    api.put(make_pod("static", uid="mirror", annotations={"kubernetes.io/config.mirror": "static"}), told=False)
+    assert node.ask("ADD", netns=pod.path, pod="static", uid="static")[0] == 0
     status, tree = node.ask("ADD", netns=pod.path, uid="third")
     assert (status, tree["code"]) == (1, 11)
     assert node.ask("ADD", netns=pod.path, pod="nobody")[1]["code"] == 11
@@ -373,6 +376,34 @@ def test_a_restart_under_load_answers_what_was_begun(node, api, require_netns):
     finally:
         for pod in pods:
             pod.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("how", ["the file", "the folder", "a dead agent's"])
+def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_path, pod, how):
+    api.put(make_pod("web"))
+    with Node(tmp_path, api) as node:
+        if how == "the file":
+            node.socket.unlink()
+        elif how == "the folder":
+            node.socket.parent.rename(tmp_path / "aside")
+        else:
+            open_socket(str(node.socket)).close()
+        assert node.process.wait(60) == 1
+        assert "was taken away; ending, to be started anew" in node.log.read_text()
+        node.start()
+        assert node.ask("ADD", netns=pod.path)[0] == 0
+
+
+def test_an_agent_whose_place_another_took_goes_on(api, tmp_path, pod):
+    api.put(make_pod("web"))
+    with Node(tmp_path, api) as old:
+        other = open_socket(str(old.socket))
+        try:
+            time.sleep(5)
+            assert old.process.poll() is None
+            assert old.get("/readyz")[0] == 200
+        finally:
+            other.close()
 
 
 def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_other_way_round(api, tmp_path, require_netns):

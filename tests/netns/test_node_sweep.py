@@ -66,6 +66,24 @@ def test_a_pod_that_started_without_the_plugin_is_found_by_its_address_and_told_
     check_same(state(pod), before, "the pod was touched")
 
 
+def test_an_address_that_two_namespaces_have_is_nobodys(api, tmp_path, pod, runtime):
+    """Else a pod that may change its addresses has the agent take its rules for another's, or delete that one."""
+    with NetworkNamespace("thief") as thief:
+        thief.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"], check=True)
+        thief.run(["ip", "link", "set", "eth0", "up"], check=True)
+        thief.run(["ip", "address", "add", "10.77.0.2/24", "dev", "eth0"], check=True)
+        (runtime.parent / "cni-0-thief").touch()
+        subprocess.run(["mount", "--bind", thief.path, runtime.parent / "cni-0-thief"], check=True)
+        try:
+            api.put(make_validated_pod("web", "10.77.0.2"))
+            with Node(tmp_path, api, *OWN, "--repair", "program") as node:
+                node.until(lambda: 'netinit_node_pods{state="unknown"} 1.0' in node.get("/metrics")[1], "the metric")
+                assert not reasons(api)
+            assert not [one for one in (thief, pod) if "ISTIO" in one.run(["iptables-save"], check=True).stdout]
+        finally:
+            subprocess.run(["umount", runtime.parent / "cni-0-thief"], check=True)
+
+
 def test_drift_is_told_with_the_first_rule_and_again_when_it_is_another(api, tmp_path, pod, runtime):
     api.put(make_validated_pod("web", "10.77.0.2"))
     with Node(tmp_path, api, *OWN) as node:
@@ -184,12 +202,13 @@ def node_command(node, name):
     ]  # fmt: skip
 
 
-def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, folders, require_netns):
+@pytest.mark.parametrize("taint", ["netinit.io/not-ready", "netinit.io/not-ready=yes:NoSchedule"])
+def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, folders, require_netns, taint):
     other = {"key": "other", "effect": "NoSchedule"}
-    taints = [other, {"key": "netinit.io/not-ready", "effect": "NoSchedule"}]
+    taints = [other, {"key": "netinit.io/not-ready", "value": "yes", "effect": "NoSchedule"}]
     api.objects[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}, "spec": {"taints": taints}}
     folders.write_text("{")
-    with Node(tmp_path, api, "--startupTaint", "netinit.io/not-ready", install=True, wait=False) as node:
+    with Node(tmp_path, api, "--startupTaint", taint, install=True, wait=False) as node:
         node.until(lambda: node.get("/readyz")[0] == 503, "not ready")
         time.sleep(1.5)
         assert not any(method == "PATCH" for method, _, _ in api.asked)

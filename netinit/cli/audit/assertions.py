@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import OptionError, ParseError
 from netinit.cli.question import is_file, read_file
+from netinit.golang import goyaml
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit.grammar import Assertion, parse_assertion
 
 SENTENCE = " is "
+MOST = 500  # of a run: each is a proof over all packets
 
 
 def read_assertions(given: Sequence[str]) -> list[Assertion]:
@@ -26,6 +28,8 @@ def read_assertions(given: Sequence[str]) -> list[Assertion]:
                 problems += error.problems
     if problems:
         raise OptionError(*problems)
+    if len(found) > MOST:
+        raise OptionError(f"--assert: {len(found)} assertions are more than {MOST}, which one run proves; give them to several runs")
     return found
 
 
@@ -33,11 +37,12 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
     """Each sentence of a file with its name and line, as netinit/data/assertions.schema.json describes it."""
     import yaml
 
+    text = read_file(file, "--assert")
     try:
-        tree = yaml.compose(read_file(file, "--assert"), yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise _wrong(file, f"is not YAML: {getattr(error, 'problem', None) or error}", mark) from None
+        goyaml.load(text)  # refuses what is too deep, or too much, for the composer, which alone knows lines
+        tree = yaml.compose(text, yaml.SafeLoader)
+    except (ParseError, yaml.YAMLError) as error:
+        raise OptionError(f"--assert: {quote_value(file)} is not YAML: {getattr(error, 'problem', None) or error}") from None
     items = tree
     if isinstance(tree, yaml.MappingNode) and [key.value for key, _ in tree.value] == ["assertions"]:
         items = tree.value[0][1]

@@ -11,10 +11,12 @@ what the descriptor shows is what is used. A link is read from its own descripto
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Self
 
 from netinit.base.output import show_lines
+from netinit.cli.inject.flags import STDIN
 
 __all__ = ["LARGEST", "RefusedFileError", "Spool", "listed", "read", "replace"]
 
@@ -128,7 +130,12 @@ class _FolderWalk:
 
 
 def read(name: str) -> bytes:
-    """The content of a file that the user named: any kind that can be read, a pipe too. Raises OSError."""
+    """The content of a file that the user named: any kind that can be read, a pipe too, `-` for stdin.
+
+    Raises OSError, or RefusedFileError where it has no end in sight.
+    """
+    if name == STDIN:
+        return _bounded(sys.stdin.buffer.read(LARGEST + 1))
     with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
         return _bounded(file.read(LARGEST + 1))
 

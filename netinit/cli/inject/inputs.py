@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
@@ -49,7 +48,7 @@ def in_file(name: str, error: NetinitError) -> str:
 def read_text(name: str) -> str:
     """The text of a file or of stdin. Raises ParseError where it cannot be read or is not UTF-8."""
     try:
-        data = sys.stdin.buffer.read() if name == STDIN else inject_files.read(name)
+        data = inject_files.read(name)
     except OSError as error:
         raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
     except RefusedFileError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import click
 
@@ -12,6 +11,7 @@ from netinit.base.output import show, show_artefact, to_json
 from netinit.base.shown import Lines, lines, quote
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.flags import HELP_NAMES
+from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
@@ -70,9 +70,11 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
     trees: list[Tree] = []
     for name in files:
         try:
-            documents = goyaml.load_all(Path(name).read_text())
-        except (OSError, UnicodeDecodeError) as error:
+            documents = goyaml.load_all(read(name).decode())
+        except (OSError, UnicodeDecodeError, RefusedFileError) as error:
             raise ParseError(f"{quote(name)} cannot be read: {error}") from error
+        except ParseError as error:
+            raise ParseError(f"{quote(name)}: {error}") from error
         for tree in documents:
             items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
             trees += [item for item in items if isinstance(item, dict)]

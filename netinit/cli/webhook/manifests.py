@@ -13,8 +13,10 @@ from netinit.base.output import show_artefact
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES
+from netinit.cli.inject.files import RefusedFileError, read
 from netinit.golang import goyaml
 from netinit.webhook.chart import merge_values, render, set_value
+from netinit.webhook.values import find_problems
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
@@ -54,6 +56,8 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
         values = merge_values(values, _read_values(file), file, schema)
     for text in given:
         values = merge_values(values, set_value(text), "--set", schema)
+    if problems := list(find_problems(values, schema)):
+        raise ConfigError("\n".join(problems))
     return render(chart, values, name=name, namespace=namespace)
 
 
@@ -70,8 +74,8 @@ def write(trees: list[Tree]) -> str:
 
 def _read_values(name: str) -> Tree:
     try:
-        tree = goyaml.load(Path(name).read_text())
-    except (OSError, ParseError, UnicodeDecodeError) as error:
+        tree = goyaml.load(read(name).decode())
+    except (OSError, ParseError, UnicodeDecodeError, RefusedFileError) as error:
         raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"--values: {quote(name)} must be a mapping")

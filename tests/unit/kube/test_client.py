@@ -234,6 +234,18 @@ def test_errors_leave_the_cache_as_it_is_and_repeated_ones_list_anew(quick):
     assert cache.error == ""
 
 
+def test_an_error_is_told_at_once_and_over_as_soon_as_the_watch_is_taken_again(quick):
+    seen = []
+
+    def enough(cache):
+        seen.append(bool(cache.error))
+        return seen[-2:] == [True, False]
+
+    with api([listed(5, thing("a", 1))], [(500, {}), ("events", [])]) as server:  # nothing changes after that
+        with_client(server, lambda client: cached(client, enough))
+    assert True in seen
+
+
 def test_what_keep_does_not_want_is_not_remembered(quick):
     events = ("events", [("MODIFIED", thing("a", 6)), ("ADDED", thing("c", 7, wanted="1"))])
     with api([listed(5, thing("a", 1, wanted="1"), thing("b", 2))], [events]) as server:

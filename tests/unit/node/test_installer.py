@@ -160,6 +160,70 @@ def test_a_list_that_is_none_is_left_as_it_is_and_told(place, text, said):
     assert {name: data for name, data in everything(place).items() if name != "bin/netinit-cni"} == before
 
 
+def test_a_list_behind_a_link_is_changed_there_and_the_link_stays(place):
+    (place / "shared").mkdir()
+    real = place / "shared" / "flannel.conflist"
+    real.write_text(json.dumps(LIST))
+    link = place / "net.d" / "10-net.conflist"
+    link.symlink_to("../shared/flannel.conflist")
+    assert made(place).install()
+    assert link.is_symlink()
+    assert read(real)["plugins"][-1] == ENTRY
+    assert not made(place).install()
+    assert made(place).uninstall()
+    assert (link.is_symlink(), read(real)) == (True, LIST)
+
+
+def test_a_link_that_leads_nowhere_here_is_the_runtimes_network_and_told(place):
+    """The runtime sees more than the agent's container; the next file by name would be one that it does not read."""
+    (place / "net.d" / "10-net.conflist").symlink_to("/var/lib/flannel/net.conflist")
+    other = write(place, LIST, name="20-other.conflist")
+    before = everything(place / "net.d")
+    with pytest.raises(ConfigError, match=r"leads to /var/lib/flannel/net\.conflist, which this container does not see"):
+        made(place).install()
+    assert "leads to /var/lib/flannel" in made(place).state()["entry"]
+    assert everything(place / "net.d") == before
+    assert read(other) == LIST
+
+
+def test_half_of_a_surrogate_pair_stays_as_it_was_spelled(place):
+    path = write(place, json.dumps({**LIST, "x-odd": "\ud800 ü"}))
+    assert made(place).install()
+    assert read(path)["x-odd"] == "\ud800 ü"
+    assert made(place).uninstall()
+    assert read(path) == {**LIST, "x-odd": "\ud800 ü"}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"// a comment\r\n{}", None], ids=["no UTF-8", "a comment", "a folder"])
+def test_files_of_others_that_are_no_lists_keep_nobody_from_uninstalling(place, content):
+    path = write(place, LIST)
+    made(place).install()
+    odd = place / "net.d" / "00-odd.conflist"
+    odd.mkdir() if content is None else odd.write_bytes(content)
+    assert made(place).uninstall()
+    assert read(path) == LIST
+    assert not (place / "bin" / "netinit-cni").exists()
+
+
+def test_a_spoilt_list_that_names_us_keeps_the_executable_and_other_lists_are_cleared(place):
+    path = write(place, LIST)
+    made(place).install()
+    spoilt = write(place, '{"plugins": [{"type": "netinit-cni"}', name="00-spoilt.conflist")
+    with pytest.raises(ConfigError, match=r"00-spoilt\.conflist: it is not JSON"):
+        made(place).uninstall()
+    assert read(path) == LIST
+    assert (place / "bin" / "netinit-cni").exists(), "a network that names it would start no pod without"
+    spoilt.unlink()
+    assert made(place).uninstall()
+
+
+def test_a_list_with_carriage_returns_and_a_key_that_stands_twice_is_what_the_runtime_takes_it_for(place):
+    text = json.dumps(LIST, indent=1).replace("\n", "\r\n").replace('"disableCheck": true', '"disableCheck": false,\r\n"disableCheck": true')
+    path = write(place, text)
+    assert made(place).install()
+    assert read(path) == {**LIST, "plugins": [*LIST["plugins"], ENTRY]}
+
+
 def test_a_folder_without_a_network_is_waited_for(place):
     with pytest.raises(ConfigError, match="no network yet"):
         made(place).install()

@@ -89,8 +89,10 @@ def rights(*given):
 def test_the_rights_are_what_the_settings_need():
     least = {("pods", "get"), ("pods", "list"), ("pods", "watch"), ("events", "create"), ("daemonsets", "get"), ("daemonsets", "list"), ("daemonsets", "watch")}
     assert rights() == least
+    assert rights("node.repair=none") == least - {("events", "create")}
     assert rights("node.repair=delete") == least | {("pods", "delete")}
     assert rights("node.repair=label") == least | {("pods/status", "patch")}
+    assert rights("node.platform=openshift") == least | {("securitycontextconstraints", "use")}
     assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
 
 

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import datetime as dt
 import socket
 import ssl
 import threading
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.base.more_errors import ConfigError
-from netinit.webhook.certificates import check, describe, make_pair, service_names
+from netinit.webhook.certificates import (
+    Facts,
+    check,
+    describe,
+    find_missing_name,
+    leads_to,
+    make_context,
+    make_pair,
+    service_names,
+)
 from netinit.webhook.registration import bundle_patch, is_ours
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
-from netinit.webhook.worker import make_context
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -227,6 +239,45 @@ def test_a_secret_that_somebody_spoilt_is_made_anew():
     data["tls.key"] = to_data(Kept(present=OTHER))["tls.key"]
     spoilt = from_secret({"data": data})
     assert next_state(spoilt, NOW, plan()).present.key not in {FIRST.present.key, OTHER.key}
+
+
+def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
+    spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(Kept(present=OTHER))["authority.crt"]}})
+    made = next_state(spoilt, NOW, plan())
+    assert made.present.authority not in {FIRST.present.authority, OTHER.authority}
+    assert next_state(made, NOW, plan()) is made
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (("hook.mesh.svc",), ""), (("HOOK.mesh.svc", "other"), ""), (("*.mesh.svc",), ""),
+        (("hook.mesh.svc.cluster.local",), "hook.mesh.svc"), ((), "hook.mesh.svc"), (("*.svc",), "hook.mesh.svc"),
+    ],
+)  # fmt: skip
+def test_the_name_by_which_the_api_server_asks_is_looked_for(names, missing):
+    assert find_missing_name(Facts(since=0.0, until=1.0, names=names), "hook", "mesh") == missing
+
+
+def signed(name, key, by, issuer):
+    """A certificate for a key, signed by another."""
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, one)]) for one in (issuer, name)]
+    since, until = dt.datetime.fromtimestamp(NOW, dt.UTC), dt.datetime.fromtimestamp(NOW + DAY, dt.UTC)
+    made = x509.CertificateBuilder(*names, key.public_key(), x509.random_serial_number(), since, until).sign(by, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_a_chain_leads_to_its_authority_by_way_of_what_is_between():
+    root, between, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    leaf, middle, top = signed("leaf", own, between, "middle"), signed("middle", between, root, "top"), signed("top", root, root, "top")
+    assert leads_to(leaf + middle, top)
+    assert leads_to(leaf + top + middle, PAIR.authority + top), "in whichever order"
+    assert leads_to(leaf, middle)
+    assert leads_to(leaf, leaf)
+    assert not leads_to(leaf, top)
+    assert not leads_to(leaf + middle, PAIR.authority)
+    assert not leads_to("", top)
+    assert not leads_to(middle + leaf, "")
 
 
 # ---- caBundles

@@ -92,7 +92,7 @@ def test_webhook_names_and_rights_fit_each_other(given):
     assert set(named[0].split(",")) == configurations
     (role,) = [tree for tree in made(*given) if tree["kind"] == "ClusterRole"]
     assert set(role["rules"][0]["resourceNames"]) == configurations
-    assert role["rules"][0]["verbs"] == ["get", "list", "watch", "patch"]
+    assert role["rules"][0]["verbs"] == ["list", "watch", "patch"]
 
 
 def test_no_right_is_given_on_everything():
@@ -119,6 +119,13 @@ def test_the_pod_is_allowed_at_the_level_restricted():
     assert {tuple(volume) for volume in pod["volumes"]} == {("name", "emptyDir"), ("name", "configMap")}
     assert container["resources"]["requests"]
     assert pod["terminationGracePeriodSeconds"] > 5 + 15 + 2, "the drain fits into it"
+
+
+def test_openshift_gives_the_user_out_of_the_namespaces_range():
+    """Its constraint for everybody, restricted-v2, refuses a pod that names another."""
+    for given, wanted in (((), 65532), (("openshift=true",), None)):
+        context = one("Deployment", *given)["spec"]["template"]["spec"]["securityContext"]
+        assert (context.get("runAsUser"), context.get("runAsGroup"), context["runAsNonRoot"]) == (wanted, wanted, True)
 
 
 def test_selectors_of_service_budget_policy_and_deployment_mean_the_same_pods():

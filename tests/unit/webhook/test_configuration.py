@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from netinit.inject import Settings
-from netinit.webhook.board import Board
+from netinit.webhook.board import CONFIGURATION, Board
 from netinit.webhook.configuration import Texts
 from netinit.webhook.feed import Feed
 
@@ -34,3 +34,18 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(tmp_path, bad):
     for number in range(3, 13):
         offer(number)
     assert tracked() - before < 100
+
+
+def test_a_configuration_that_finds_no_room_is_taken_when_there_is_some(tmp_path):
+    told = []
+    feed = Feed(Board(tmp_path / "board"), Settings(), lambda _, text: told.append(text))
+    texts = Texts(values="{global: {meshID: one}}")
+    assert asyncio.run(feed.offer(texts))
+    assert feed.generation == 0
+    assert "--stateFolder: it cannot be written" in feed.problem
+    (tmp_path / "board").mkdir()
+    assert not asyncio.run(feed.offer(texts)), "it is not tried again, as it is known to be good"
+    assert (feed.generation, feed.problem) == (1, "")
+    assert Board(tmp_path / "board").tree(CONFIGURATION)["values"] == texts.values
+    assert not asyncio.run(feed.offer(texts))
+    assert feed.generation == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostile_reviews
+from netinit.webhook.review import LARGEST
 from webhook_server import Server, make_pod
 
 CASES = 400
@@ -112,3 +113,44 @@ def test_idle_and_half_open_connections_are_bounded_and_others_are_served(tmp_pa
         assert served == 5, "handshakes that do not come are given up"
         worker = max(server.children())
         assert len(list(Path(f"/proc/{worker}/fd").iterdir())) <= 32 + 64
+
+
+def begin(server, size, sent=b""):
+    """A review of so many bytes whose body does not come, or not all of it."""
+    connection = server.connect()
+    connection.putrequest("POST", "/inject?timeout=30s")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders(sent)
+    return connection
+
+
+def test_bodies_that_do_not_come_take_no_place_of_others(tmp_path):
+    with Server(tmp_path, "--maxReviews", "2") as server, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(contextlib.closing(begin(server, 100))) for _ in range(8)]
+        for _ in range(5):
+            assert server.review(make_pod())["allowed"]
+        assert [one.getresponse().status for one in slow] == [408] * 8
+
+
+def test_large_bodies_that_do_not_end_give_way_to_small_ones(tmp_path):
+    size = LARGEST - 1
+    with Server(tmp_path) as server, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(contextlib.closing(begin(server, size, b" " * (size - 1)))) for _ in range(8)]
+        for _ in range(5):
+            assert server.review(make_pod())["allowed"]
+        assert {one.getresponse().status for one in slow} <= {408, 503}
+
+
+def test_idle_connections_give_way_to_new_ones(tmp_path):
+    with Server(tmp_path, "--maxConnections", "16") as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(contextlib.closing(server.connect())) for _ in range(24)]
+        for one in idle:
+            one.request("GET", "/livez")
+            assert one.getresponse().read() == b"ok\n", "each finds room"
+        for _ in range(5):
+            assert server.review(make_pod())["allowed"]
+        youngest = idle[-1]
+        youngest.auto_open = False
+        youngest.request("GET", "/livez")
+        assert youngest.getresponse().status == 200, "the oldest gave way"

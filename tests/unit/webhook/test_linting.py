@@ -93,6 +93,21 @@ def bundle(text):
     return change
 
 
+SERVED = make_pair(("netinit-webhook.mesh.svc",), now=NOW, seconds=90 * 86400)
+OTHER = make_pair(("netinit-webhook.mesh.svc",), now=NOW, seconds=90 * 86400)
+
+
+def secret(chain, authority, namespace="mesh"):
+    """A Secret with a certificate for the Service, and caBundles of this authority."""
+
+    def change(trees):
+        data = {"tls.crt": base64.b64encode(chain.encode()).decode()}
+        trees.append({"kind": "Secret", "metadata": {"name": "tls", "namespace": namespace}, "data": data})
+        bundle(authority)(trees)
+
+    return change
+
+
 def seconds(trees):
     for hook in hooks(trees):
         hook["timeoutSeconds"] = 30
@@ -150,6 +165,12 @@ def second_injector(trees):
         (bundle("nothing"), ["bad-bundle"]),
         (bundle(make_pair(("x",), now=NOW - 10**7, seconds=60).authority), ["expired-bundle"]),
         (bundle(make_pair(("x",), now=NOW, seconds=86400).authority), ["expiring-bundle"]),
+        (secret(SERVED.certificate, SERVED.authority), []),
+        (secret(SERVED.certificate, OTHER.authority + SERVED.authority), []),
+        (secret(SERVED.certificate, OTHER.authority), ["wrong-bundle"]),
+        (secret(PAIR.certificate, OTHER.authority), []),
+        (secret(SERVED.certificate, OTHER.authority, "elsewhere"), []),
+        (secret("nothing", OTHER.authority), []),
         (seconds, ["timeout"]),
         (side_effects, ["side-effects"]),
         (second_injector, ["two-injectors"]),

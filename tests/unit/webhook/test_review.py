@@ -18,6 +18,8 @@ SERVED = load(
     Texts(config=json.dumps(CONFIG), values='{"release": "r1"}', mesh="trustDomain: td"), Settings(revision="default")
 )
 
+OWN = load(Texts(), Settings())
+
 
 def ask(pod, served=SERVED, **more):
     given = answer(json.dumps(make_review(pod, **more)).encode(), served)
@@ -248,7 +250,27 @@ def test_a_warning_for_an_init_container_without_network_and_for_the_proxys_user
 
 def test_a_warning_for_a_port_that_is_included_and_excluded():
     told = warnings_of(make_pod(), with_init("-u", "1337", "-i", "*", "-b", "80,81", "-d", "81"))
-    assert "inbound port 81 is included and excluded at once: it is not captured; remove one of the two" in told
+    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    assert f"inbound port 81 is included and excluded at once: {captured}; remove one of the two" in told
+    told = warnings_of(make_pod(), with_init("-u", "1337", "-q", "80,81", "-o", "81"))
+    assert "outbound port 81 is included and excluded at once: it is not captured; remove one of the two" in told
+
+
+@pytest.mark.parametrize("direction", ["Inbound", "Outbound"])
+def test_lists_of_ten_thousands_of_ports_are_answered(direction):
+    """Compared each with each they would take minutes, and with them the server."""
+    ports = [str(number) for number in range(1, 60_001)]
+    names = f"traffic.sidecar.istio.io/include{direction}Ports", f"traffic.sidecar.istio.io/exclude{direction}Ports"
+    pod = make_pod(annotations=dict(zip(names, (",".join(ports), ",".join(reversed(ports))), strict=True)))
+    given = answer(json.dumps(make_review(pod)).encode(), OWN)
+    assert given.outcome == "injected"
+    assert any(f"{direction.lower()} port 1, 2, 3, " in told for told in given.warnings), given.warnings
+
+
+def test_a_template_that_is_asked_for_thousands_of_times_is_refused():
+    given = answer(json.dumps(make_review(make_pod(annotations={"inject.istio.io/templates": ",".join(["sidecar"] * 20_000)}))).encode(), SERVED)
+    assert given.outcome == "denied"
+    assert "20000 templates are more than 64" in given.message
 
 
 def test_warnings_are_few_and_short():

@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -185,6 +184,21 @@ def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
         (server.config / "values").write_text('{"release": "third"}')
         server.until(lambda: {release(server) for _ in range(10)} == {"third"}, "all processes have the third")
         server.until(lambda: "[!]" not in server.get("/readyz?verbose")[1], "the bad one is forgotten")
+
+
+def test_a_file_that_is_away_for_a_while_is_a_problem_for_that_while_alone(tmp_path):
+    with Server(tmp_path) as server:
+        values = tmp_path / "config" / "config"
+        for change, back, said in (
+            (lambda: values.rename(tmp_path / "aside"), lambda: (tmp_path / "aside").rename(values), "does not exist"),
+            (lambda: values.write_text(""), lambda: values.write_text(json.dumps(CONFIG)), "is empty"),
+        ):
+            change()
+            server.until(lambda said=said: said in server.get("/readyz?verbose")[1], said)
+            server.until(lambda: "netinit_webhook_configuration_error 1.0" in server.monitor("/metrics")[1], "and counted")
+            assert release(server) == "first"
+            back()
+            server.until(lambda: "netinit_webhook_configuration_error 0.0" in server.monitor("/metrics")[1], "nothing is wrong any more")
 
 
 def test_a_mounted_config_map_is_followed_when_its_link_is_switched(tmp_path):
@@ -367,6 +381,7 @@ def test_told_to_end_it_finishes_what_was_begun(tmp_path):
             server.review(make_pod())
             server.process.send_signal(signal.SIGTERM)
             server.until(lambda: server.get("/readyz")[0] == 503, "readiness goes first")
+            assert server.monitor("/readyz")[0] == 503, "on both ports"
             assert server.review(make_pod())["allowed"], "who has not heard of it yet is served"
             server.until(lambda: refuses(server), "new connections are refused")
             connection.send(body[10:])
@@ -384,35 +399,34 @@ def refuses(server):
         return True
 
 
+SLOW = {
+    "policy": "enabled",
+    "templates": {
+        "sidecar": "{{ range $i, $a := .ObjectMeta.Annotations }}{{ range $j, $b := $.ObjectMeta.Annotations }}{{ $b }}{{ end }}{{ end }}"
+        "metadata: {annotations: {release: x}}"
+    },
+}
+MANY = {f"example.com/{number}": "" for number in range(995)}
+
+
 def test_too_many_reviews_get_503_and_never_hang(tmp_path):
-    with Server(tmp_path, "--maxReviews", "2") as server:
-        held = []
-        for _ in range(4):  # bodies that do not come, and so wait
-            connection = server.connect()
-            connection.putrequest("POST", "/inject?timeout=4s")
-            connection.putheader("Content-Type", "application/json")
-            connection.putheader("Content-Length", "100")
-            connection.endheaders()
-            held.append(connection)
-        statuses = sorted(connection.getresponse().status for connection in held)
-        for connection in held:
-            connection.close()
-        assert statuses == [408, 408, 503, 503]
+    with Server(tmp_path, "--maxReviews", "2", config=SLOW) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(contextlib.closing(server.connect())) for _ in range(6)]
+        for connection in connections:
+            connection.request("GET", "/livez")
+            connection.getresponse().read()
+        body = json.dumps(make_review(make_pod(annotations=MANY)))
+        for connection in connections:  # while the first is computed the others come in
+            connection.request("POST", "/inject?timeout=1s", body, {"Content-Type": "application/json"})
+        answers = [(one.status, one.read()) for one in (connection.getresponse() for connection in connections)]
+        assert {status for status, _ in answers} <= {200, 503}
+        assert sum(b"2 reviews are waiting already" in said for _, said in answers) >= 2
         assert server.review(make_pod())["allowed"]
 
 
 def test_a_pod_that_takes_too_long_is_interrupted_and_the_next_is_served(tmp_path):
-    slow = "{{ range $i, $a := .ObjectMeta.Annotations }}{{ range $j, $b := $.ObjectMeta.Annotations }}{{ $b }}{{ end }}{{ end }}"
-    config = {"policy": "enabled", "templates": {"sidecar": slow + "metadata: {annotations: {release: x}}"}}
-    with Server(tmp_path, config=config) as server:
-        pod = make_pod(annotations={f"example.com/{number}": "" for number in range(995)})
-        answers = []
-        asking = threading.Thread(
-            target=lambda: answers.append(server.post(json.dumps(make_review(pod)), "/inject?timeout=1s"))
-        )
-        asking.start()
-        asking.join(60)
-        (given,) = answers
+    with Server(tmp_path, config=SLOW) as server:
+        given = server.post(json.dumps(make_review(make_pod(annotations=MANY))), "/inject?timeout=1s")
         assert given[0] in {200, 503}, given
         assert server.review(make_pod())["allowed"]
 
