@@ -160,7 +160,7 @@ def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
-    # Imported when it is used: libiptc alone takes 90 ms.
+    # Imported when it is used: libiptc alone takes tens of milliseconds.
     made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
         comments=options.rule_comments,
         families=families,

@@ -1,6 +1,6 @@
 """The backend without any external program: python-iptables in this process's children, on the older kernel interface.
 
-libiptc and libxtables keep one address family in global variables, and importing them takes 90 to 260 ms, so each
+libiptc and libxtables keep one address family in global variables, and importing them takes tens of milliseconds, so each
 family gets a forked child that imports them, both at the same time. A child that crashes in the libraries is an error
 of its family. The children speak to libiptc directly: the library's own classes open every table when they look for a
 chain (which registers it in the kernel), write IPv6 interface masks that compare one bit a letter, and read a foreign
@@ -119,7 +119,7 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     try:
         _find_packages()
         _shorten_import()
-        from netinit.backends.iptc_tables import Tables  # python-iptables is an extra, and takes 90 ms
+        from netinit.backends.iptc_tables import Tables  # python-iptables is an extra, and takes long
 
         return _checked(Tables(family, fail))
     except NetinitError:
