@@ -295,14 +295,14 @@ def read_ports_of_uids(text: str) -> tuple[Any, ...]:
     """Ports of users, see netinit.options.users."""
     from netinit.options import users  # seldom
 
-    return users.read(text, read_ports_or_all, read_uid)
+    return users.read(text, users.Readers(ports=read_ports_or_all, user=read_uid, quote=quote_value))
 
 
 def read_ports_of_gids(text: str) -> tuple[Any, ...]:
     """Ports of groups, see netinit.options.users."""
     from netinit.options import users
 
-    return users.read(text, read_ports_or_all, read_gid)
+    return users.read(text, users.Readers(ports=read_ports_or_all, user=read_gid, quote=quote_value))
 
 
 def write_joined(items: tuple[object, ...]) -> str:

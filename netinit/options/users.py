@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from netinit.base.net import Ports, bounds_of, merge_ports
 from netinit.base.records import Record
-from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,26 +42,32 @@ def find_same(items: tuple[PortsOfUsers, ...]) -> frozenset[object]:
     return frozenset([(item.protocol, item.first, item.last, tuple(sorted(map(bounds_of, item.ports)))) for item in items])
 
 
-def read(text: str, read_ports: Callable[[str], Ports | str], read_user: Callable[[str], int]) -> tuple[PortsOfUsers, ...]:
+class Readers(Record):
+    """How the parts of an item are read, and how an error shows a text."""
+
+    ports: Callable[[str], Ports | str]
+    user: Callable[[str], int]
+    quote: Callable[[str], str]
+
+
+def read(text: str, readers: Readers) -> tuple[PortsOfUsers, ...]:
     """The items of a list. ValueError as a kind's reader raises it, about all items that are wrong."""
     found: dict[tuple[str, int, int], Ports] = {}
     items = [item for part in text.split(";") if (item := part.strip(" \t"))]
     wrong: list[str] = []
     for item in items:
         try:
-            _read_item(item, found, read_ports, read_user)
+            _read_item(item, found, readers)
         except ValueError as error:
             if len(items) == 1:
                 raise
-            wrong.append(f"{quote_value(item)}, which {error}")
+            wrong.append(f"{readers.quote(item)}, which {error}")
     if wrong:
         raise ValueError(f"holds {'; and '.join(wrong)}")
     return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
 
 
-def _read_item(
-    item: str, found: dict[tuple[str, int, int], Ports], read_ports: Callable[[str], Ports | str], read_user: Callable[[str], int]
-) -> None:
+def _read_item(item: str, found: dict[tuple[str, int, int], Ports], readers: Readers) -> None:
     """Adds what an item says to `found`."""
     parts = [part.strip(" \t") for part in item.split(":")]
     if len(parts) > MOST_PARTS:
@@ -70,10 +75,10 @@ def _read_item(
     protocol, listed, users = ["", ALL, *parts][-MOST_PARTS:]
     if protocol not in ("", ALL, *PROTOCOLS):
         raise ValueError(f"begins with neither tcp nor udp nor *: {FORM}")
-    ports = _of_part(listed, item, read_ports)
+    ports = _of_part(readers.ports, listed, item, readers)
     if not ports:
         raise ValueError(f"names no ports; all are written as *: {FORM}")
-    spans = [_read_span(one.strip(" \t"), item, read_user) for one in users.split(",") if one.strip(" \t")]
+    spans = [_read_span(one.strip(" \t"), item, readers) for one in users.split(",") if one.strip(" \t")]
     if not spans:
         raise ValueError(f"names no user: {FORM}")
     for name in (protocol,) if protocol in PROTOCOLS else PROTOCOLS:
@@ -83,25 +88,25 @@ def _read_item(
             found[name, first, last] = () if every else merge_ports((*(before or ()), *ports))
 
 
-def _of_part(part: str, item: str, read: Callable[[str], Any]) -> Any:
+def _of_part(read: Callable[[str], Any], part: str, item: str, readers: Readers) -> Any:
     """A part of an item, which the error names where it is not the whole."""
     try:
         return read(part)
     except ValueError as error:
         told = str(error)
-        raise ValueError(told if part == item or told.startswith("holds ") else f"holds {quote_value(part)}, which {told}") from None
+        raise ValueError(told if part == item or told.startswith("holds ") else f"holds {readers.quote(part)}, which {told}") from None
 
 
-def _read_span(text: str, item: str, read_user: Callable[[str], int]) -> tuple[int, int]:
+def _read_span(text: str, item: str, readers: Readers) -> tuple[int, int]:
     if text == ALL:
         raise ValueError("means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude")
     low, dash, high = text.partition("-")
     if not dash or not (low + high).isdigit():
-        user = _of_part(text, item, read_user)
+        user = _of_part(readers.user, text, item, readers)
         return user, user
     if not (low and high):
-        raise ValueError(f"holds {quote_value(text)}, which is no range of users: write its first and its last, such as 1000-2000")
-    first, last = (_of_part(one, item, read_user) for one in (low, high))
+        raise ValueError(f"holds {readers.quote(text)}, which is no range of users: write its first and its last, such as 1000-2000")
+    first, last = (_of_part(readers.user, one, item, readers) for one in (low, high))
     if first > last:
         raise ValueError(f"names an empty range of users: write {high}-{low}")
     return first, last

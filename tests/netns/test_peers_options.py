@@ -240,17 +240,16 @@ def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with
     assert "ISTIO_LOG" not in listed
 
 
-@pytest.mark.parametrize("backend", BACKENDS[:3])
-@pytest.mark.parametrize("networks", ["*", "2001:db8::/32"])
-def test_quic_is_reported_once_as_what_becomes_of_it(pod, backend, networks):
+@pytest.mark.parametrize(
+    ("backend", "networks", "fates"),
+    [*[(backend, "*", ("refused", "refused")) for backend in BACKENDS[:3]], ("nftables", "2001:db8::/32", ("direct", "refused"))],
+)
+def test_quic_is_reported_once_as_what_becomes_of_it(pod, backend, networks, fates):
     program(pod, backend, "-i", networks, "--log-rules", "--log-group", "5", "--reject-quic", "--exclude-outbound-for-uids", "tcp:443:4000")
-    refused = [4, 6] if networks == "*" else [6]
-    excluded = {"uid": 4000, "gid": 4000}
-    for family in (4, 6):
-        for user, fate in ((APP, "refused" if family in refused else "direct"), (excluded, "direct")):
-            with Listener5(pod) as heard:
-                arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, **user))
-                assert set(heard.listen()) == {fate}, (family, user)
+    for family, user, fate in ((4, APP, fates[0]), (6, APP, fates[1]), (6, {"uid": 4000, "gid": 4000}, "direct")):
+        with Listener5(pod) as heard:
+            arrivals(pod, Probe(OUTSIDE[family], 443, udp=True, **user))
+            assert set(heard.listen()) == {fate}, (family, user)
 
 
 ALL_PODS = Path("/proc/sys/net/netfilter/nf_log_all_netns")  # of the machine: whether its log hears other namespaces

@@ -7,7 +7,7 @@ from netinit.options import REDIRECT, TPROXY, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.dns import queries
 from netinit.rules.layouts.inbound import TCP
-from netinit.rules.layouts.peers import QUIC
+from netinit.rules.layouts.outbound import QUIC
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Protocol

@@ -20,6 +20,8 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump, Return
 
+HTTPS = 443
+QUIC = Port(protocol="udp", ports=(HTTPS,))
 ON_LOOPBACK = OutInterface(names=("lo",))
 
 

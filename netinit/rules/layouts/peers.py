@@ -9,7 +9,7 @@ from netinit.base.net import FAMILIES, Family, lists_port
 from netinit.options import Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
-from netinit.rules.layouts.outbound import excluded_groups, excluded_networks
+from netinit.rules.layouts.outbound import HTTPS, QUIC, excluded_groups, excluded_networks
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netinit.options.users import PortsOfUsers
-
-HTTPS = 443
-QUIC = Port(protocol="udp", ports=(HTTPS,))
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
