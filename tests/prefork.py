@@ -138,7 +138,6 @@ def _end(code: int) -> NoReturn:
 
 if __name__ == "__main__":
     sys.path[0] = str(MAIN.parent.parent)
-    from netinit.__main__ import main
     from netinit.cli import start
     from netinit.kernel import namespaces
 
@@ -150,4 +149,4 @@ if __name__ == "__main__":
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.exit = _end
-    main()
+    start.main()

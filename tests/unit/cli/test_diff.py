@@ -167,7 +167,7 @@ CAPTURES = "-A OUTPUT -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001"
 def test_rules_are_read_from_stdin_with_or_without_counters(run, monkeypatch, tmp_path):
     counted = rules_of(CAPTURES).replace("-A OUTPUT", "[12:720] -A OUTPUT")
     (tmp_path / "rules").write_text(rules_of(CAPTURES))
-    monkeypatch.setattr("sys.stdin", io.StringIO(counted))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(counted.encode())))
     done, tree = ask(run, "-", str(tmp_path / "rules"), "--json")
     assert (done.code, tree["compared"][0]["result"]) == (0, "equal")
     assert tree["compared"][0]["families"] == ["IPv4"]
@@ -212,7 +212,7 @@ def test_rules_that_cannot_be_read_safely_are_an_error_that_names_the_file(run, 
 
 
 def test_stdin_without_rules_is_an_error(run, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(POD))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
     done, _ = ask(run, "-", SIDECAR)
     assert done.code == 2
     assert "stdin holds no rules as iptables-save prints them; name a file of pods by its path" in done.err
