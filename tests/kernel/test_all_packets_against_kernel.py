@@ -24,9 +24,9 @@ from test_simulator_against_kernel import (
     PORTS,
     SEED,
     Attempt,
-    furnish,
     _report,
     disagree,
+    furnish,
     surroundings,
 )
 
