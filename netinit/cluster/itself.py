@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from netinit.kernel import run
-from netinit.kernel.children import become
 
 START = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); sys.argv[0] = 'netinit'; from netinit.__main__ import main; main()"
 
@@ -20,11 +17,10 @@ def run_netinit(words: Sequence[str], *, stdin: str = "", environ: Mapping[str, 
     return run.finish(run.start(program, arguments, stdin=stdin, environment=environ))
 
 
-def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> NoReturn:
+def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> None:
     """Go on as `netinit WORDS` in this process, with its input and output, and no variable but PATH beside these."""
     program, arguments = _find_itself(words)
-    kept = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
-    become(program, arguments, kept | dict(environ))
+    run.become(program, arguments, environ)
 
 
 def _find_itself(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -23,7 +23,7 @@ from netinit.kernel import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any, NoReturn, Self, TypeVar
 
     Result = TypeVar("Result")
@@ -380,8 +380,3 @@ def _unpack(data: bytes) -> object:
             raise NetinitError(f"a child's answer holds {module}.{name}, which no answer may")
 
     return Unpickler(io.BytesIO(data)).load()
-
-
-def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Go on as the program in this process, with its input and output, and these variables alone. OSError."""
-    posix.execve(path, [path, *arguments], {name.encode(): value.encode() for name, value in environment.items()})

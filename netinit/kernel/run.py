@@ -125,6 +125,11 @@ def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, 
             posix.close(reading)
 
 
+def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Go on as the program in this process, with its input and output, and what it may know of this environment. OSError."""
+    posix.execve(path, [path, *arguments], _make_environment(environment))
+
+
 def feed(running: Running, text: str) -> Running:
     """Gives a prepared program its input: all of it, or the program is killed."""
     fed = running.replace(input=-1, **_time_for(text))
@@ -179,9 +184,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
     _at_work.add(pid)
     tie(opened[2], pid)
     posix.close(opened[2])
-    return Running(
-        program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0
-    )
+    return Running(program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
 
 
 def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -204,9 +207,7 @@ def finish(running: Running) -> Finished:
     errors = _read(running.errors, "replace").strip()
     if late:
         errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
-    return Finished(
-        program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
-    )
+    return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 
 def start_all(
