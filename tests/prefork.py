@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
 COMMANDS = ("audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify")
 MORE = (  # that commands import when they get there
-    "kernel.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
+    "backends.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
 )  # fmt: skip
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request

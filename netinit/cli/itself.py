@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from netinit.kernel import run
 
@@ -18,7 +17,7 @@ def run_netinit(words: Sequence[str], *, stdin: str = "", environ: Mapping[str, 
     return run.finish(run.start(program, arguments, stdin=stdin, environment=environ))
 
 
-def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> NoReturn:
+def become_netinit(words: Sequence[str], *, environ: Mapping[str, str]) -> None:
     """Go on as `netinit WORDS` in this process, with its input and output, and no variable but PATH beside these."""
     program, arguments = _find_itself(words)
     run.become(program, arguments, environ)

@@ -13,16 +13,17 @@ from netinit.base.errors import NetinitError
 from netinit.kernel import run
 
 MOST_BYTES = 64 << 20  # of all that it prints
+OF_ITS_OWN = 0  # a process group
 _PAUSE = 10**8  # nanoseconds between two looks at what it has printed
 _ENDING = 10.0  # seconds that it may take to end once it was asked to
 _PIECE = 1 << 16
 
 
 class Followed:
-    """The program at `path`, by `with`: it stands apart from Ctrl-C, and ends when its input has a byte or its end."""
+    """The program at `path`, by `with`: Ctrl-C is not for it, and it ends when its input has a byte or its end."""
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._running = run.prepare(path, arguments, environment=environment, apart=True)
+        self._running = run.prepare(path, arguments, environment, OF_ITS_OWN)  # Ctrl-C is for this process alone
         self._process = os.pidfd_open(self._running.pid)
         self._read = 0
         self._rest = b""

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
-    from typing import Any, NoReturn
+    from typing import Any
 
 USUAL_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 # Listing 100,000 rules takes a slow machine some seconds. What takes longer hangs: a stopped process, a broken program.
@@ -86,12 +86,7 @@ def find(program: str) -> str:
 
 
 def start(
-    path: str,
-    arguments: Sequence[str] = (),
-    *,
-    stdin: str = "",
-    environment: Mapping[str, str] | None = None,
-    waits: int = 0,
+    path: str, arguments: Sequence[str] = (), *, stdin: str = "", environment: Mapping[str, str] | None = None, waits: int = 0
 ) -> Running:
     """Starts the program at `path`; `stdin` is what it reads, `environment` is added to what is PASSED_ON.
 
@@ -112,17 +107,15 @@ def start(
             posix.close(source)
 
 
-def prepare(
-    path: str, arguments: Sequence[str] = (), *, environment: Mapping[str, str] | None = None, apart: bool = False
-) -> Running:
+def prepare(path: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, group: int = -1) -> Running:
     """Starts the program at `path`, which reads its input to the end before it acts, and waits for `feed` or `kill`.
 
-    One that stands `apart` is in a process group of its own: Ctrl-C is for this process alone.
+    `group` is the process group that it is in; 0 is one of its own, and -1 this process's.
     """
     reading = writing = -1
     try:
         reading, writing = posix.pipe2(posix.O_CLOEXEC)
-        return _spawn(path, arguments, environment or {}, reading, apart=apart).replace(input=writing)
+        return _spawn(path, arguments, environment or {}, reading, group).replace(input=writing)
     except (OSError, BackendUnavailableError) as error:
         if writing >= 0:
             posix.close(writing)
@@ -132,8 +125,8 @@ def prepare(
             posix.close(reading)
 
 
-def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Go on as the program in this process, with its input and output; `environment` is added to what is PASSED_ON. OSError."""
+def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Go on as the program in this process, with its input and output, and what it may know of this environment. OSError."""
     posix.execve(path, [path, *arguments], _make_environment(environment))
 
 
@@ -168,7 +161,7 @@ def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
     return BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}")
 
 
-def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, *, apart: bool = False) -> Running:
+def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
     """Starts the program with `source` as its input. OSError."""
     program = path.rpartition("/")[2]
     opened: list[int] = []  # standard output and errors, the leash's end for the program, and ours
@@ -182,7 +175,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
             [program, *arguments],
             _make_environment(environment),
             file_actions=[(posix.POSIX_SPAWN_DUP2, one, number) for number, one in enumerate((source, *opened[:2]))],
-            **({"setpgroup": 0} if apart else {}),  # type: ignore[arg-type] # a group of its own, or this one's
+            **({} if group < 0 else {"setpgroup": group}),  # type: ignore[arg-type] # which it cannot tell from the others
         )
     except BaseException:
         for descriptor in opened:
@@ -191,9 +184,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
     _at_work.add(pid)
     tie(opened[2], pid)
     posix.close(opened[2])
-    return Running(
-        program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0
-    )
+    return Running(program=program, pid=pid, input=-1, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
 
 
 def _make_environment(more: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -216,9 +207,7 @@ def finish(running: Running) -> Finished:
     errors = _read(running.errors, "replace").strip()
     if late:
         errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
-    return Finished(
-        program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors
-    )
+    return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 
 def start_all(
