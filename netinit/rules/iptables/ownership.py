@@ -88,7 +88,7 @@ Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes o
 
 
 def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
-    """What the listings of all families confirm."""
+    """What the listings of all families confirm. An empty value, of a sign without its option, stands in no hole."""
     found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
     for listing in listings:  # a table on its own, since a killed run may have changed one and not the other
         for sign in forms.signs:
@@ -98,7 +98,7 @@ def gather(listings: Collection[Listing], forms: Forms) -> Evidence:
         for anchor in forms.anchors:
             if anchor.table in listing:
                 found[EXCLUDED] |= _excluded(listing[anchor.table], anchor, forms)
-    return {hole: values - {""} for hole, values in found.items()}
+    return found
 
 
 def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], forms: Callable[[], Forms]) -> Owned:
