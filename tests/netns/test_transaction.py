@@ -36,7 +36,8 @@ def options_of(backend, mode, *more):
     networks = [f"10.{number}.0.0/16" for number in range(6)]
     lists = ["--ipset-threshold", "3", "-x", ",".join(networks)] if backend.endswith(SETS) else []
     assert not sets
-    return Options.from_argv([*SIDECAR, "--ipv6", "on", "-m", mode, "--backend", name, *lists, *more])
+    patient = ["--lock-timeout", "2m"]  # all pods here share the machine's lock
+    return Options.from_argv([*SIDECAR, "--ipv6", "on", "-m", mode, "--backend", name, *patient, *lists, *more])
 
 
 def need(backend):
