@@ -108,10 +108,15 @@ class ControlPlane:
             "--service-cluster-ip-range", "10.78.0.0/16", "--enable-aggregator-routing=true",
             "--allow-privileged=true", "--admission-control-config-file", self.folder / "admission.json",
             *(("--disable-admission-plugins", ",".join(self.disabled)) if self.disabled else ()),
-            *(("--kubelet-client-certificate", self.folder / "tls.crt", "--kubelet-client-key", self.folder / "tls.key") * self.asks_kubelets),
+            *(self.to_kubelets() if self.asks_kubelets else ()),
         )  # fmt: skip
         self.until(lambda: self.ask("GET", "/readyz", raw=True) == "ok", "the API server is ready", 120)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    def to_kubelets(self):
+        """How the API server asks kubelets: by their addresses, for no name server knows these nodes."""
+        key = ("--kubelet-client-certificate", self.folder / "tls.crt", "--kubelet-client-key", self.folder / "tls.key")
+        return (*key, "--kubelet-preferred-address-types", "InternalIP")
 
     def show_a_certificate_to_webhooks(self, write):
         """The API server's admission configuration: the certificate that it has for ours, if it is asked for one."""
