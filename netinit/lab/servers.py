@@ -193,8 +193,9 @@ class _Desk:
             else:
                 continue
             text = self._text(render_address((local, self._listener.port)), render_address(peer), None)
-            # A peer that is gone already shows as an error of this socket; it is not this datagram's.
-            with contextlib.suppress(ConnectionError):
+            # A peer that is gone already shows as an error of this socket; it is not this datagram's. An answer that rules
+            # drop is refused with EPERM, and lost as it would be farther on.
+            with contextlib.suppress(ConnectionError, PermissionError):
                 listening.sendmsg([text], [(level, kind, back)], 0, peer)
 
     def _tell(self, connection: socket.socket) -> None:

@@ -283,6 +283,15 @@ def test_what_does_not_arrive_says_how_it_ended(pod, family):
     assert outcome(pod, OUTSIDE[family], 80, source=OUTSIDE[family]) == ("unreachable", "EADDRNOTAVAIL")
 
 
+@families
+def test_a_server_whose_answer_rules_drop_answers_again_without_them(pod, family):
+    pod.listen(54, family, kind="udp")
+    iptables(pod, family, "-A OUTPUT -p udp --sport 54 -j DROP")
+    assert pod.client.connect(POD[family], 54, udp=True, timeout=0.3).outcome == "timeout"
+    iptables(pod, family, "-F OUTPUT")
+    assert pod.client.connect(POD[family], 54, udp=True).server == "54"
+
+
 def test_servers_that_are_not_the_laboratorys_are_told_apart(pod):
     with pod.entered():
         server = socket.create_server(("127.0.0.1", 7))
