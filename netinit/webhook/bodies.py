@@ -62,6 +62,8 @@ class Bodies:
     async def _take(self, own: _Body, receive: Any) -> bool:
         """Takes what comes next; whether there is more."""
         message = await receive()
+        if own.given_up:  # meanwhile, and its parts with it
+            raise self._refusal()
         if message["type"] != "http.request":
             raise Fault(400, "gone", "the client went away")
         part: bytes = message.get("body", b"")
