@@ -18,8 +18,11 @@ from netinit.lab import Pod, find_obstacle
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
-# No example fails for being slow: how long it takes depends on what else the machine does.
-settings.register_profile("netinit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No example fails for being slow: how long it takes depends on what else the machine does. The same examples each time, so
+# that a change is judged by what it changed; `--hypothesis-profile new-examples`, which `make prove` gives, draws others.
+PROFILES = {"netinit": True, "new-examples": False}
+for name, same in PROFILES.items():
+    settings.register_profile(name, deadline=None, derandomize=same, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("netinit")
 
 

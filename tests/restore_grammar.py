@@ -23,7 +23,7 @@ MATCHES = rf"""
     (?:(?:!\ )?-d\ {NETWORK % "destination"}\ )?
     (?:-i\ (?P<incoming>\S+)\ )?
     (?:(?:!\ )?-o\ (?P<outgoing>\S+)\ )?
-    (?:-p\ (?:tcp\ (?:-m\ tcp\ (?=-j))?|udp\ ))?
+    (?:-p\ tcp\ (?:-m\ tcp\ (?=-j))?|(?:!\ )?-p\ udp\ )?
     (?:
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |

@@ -101,7 +101,7 @@ def test_every_connection_is_answered_by_whom_the_policy_says(backend, require_n
     counted = Counter()
 
     @settings(
-        max_examples=BATCHES, deadline=None, derandomize=True, database=None, phases=(Phase.generate,),
+        max_examples=BATCHES, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(made_policies(), st.integers(0, 2**32))

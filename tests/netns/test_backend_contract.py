@@ -41,7 +41,7 @@ OTHERS = (  # what remove may be called with, whatever was applied
     Options(inbound_mode="TPROXY", tproxy_mark=77, tproxy_table=78, inbound_ports=(1,), ipv6="on"),
 )
 FEW = settings(
-    suppress_health_check=list(HealthCheck), derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),  # every example costs pods: a failure is read, not shrunk
 )  # fmt: skip
 

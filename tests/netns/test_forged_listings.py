@@ -232,7 +232,7 @@ def usable(comment):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(comments.filter(usable), min_size=1, max_size=4))
 def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(inside, backend, texts):
     needs(backend)

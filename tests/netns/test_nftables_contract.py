@@ -19,7 +19,7 @@ from netinit.rules.nft import render_tables, write_plan
 from programming import TOOL, add_foreign_rules, apply_in, check_same, differences_in, needs, remove_in, state
 from strategies import made_options
 
-FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
+FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 OTHERS = Options(inbound_mode="TPROXY", tproxy_mark=77, tproxy_table=78, inbound_ports=(1,), ipv6="on")
 BACKENDS = ("nftables", "iptables-nft", "iptables-legacy")
 MOVES = [move for move in itertools.permutations(BACKENDS, 2) if "nftables" in move]

@@ -51,7 +51,7 @@ OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on"])
 PLAN = plan(OPTIONS)
 AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 PACKET = make_outbound(AROUND, "1.2.3.4", 80, uid=1000, gid=1000)
-NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+NO_CLOCK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 FEW = settings(NO_CLOCK, max_examples=25)
 
 

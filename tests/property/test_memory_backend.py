@@ -28,7 +28,7 @@ FOREIGN = """*nat
 -A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
 COMMIT
 """
-SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
+SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 def run_restore(variant, text):

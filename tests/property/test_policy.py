@@ -26,9 +26,7 @@ from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_
 
 BATCH = 40
 QUIC = Options.from_argv(["-p", "15001", "-b", "*", "-i", "*", "--ipv6", "on", "--reject-quic"])  # seldom drawn with what it needs
-OFTEN = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+OFTEN = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 
 
 def surroundings(made, family):

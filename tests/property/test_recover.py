@@ -23,7 +23,7 @@ from strategies import made_any_options
 
 ANY = made_any_options()
 MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
-SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
+SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 def routing_of(made: Plan) -> dict[int, int]:

@@ -9,7 +9,7 @@ from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
 from netinit.rules.model import ALWAYS
 from strategies import made_options
 
-SOME = settings(max_examples=80, deadline=None, derandomize=True)
+SOME = settings(max_examples=80)
 BUILTIN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netinit.base.net import IPV4, IPV6
@@ -83,6 +83,7 @@ def test_the_validator_of_these_tests_notices_what_is_wrong():
 
 
 @settings(max_examples=60)
+@example(Options(reject_quic=True, log_rules=True, ipv6="on"))  # a protocol negated
 @given(st.one_of(made_options(), made_ambient_options()))
 def test_every_rendering_tells_the_same_rules(options):
     made = plan(options)

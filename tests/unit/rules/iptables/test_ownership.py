@@ -61,7 +61,7 @@ def ours(text, options=None, *, beside="", family=IPV4):
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(made_options())
 def test_all_that_any_options_program_is_ours_whoever_asks(options):
     made = plan(options)

@@ -39,7 +39,7 @@ def transition(text, made=None, **more):
     return write_transition(target, listing, owned_of(listing, made), **more).splitlines()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(made_options())
 def test_from_nothing_it_is_the_rendered_plan(options):
     made = plan(options)
