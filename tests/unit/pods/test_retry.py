@@ -108,22 +108,19 @@ def test_a_route_that_the_kernel_has_no_time_for_is_no_refusal(number, kind):
     assert type(caught.value) is kind
 
 
-def test_rules_are_programmed_by_the_run_that_the_kernel_has_time_for(clock):
+def test_rules_are_programmed_by_the_run_that_the_kernel_has_time_for(clock, monkeypatch):
     machine = MemoryMachine()
     options = Options.from_argv(["-b", "*", "-i", "*", "--ipv6", "on", "--backend", "iptables-nft", "--retries", "3"])
     left = [BusyError("busy"), BusyError("busy")]
-    commit = type(machine.load("iptables-nft", options, ())).commit
+    kind = type(machine.load("iptables-nft", options, ()))
+    commit = kind.commit
 
     def busy_at_first(backend, change):
         if left:
             raise left.pop()
         commit(backend, change)
 
-    kind = type(machine.load("iptables-nft", options, ()))
-    kind.commit = busy_at_first
-    try:
-        outcome = retry(lambda meant: apply(meant, machine=machine), options, Log("none"))
-    finally:
-        kind.commit = commit
+    monkeypatch.setattr(kind, "commit", busy_at_first)
+    outcome = retry(lambda meant: apply(meant, machine=machine), options, Log("none"))
     assert outcome.changed
     assert left == []
