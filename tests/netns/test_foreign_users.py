@@ -240,7 +240,7 @@ def start():
     os.waitpid(pid, 2)
     return pid
 first = start()
-pod = OpenPod(Options(pid=first))
+pod = OpenPod(pid=first)
 inode = os.fstat(pod._namespace).st_ino
 os.kill(first, 9); os.waitpid(first, 0)
 open("/proc/sys/kernel/ns_last_pid", "w").write(str(first - 1))
