@@ -10,8 +10,7 @@ from programming import needs
 
 @pytest.fixture(params=DIALECTS, scope="module")
 def dialect(request):
-    if request.param != "nftables":
-        needs(request.param)
+    needs(request.param)
     return request.param
 
 

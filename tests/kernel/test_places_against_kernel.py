@@ -48,8 +48,7 @@ POLICIES = ("", "", "OUTPUT", "INPUT", "FORWARD")  # of filter, which drops
 @pytest.fixture(params=PAIRS, ids=[f"{ours} beside {theirs}" for ours, theirs in PAIRS])
 def places(request):
     for name in request.param:
-        if name != "nftables":
-            needs(name)
+        needs(name)
     return request.param
 
 
