@@ -181,7 +181,7 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
-    """The pod of a manifest; name servers, which no manifest tells, are those of the command line."""
+    """The pod of a manifest; name servers, which no manifest names, are those of the command line."""
     from netinit.inject.podfile import read_pods
 
     found = read_pods(read_file(pod), pod, select)

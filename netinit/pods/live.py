@@ -46,7 +46,7 @@ _FAMILIES = {backends.INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TA
 class LiveRules:
     """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
 
-    `options` are those that each backend's rules were made by, as far as they tell; `given` those that the caller named,
+    `options` are those that each backend's rules were made by, as far as they show it; `given` those that the caller named,
     settled for this namespace.
     """
 
@@ -107,7 +107,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
-    """The plans that know the purpose of live rules: of the options given, and of those that the rules tell."""
+    """The plans that know the purpose of live rules: of the options given, and of those that the rules show."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 

@@ -205,7 +205,7 @@ class Follower:
         fate = found.fate
         last = met[-1].loaded if met else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
-            fate = DROPPED  # the older iptables tells the rule, and no verdict
+            fate = DROPPED  # the older iptables reports the rule, and no verdict
         end = found.last or found.begun.headers
         return TracedPacket(
             self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,
