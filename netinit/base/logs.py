@@ -25,7 +25,7 @@ TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a
 
 
 class Log:
-    """Writes events of one level and the graver ones: error, warn, info; `debug` adds none, `none` writes nothing."""
+    """Writes events of one level and the graver ones: error, warn, info, debug; `none` writes nothing."""
 
     def __init__(
         self,
@@ -56,6 +56,10 @@ class Log:
         elif self.wants("info"):
             lines = [_indented(line) for line in split_message(text)]
             self._emit("\n".join([format_event("info", message, self._clock()), *lines]))
+
+    def debug(self, message: str) -> None:
+        """What was seen and decided on the way."""
+        self._write("debug", message)
 
     def wants(self, level: str) -> bool:
         """Whether events of this level are written: costly texts need not be made for nobody."""
