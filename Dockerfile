@@ -69,7 +69,7 @@ RUN gather() { \
 # The way in, which starts nothing but netinit, has the capabilities that a user other than root needs: permitted, not
 # effective ones, so that it starts everywhere, also where the container may not have them. The servers' is plain.
 WORKDIR /image
-COPY netinit/launcher.c /build/
+COPY netinit/bin/launcher.c /build/
 RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o usr/bin/netinit /build/launcher.c \
  && install --target-directory /webhook/usr/bin usr/bin/netinit \
  && install --target-directory /node/usr/bin usr/bin/netinit \
@@ -94,7 +94,7 @@ RUN update-ca-certificates >/dev/null 2>&1 \
 
 # ---- the CNI plugin: static, for hosts that have nothing but a kernel
 FROM system AS plugin
-COPY netinit/plugin.c /build/
+COPY netinit/node/plugin.c /build/
 RUN musl-gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s -o /build/netinit-cni /build/plugin.c
 
 # ---- netinit, compiled, its start in one file

@@ -88,7 +88,7 @@ $(DOCS): $(PACKAGE) pyproject.toml
 install: $(PACKAGE) ## the programs of the system and the package in .venv
 
 # The image. ENGINE is podman or docker; IMAGE_FLAGS are further flags of its build.
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' netinit/__init__.py)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' netinit/base/version.py)
 ENGINE ?= $(notdir $(firstword $(shell command -v podman docker 2>/dev/null)))
 IMAGE ?= netinit:$(VERSION)
 SBOM ?= dist/netinit-$(VERSION).cdx.json

@@ -15,6 +15,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.base.errors import NetinitError
+    from netinit.base.version import __version__
     from netinit.options import Interception, Options
     from netinit.pods.apply import apply, remove
     from netinit.pods.verify import verify
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from netinit.rules.model import Plan
     from netinit.rules.render import render
 
-__version__ = "0.1.0"
 __all__ = ["Interception", "NetinitError", "Options", "Plan", "__version__", "apply", "plan", "remove", "render", "verify"]
 
 _HOMES = {
@@ -30,6 +30,7 @@ _HOMES = {
     "NetinitError": "netinit.base.errors",
     "Options": "netinit.options",
     "Plan": "netinit.rules.model",
+    "__version__": "netinit.base.version",
     "apply": "netinit.pods.apply",
     "plan": "netinit.rules.layouts",
     "remove": "netinit.pods.apply",

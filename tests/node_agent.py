@@ -27,7 +27,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g",
 
 
 @functools.cache
-def build_plugin(*more, source="netinit/plugin.c"):
+def build_plugin(*more, source="netinit/node/plugin.c"):
     """The plugin, compiled as the image's build does where musl is there."""
     folder = Path(tempfile.mkdtemp(prefix="netinit-plugin-"))
     own = more or (("-O2", "-static", "-s") if shutil.which("musl-gcc") else ("-O2",))

@@ -21,7 +21,7 @@ import prefork
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.users import creating_as
-from netinit.lab import NetworkNamespace, drop_empty_tables, list_rules, take_snapshot
+from netinit.lab import NetworkNamespace, Probe, drop_empty_tables, list_rules, take_snapshot
 from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying
@@ -84,11 +84,20 @@ def find_libiptc_obstacle() -> str:
 
 def needs(backend: str) -> None:
     """Skips where the backend's programs, or those that show what it wrote, are missing."""
+    if backend == "nftables":
+        if shutil.which("nft", path=FOLDERS) is None:
+            pytest.skip("nft is not installed: apt-get install nftables")
+        return
     if backend == "libiptc" and (obstacle := find_libiptc_obstacle()):
         pytest.skip(obstacle)
     variant = variant_of(backend)
     if shutil.which(f"{variant}-restore", path=FOLDERS) is None:
         pytest.skip(f"{variant}-restore is not installed: apt-get install iptables")
+
+
+def arrivals(namespace: NetworkNamespace, *probes: Probe) -> list[tuple[str | None, int | None] | str]:
+    """(server, port) of each connection, or how it ended. All are under way at once."""
+    return [(one.server, one.port) if one.outcome == "answered" else one.outcome for one in namespace.probe(probes)]
 
 
 def load(namespace: NetworkNamespace, variant: str, family: Family, text: str) -> None:

@@ -23,7 +23,6 @@ from netinit.options import (
     NF_TABLES,
     NFTABLES,
     TABLES_OF_OUR_OWN,
-    VARIANTS,
     Options,
 )
 from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR, Plan
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 else:
     ABC = object  # as of records: abstract methods are the type checker's business
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "named", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "populated"]
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
@@ -197,13 +196,6 @@ def is_installed(name: str) -> bool:
     if line.variant:
         return bool(detect.programs(line.variant, IPV4).restore)
     return bool(run.find(line.program)) if line.program else True
-
-
-def named(options: Options) -> str:
-    """The backend that the options ask for, or auto."""
-    if options.native_nftables:
-        return NFTABLES
-    return VARIANTS.get(options.force_iptables_binary, options.backend)
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:

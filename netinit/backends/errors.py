@@ -107,7 +107,7 @@ def condense(said: str) -> str:
 
 
 def _modules_of_iptables(said: str, modules: str) -> str:
-    """What to load, as exactly as the words tell."""
+    """What to load, as exactly as the words say."""
     missing = lacking(said)
     if modules == "nft" and (any(words in said for words in _NO_NFT) or _ALWAYS_THERE in missing):
         return NFT_COMPAT

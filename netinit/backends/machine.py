@@ -13,7 +13,7 @@ from netinit import backends
 from netinit.backends import Backend, Lock
 from netinit.base.net import Family
 from netinit.kernel import detect, namespaces, netlink
-from netinit.options import Options
+from netinit.options import Options, Settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Machine(ABC):
         """The namespace's lock, for one run; LockedError when it is entered and not had in time."""
 
     @abstractmethod
-    def settle(self, options: Options) -> detect.Settled:
+    def settle(self, options: Options) -> Settled:
         """The options without what they leave to the pod's addresses and name servers."""
 
     @abstractmethod
@@ -89,8 +89,8 @@ class ThisMachine(Machine):
     def lock(self, nanoseconds: int) -> Lock:
         return NamespaceLock(nanoseconds)
 
-    def settle(self, options: Options) -> detect.Settled:
-        return detect.settle(options)
+    def settle(self, options: Options) -> Settled:
+        return options.settle(detect.kernel_families(), detect.list_addresses, detect.read_name_servers)
 
     def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
         return backends.populated(options, thorough=thorough)
@@ -98,10 +98,32 @@ class ThisMachine(Machine):
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
         return backends.load(name, options, families)
 
-    def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
-        from netinit.kernel.pods import inside
+    def inside(
+        self,
+        options: Options,
+        action: Callable[[Options, str], Result],
+        *,
+        joins: bool = False,
+        keep: tuple[int, ...] = (),
+        locks: Callable[[str], None] | None = None,
+    ) -> Result:
+        """The same, by `OpenPod.visit` in a pod; with `locks`, which takes their warnings, the namespace is locked meanwhile.
 
-        return inside(options, action)
+        The action gets the options with the pod's name servers. NamespaceError, LockedError.
+        """
+        from netinit.kernel.pods import OpenPod, warn_of_machine
+
+        if not (options.pid or options.netns):
+            warning = warn_of_machine("this is the machine's own network namespace") if namespaces.is_machine() else ""
+            with self.lock(options.lock_timeout) if locks else Lock():
+                return action(options, warning)
+        with OpenPod(pid=options.pid, netns=options.netns) as pod:
+            warning = pod.warn_of_machine()
+            complete = options.with_servers(pod.read_name_servers)
+            if not locks:
+                return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
+            with pod.lock(options.lock_timeout, locks) as held:
+                return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
 
 
 HERE = ThisMachine()

@@ -14,9 +14,9 @@ from netinit.backends.machine import Machine
 from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.base.errors import BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, Family
-from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW, Settled
+from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LOOPBACK_INDEX, InterfaceAddress, LocalRoute, PolicyRule
-from netinit.options import AUTO, OFF, Options
+from netinit.options import Options, Settled
 
 Result = TypeVar("Result")
 
@@ -158,9 +158,8 @@ class MemoryMachine(Machine):
         return MemoryLock(self, "namespace")
 
     def settle(self, options: Options) -> Settled:
-        """IPv6 stays off where it is left to the pod, which has no address."""
-        settled = options.replace(ipv6=OFF) if options.ipv6 == AUTO else options
-        return Settled(options=settled, kernel_families=self.families, warnings=())
+        """The machine's interfaces have no address, and nobody's name servers are known."""
+        return options.settle(self.families, tuple, tuple)
 
     def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:  # noqa: ARG002 - looking makes nothing
         return tuple([name for name, kernel in self.tables.items() if any(kernel.tables.values())])

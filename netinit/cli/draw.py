@@ -15,10 +15,10 @@ from netinit.cli.face import answer as show_answer
 from netinit.cli.face import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.question import DIRECTIONS, Question, find_ground, ground_options, make_packet, question_options
-from netinit.draw import Picture, make_picture, render_dot, render_mermaid, render_text
 from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
+from netinit.simulate.draw import Picture, make_picture, render_dot, render_mermaid, render_text
 
 PICTURE_FORMATS = ("text", "mermaid", "dot", "svg")
 FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from netinit import __version__
 from netinit.base.errors import OptionError
+from netinit.base.version import __version__
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
 from netinit.options.argv import take_flags

@@ -11,7 +11,8 @@ from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, lines
 from netinit.cli.face import answer, color_option
 from netinit.cli.flags import FlagCommand
-from netinit.cli.question import complete_servers, read_file, with_servers
+from netinit.cli.question import complete_servers, read_file
+from netinit.kernel.detect import read_name_servers
 from netinit.options import Options
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
@@ -41,7 +42,7 @@ def command(options: Options, pod: str, select: str, strict: bool, as_json: bool
     """
     if select and not pod:
         raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    found = _lint_pods(options, pod, select) if pod else {"": lint_options(with_servers(options))}
+    found = _lint_pods(options, pod, select) if pod else {"": lint_options(options.with_servers(read_name_servers))}
     if as_json:
         show_artefact(render_json(found))
     else:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from netinit.base.errors import NamespaceError, OptionError
+from netinit.base.errors import OptionError
 from netinit.base.logs import Log
-from netinit.kernel.detect import Settled, settle, wants_servers
-from netinit.kernel.pods import OpenPod, inside
-from netinit.options import AUTO, Options
+from netinit.options import Options
+from netinit.pods.planning import settle
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.render import render
@@ -38,20 +37,8 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
 
 def decide(options: Options, log: Log) -> Plan:
     """The plan of the options in the namespace that they name; NamespaceError when that cannot be looked into."""
-    settled = _look_into(options) if options.pid or options.netns else settle(options)
+    settled = settle(options)
     made = plan(settled.options)
     for warning in settled.warnings + made.warnings:
         log.warn(warning)
     return made
-
-
-def _look_into(options: Options) -> Settled:
-    if options.ipv6 != AUTO:
-        if not options.pid or not wants_servers(options):
-            return settle(options)
-        with OpenPod(options) as pod:
-            return settle(pod.complete(options))
-    try:
-        return inside(options, lambda meant, _: settle(meant))
-    except NamespaceError as error:
-        raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None

@@ -15,7 +15,7 @@ from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse
 from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
 from netinit.cli.inject import files
-from netinit.kernel import detect, read_text
+from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
@@ -135,7 +135,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     origins: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    rules = with_servers(options)
+    rules = options.with_servers(read_name_servers)
     if facts:
         rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
         notes, warnings = _introduce(facts)
@@ -181,7 +181,7 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
-    """The pod of a manifest; name servers, which no manifest tells, are those of the command line."""
+    """The pod of a manifest; name servers, which no manifest names, are those of the command line."""
     from netinit.inject.podfile import read_pods
 
     found = read_pods(read_file(pod), pod, select)
@@ -195,7 +195,7 @@ def read_manifest(pod: str, select: str, options: Options) -> PodFacts:
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
     """The pod with the name servers of the command line, or of its dnsConfig, where it needs some; a note where more are missing."""
-    if not detect.wants_servers(facts.options):
+    if not facts.options.wants_servers:
         return facts
     if options.dns_servers:
         return replace(facts, options=facts.options.replace(dns_servers=options.dns_servers))
@@ -205,13 +205,6 @@ def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
         return named if facts.only_these else replace(named, notes=(*facts.notes, note))
     note = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
     return replace(facts, notes=(*facts.notes, note))
-
-
-def with_servers(options: Options) -> Options:
-    """The options with the name servers of this machine where they need some, as apply and render have them."""
-    if not detect.wants_servers(options):
-        return options
-    return options.replace(dns_servers=tuple(detect.name_servers(read_text(detect.RESOLV_CONF))))
 
 
 def names_rules(options: Options) -> bool:
@@ -312,5 +305,4 @@ __all__ = [
     "read_manifest",
     "spell_options",
     "stand_in",
-    "with_servers",
 ]

@@ -34,7 +34,6 @@ from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, NEEDLESS, SAME, PeerFlag
 
-RENEW = "python -m netinit.cli.reference"
 PART = re.compile(
     r"^<!-- (?P<what>options|commands|flags of (?P<peer>[a-z]+)|output(?:: (?P<language>[a-z]+))?(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
@@ -52,11 +51,6 @@ def find_pages(root: Path) -> list[Path]:
 def renew(text: str) -> str:
     """The page with its generated parts as they must be now. ValueError where a command is missing or fails."""
     return PART.sub(lambda found: f"<!-- {found['what']} -->\n\n{_make(found, text[: found.start()])}\n<!-- end -->", text)
-
-
-def remove_parts(text: str) -> str:
-    """The page without its generated parts: what people wrote."""
-    return PART.sub("", text)
 
 
 def _make(part: re.Match[str], before: str) -> str:

@@ -39,8 +39,8 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
         return 0
     text = preview(options, PersonLog(options.log_level), form, family or "")
     if check:
-        from netinit.backends.nftables import NftablesBackend
+        from netinit.pods.planning import check_tables
 
-        NftablesBackend().check(text)
+        check_tables(text)
     show_artefact(text)
     return 0

@@ -140,7 +140,7 @@ def _read_rules(options: Options) -> tuple[Ground, Handles]:
 
 
 def _texts(ground: Ground) -> list[object]:
-    """What tells whether rules are others; those of the older iptables have no handles."""
+    """What differs where rules are others; those of the older iptables have no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
         for source, families in ground.rulesets.items()
@@ -162,8 +162,8 @@ def find_wanted(question: Question, packet: Packet) -> Wanted:
 
 
 def _spell_wanted(wanted: Wanted) -> str:
-    way = "that comes in" if wanted.inbound else "that is made here"
-    return f"{way}, to port {wanted.port}; Ctrl-C ends it"
+    which = "that comes in" if wanted.inbound else "that is made here"
+    return f"{which}, to port {wanted.port}; Ctrl-C ends it"
 
 
 def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded]:
@@ -175,7 +175,7 @@ def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:
-    """What the kernel did, what was predicted, and the way."""
+    """What the kernel did, what was predicted, and the path."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
     printed = [observed.tell(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]

@@ -73,7 +73,7 @@ def command(options: Options, pod: str, select: str, as_json: bool, live: bool) 
 
 
 def _find_options(options: Options, pod: str, select: str) -> tuple[Options | None, tuple[str, ...]]:
-    """The options to compare with, and what is to be said of them; none where they were not given and no rule tells."""
+    """The options to compare with, and what is to be said of them; none where they were not given and no rule shows them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
     if select and not pod:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from netinit import __version__
 from netinit.base.output import show
 from netinit.base.shown import lines
+from netinit.base.version import __version__
 from netinit.cli.flags import HELP_NAMES
 
 

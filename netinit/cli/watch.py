@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from netinit import backends
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.output import answers_a_terminal, show_artefact
 from netinit.base.shown import escape, lines
@@ -19,7 +18,7 @@ from netinit.cli.face import answer, answer_again, color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
 from netinit.cli.question import Ground, find_ground
 from netinit.kernel.run import await_input
-from netinit.options import Options
+from netinit.options import BACKENDS, Options
 from netinit.simulate.fates import Fate, count_rules, find_fates
 from netinit.simulate.rates import CounterReading, FateRate, Meter, Sight
 from netinit.simulate.trace import CAPTURED
@@ -104,7 +103,7 @@ def _look(options: Options, interval: float, count: int, *, until_input: bool) -
 
 def take_reading(ground: Ground, moment: float) -> CounterReading:
     """The counters of the rules, and what these decide."""
-    shared = frozenset([name for name in ground.rulesets if not backends.BACKENDS[name].variant])
+    shared = frozenset([name for name in ground.rulesets if not BACKENDS[name].variant])
     return CounterReading(moment, count_rules(ground.rulesets, shared), find_fates(ground.rulesets, shared, ground.origins))
 
 

@@ -19,7 +19,6 @@ from netinit.options.kinds import Flag
 
 __all__ = [
     "CHECKS",
-    "DEFAULT_CONTAINER",
     "INTERCEPTION_MODE",
     "INTERCEPTION_MODES",
     "MERGE_METRICS",
@@ -47,7 +46,6 @@ OVERRIDES = "proxy.istio.io/overrides"
 PROXY_CONFIG = "proxy.istio.io/config"
 TEMPLATES = "inject.istio.io/templates"
 MERGE_METRICS = "prometheus.istio.io/merge-metrics"
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 

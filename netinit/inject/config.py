@@ -58,7 +58,7 @@ class InjectionConfig(Record):
         return proxy, mesh_struct(self.mesh, proxy)
 
     def traced(self, name: str) -> Template:
-        """The template of that name, parsed so that a rendering tells of every action what it printed."""
+        """The template of that name, parsed so that a rendering records what every action printed."""
         delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
         return _template(name, self.sources[name], delimiters, trusted={})
 

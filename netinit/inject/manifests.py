@@ -102,7 +102,7 @@ class Joined:
 
 
 _SEEN = 8
-"""Characters that tell whether a separator stands at the end."""
+"""Characters that show whether a separator stands at the end."""
 
 
 class Workload(Record):

@@ -41,7 +41,7 @@ OF_THE_PROXY = ("15090", "15021", "15020")  # health and metrics of the proxy it
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a pod's manifest says; `name` is its kind, namespace and name as messages tell them.
+    """What a pod's manifest says; `name` is its kind, namespace and name as messages give them.
 
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that

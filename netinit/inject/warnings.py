@@ -1,6 +1,6 @@
 """What is wrong with a pod itself, beside its options: why its traffic is not intercepted, or is lost.
 
-Read from the manifest alone: what an image's own user is, or what a node's CNI plugin does, no manifest tells.
+Read from the manifest alone: what an image's own user is, or what a node's CNI plugin does, no manifest shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine: programs, namespaces, netlink, what is installed and allowed. Impure, and knows nothing of rules."""
+"""The machine: programs, namespaces, netlink, what is installed and allowed. Impure, and knows nothing of options and rules."""
 
 from __future__ import annotations
 

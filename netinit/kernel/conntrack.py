@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.kernel.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST
+from netinit.kernel.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_REQUEST
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
@@ -32,7 +32,6 @@ BUFFER = 1 << 22
 class Event:
     """A connection appeared, changed or went. Tuples are (protocol, source, port, destination, port)."""
 
-    created: bool
     destroyed: bool
     answered: bool
     original: tuple[int, str, int, str, int]
@@ -65,14 +64,14 @@ class Watch:
             data = self._socket.recv(RECEIVE_SIZE)
         except TimeoutError:
             return
-        for kind, flags, body in _messages(data):
+        for kind, body in _messages(data):
             if kind in (NEW, DELETE):
                 attributes = dict(_attributes(body[4:]))
                 original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
                 if original and reply:
                     status = struct.unpack("!I", attributes.get(STATUS, bytes(4)))[0]
                     yield Event(
-                        created=kind == NEW and bool(flags & NLM_F_CREATE), destroyed=kind == DELETE,
+                        destroyed=kind == DELETE,
                         answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
                     )  # fmt: skip
 
@@ -94,11 +93,11 @@ def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
     return handle
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
     offset = 0
     while offset + 16 <= len(data):
-        length, kind, flags = struct.unpack_from("=IHH", data, offset)
-        yield kind, flags, data[offset + 16 : offset + length]
+        length, kind = struct.unpack_from("=IH", data, offset)
+        yield kind, data[offset + 16 : offset + length]
         offset += max(16, length + 3 & ~3)
 
 

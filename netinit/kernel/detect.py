@@ -7,12 +7,10 @@ Files of /proc and netlink are asked before any program is started: they are a h
 from __future__ import annotations
 
 import posix
-from _socket import AF_INET6
 
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.base.records import Record
 from netinit.kernel import netlink, read_text, run
-from netinit.options import AMBIENT, AUTO, DOCKER_RESOLVER, OFF, ON, Options
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
@@ -23,14 +21,6 @@ WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONO
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
 
-class Settled(Record):
-    """Options without open questions, the families the kernel has, and what the user should know."""
-
-    options: Options
-    kernel_families: tuple[Family, ...]
-    warnings: tuple[str, ...]
-
-
 class Programs(Record):
     """The programs of one variant of iptables, for one family; empty paths where missing."""
 
@@ -38,52 +28,22 @@ class Programs(Record):
     restore: str
 
 
-def settle(options: Options) -> Settled:
-    """Decides what `options` leave to the pod: IPv6 by its addresses, DNS servers by /etc/resolv.conf.
-
-    With --pid the pod's file is not this process's to open: netinit.kernel.pods has read it before it came here.
-    IPv6 is on when the first address that is neither loopback nor link-local is an IPv6 one (with --dual-stack: when
-    any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then.
-    """
-    warnings = []
-    kernel = tuple([family for family in FAMILIES if family is not IPV6 or _kernel_has_ipv6()])
-    ipv6 = options.ipv6
-    if ipv6 == AUTO:
-        addresses = [address for address in _addresses() if not _is_local(address)]
-        sixes = [address for address in addresses if address.family == AF_INET6]
-        counted = sixes if options.dual_stack else sixes if addresses[:1] == sixes[:1] else []
-        ipv6 = ON if counted and IPV6 in kernel else OFF
-        if sixes and not counted:
-            warnings.append(
-                f"IPv6 stays uncaptured, though {sixes[0].address} is here: the first address is IPv4; "
-                "use --dual-stack or --ipv6 on",
-            )
-    elif ipv6 == ON and IPV6 not in kernel:
-        ipv6 = OFF
-        warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
-    servers = options.dns_servers
-    if wants_servers(options) and not options.pid:
-        servers = tuple(name_servers(read_text(RESOLV_CONF)))
-    elif _captures_all_dns(options) and not options.pid and DOCKER_RESOLVER in name_servers(read_text(RESOLV_CONF)):
-        warnings.append(
-            f"--capture-all-dns: {DOCKER_RESOLVER} in {RESOLV_CONF} is Docker's resolver, whose rule stands first, so that queries to "
-            "it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
-        )
-    settled = (
-        options
-        if (ipv6, servers) == (options.ipv6, options.dns_servers)
-        else options.replace(ipv6=ipv6, dns_servers=servers)
-    )
-    return Settled(options=settled, kernel_families=kernel, warnings=tuple(warnings))
+def kernel_families() -> tuple[Family, ...]:
+    """The families that the kernel has, IPv4 first."""
+    return tuple([family for family in FAMILIES if family is not IPV6 or posix.access("/proc/net/if_inet6", posix.F_OK)])
 
 
-def wants_servers(options: Options) -> bool:
-    """Whether DNS is captured server by server, and the options do not name them."""
-    return options.redirect_dns and not options.capture_all_dns and not options.dns_servers and options.layout != AMBIENT
+def list_addresses() -> tuple[str, ...]:
+    """The addresses here as text, in the kernel's order; none where it does not say."""
+    try:
+        return tuple([found.address for found in netlink.list_addresses()])
+    except OSError:
+        return ()
 
 
-def _captures_all_dns(options: Options) -> bool:
-    return options.redirect_dns and options.capture_all_dns and options.layout != AMBIENT
+def read_name_servers() -> list[str]:
+    """The name servers that this process asks."""
+    return name_servers(read_text(RESOLV_CONF))
 
 
 def name_servers(text: str) -> list[str]:
@@ -156,24 +116,6 @@ def has_capability(number: int) -> bool:
 def is_root() -> bool:
     """Whether this process runs as root of its user namespace."""
     return posix.geteuid() == 0
-
-
-def _addresses() -> tuple[netlink.InterfaceAddress, ...]:
-    try:
-        return netlink.list_addresses()
-    except OSError:
-        return ()
-
-
-def _is_local(address: netlink.InterfaceAddress) -> bool:
-    text = address.address
-    if address.family == AF_INET6:
-        return text in ("::1", "::6") or text[:3] in ("fe8", "fe9", "fea", "feb")
-    return text.startswith(("127.", "169.254."))
-
-
-def _kernel_has_ipv6() -> bool:
-    return bool(posix.access("/proc/net/if_inet6", posix.F_OK))
 
 
 def _program(variant: str, family: Family, action: str) -> str:

@@ -9,7 +9,7 @@ from netinit.kernel import read_text
 
 
 def describe_holders(descriptor: int) -> str:
-    """Who holds the flock(2) lock of an open file, as far as /proc tells: process ids and their commands.
+    """Who holds the flock(2) lock of an open file, as far as /proc shows: process ids and their commands.
 
     /proc/locks names the process that took the lock; where that has ended, those that have the file open and locked are
     looked for among all processes that this one may look into.

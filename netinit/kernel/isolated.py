@@ -36,7 +36,7 @@ class IsolatedNamespace:
 
     @property
     def descriptor(self) -> int:
-        """The open file descriptor that stands for the namespace, usable with setns(2)."""
+        """The open file descriptor of the namespace, usable with setns(2)."""
         if self._descriptor is None:
             raise LabError(f"the namespace {self.name!r} is not open; use it inside its `with` block")
         return self._descriptor
@@ -56,7 +56,7 @@ class IsolatedNamespace:
             write_sysctl(name, value)
 
     def _open(self) -> None:
-        """The namespace exists and `_descriptor` stands for it."""
+        """The namespace exists, held open by `_descriptor`."""
         with namespaces.Visit():
             self._hold(namespaces.open_own())
 

@@ -116,7 +116,7 @@ def attempts(nanoseconds: int) -> Iterator[None]:
 
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
-    """The calling thread is in the namespace that the open descriptor stands for. NamespaceError."""
+    """The calling thread is in the namespace of the open descriptor. NamespaceError."""
     if refusal := _call("setns", descriptor, kind):
         raise NamespaceError(f"{name} cannot be entered: {refusal}; entering needs root with SYS_ADMIN (nsenter needs the same)")
 

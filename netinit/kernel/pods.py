@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self, TypeVar
 
-    from netinit.options import Options
-
     Result = TypeVar("Result")
 
 NAMED = "/run/netns"
@@ -40,59 +38,27 @@ _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
-def inside(
-    options: Options,
-    action: Callable[[Options, str], Result],
-    *,
-    joins: bool = False,
-    keep: tuple[int, ...] = (),
-    locks: Callable[[str], None] | None = None,
-) -> Result:
-    """What `action` returned in the namespace that the options name: this process's, or a pod's, by `OpenPod.visit`.
-
-    The action gets the options with the pod's name servers, and a warning where the namespace is the machine's own (else
-    an empty text). With `locks` the namespace is locked meanwhile; it takes the warnings.
-    NamespaceError, LockedError.
-    """
-    if not (options.pid or options.netns):
-        warning = _warn_of("this is the machine's own network namespace") if namespaces.is_machine() else ""
-        held = namespaces.lock(options.lock_timeout) if locks else -1
-        try:
-            return action(options, warning)
-        finally:
-            if held >= 0:
-                posix.close(held)
-    with OpenPod(options) as pod:
-        warning = pod.warn_of_machine()
-        complete = pod.complete(options)
-        if not locks:
-            return pod.visit(lambda: action(complete, warning), joins=joins, keep=keep)
-        with pod.lock(options.lock_timeout, locks) as held_locks:
-            return pod.visit(
-                lambda: action(complete, warning), joins=joins, keep=keep, holding=held_locks.descriptors
-            )
-
-
-def _warn_of(machine: str) -> str:
-    return f"{machine}, not a pod's: apply and remove change it only with --host-network"
+def warn_of_machine(what: str) -> str:
+    """The warning that a namespace is the machine's own."""
+    return f"{what}, not a pod's: apply and remove change it only with --host-network"
 
 
 class OpenPod:
-    """The namespace that options name, held open, so that all that is done is done to one and the same.
+    """The namespace of a process, or of this name or path, held open, so that all that is done is done to one and the same.
 
     A process is looked up once, by its folder in /proc: whatever is opened through that descriptor is of that process, and
     fails (ESRCH) once it has ended, also where another has got its number. NamespaceError says what cannot be opened.
     """
 
-    def __init__(self, options: Options) -> None:
-        self.path = _path_of(options)
-        self._pid = options.pid
+    def __init__(self, *, pid: int = 0, netns: str = "") -> None:
+        self.path = f"/proc/{pid}/ns/net" if pid else netns if "/" in netns else f"{NAMED}/{netns}"
+        self._pid = pid
         self._folder = -1
         self._owner = -1
         self._namespace = -1
         try:
-            if options.pid:
-                self._folder = posix.open(f"/proc/{options.pid}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
+            if pid:
+                self._folder = posix.open(f"/proc/{pid}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
                 self._namespace = posix.open("ns/net", _OPENING, dir_fd=self._folder)
             else:
                 self._namespace = posix.open(self.path, _OPENING)
@@ -137,7 +103,7 @@ class OpenPod:
     def warn_of_machine(self) -> str:
         """A warning where this namespace is the machine's own; empty for a pod's."""
         machine = self.find_machine()
-        return _warn_of(f"{self.path} leads to {machine}") if machine else ""
+        return warn_of_machine(f"{self.path} leads to {machine}") if machine else ""
 
     def refuse_machine(self) -> None:
         """NamespaceError where this is the machine's own namespace: programs of the whole machine go by its rules."""
@@ -170,11 +136,9 @@ class OpenPod:
         finally:
             posix.close(root)
 
-    def complete(self, options: Options) -> Options:
-        """The options with the pod's name servers, where they are wanted and not given."""
-        if not detect.wants_servers(options) or self._folder < 0:
-            return options
-        return options.replace(dns_servers=tuple(detect.name_servers(self.read_resolv_conf())))
+    def read_name_servers(self) -> list[str]:
+        """The name servers of the pod. NamespaceError, as for the file."""
+        return detect.name_servers(self.read_resolv_conf())
 
     def lock(self, nanoseconds: int, warn: Callable[[str], None]) -> Locks:
         """Waits for this machine's lock of the pod, then for the pod's own, each no longer than this.
@@ -291,12 +255,6 @@ def _what_helps(number: int | None) -> str:
 
 _REFUSED = (1, 13)  # EPERM, EACCES
 _OTHERWISE = "name the servers with --dns-servers"
-
-
-def _path_of(options: Options) -> str:
-    if options.pid:
-        return f"/proc/{options.pid}/ns/net"
-    return options.netns if "/" in options.netns else f"{NAMED}/{options.netns}"
 
 
 def _kind(descriptor: int) -> int | None:

@@ -13,7 +13,7 @@ _LEAST = 2  # process 1 has the machine's own network namespace, or the containe
 def find_pods() -> tuple[tuple[int, str], ...]:
     """A process of each network namespace that is neither this one's nor process 1's: (process id, its command's name).
 
-    The oldest process of a namespace stands for it. Those that this process may not look into are left out.
+    A namespace is named by its oldest process. Those that this process may not look into are left out.
     """
     seen = {_namespace_of("self"), _namespace_of("1")}
     found = []

@@ -175,7 +175,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
             [program, *arguments],
             _make_environment(environment),
             file_actions=[(posix.POSIX_SPAWN_DUP2, one, number) for number, one in enumerate((source, *opened[:2]))],
-            **({} if group < 0 else {"setpgroup": group}),  # type: ignore[arg-type] # which it cannot tell from the others
+            **({} if group < 0 else {"setpgroup": group}),  # type: ignore[arg-type] # which it takes for one of the others
         )
     except BaseException:
         for descriptor in opened:

@@ -1,7 +1,7 @@
 """The table of nf_tables by which the kernel traces packets of one connection: made, recognised, removed.
 
 It decides about no packet. One rule, before all others, marks the first packets of the connection in question for the
-kernel's trace and reports who sent them; chains behind all others show where a packet's way ends. The table belongs to the
+kernel's trace and reports who sent them; chains behind all others show where a packet's path ends. The table belongs to the
 socket that made it (NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h, Linux 5.12): the kernel removes it when that is closed,
 however its process ends. Where the kernel has no owners, the next run removes what is left.
 """

@@ -1,4 +1,4 @@
-"""What the kernel itself tells of packets on their way through the rules, live, in this network namespace.
+"""What the kernel itself reports of packets on their path through the rules, live, in this network namespace.
 
 nf_tables announces each rule that a traced packet meets (NFT_MSG_TRACE of linux/netfilter/nf_tables.h), iptables-nft's rules
 among them. The older iptables reports them through the logger of its family, as texts (net/ipv4/netfilter/ip_tables.c,

@@ -36,6 +36,7 @@ class Client:
     def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
         self.access = access
         self._seconds = seconds
+        self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # the certificate is held to it, too
         self._http = httpx2.AsyncClient(
             base_url=access.server,
             auth=Credentials(access),
@@ -123,7 +124,7 @@ class Client:
         path = resource.path(namespace)
         timeout = httpx2.Timeout(self._seconds, connect=min(self._seconds, 5.0), read=seconds + _SLACK)
         try:
-            async with self._http.stream("GET", path, params=asked, timeout=timeout) as response:
+            async with self._http.stream("GET", path, params=asked, timeout=timeout, extensions=self._extensions) as response:
                 if response.status_code >= _REFUSED:
                     raise _refusal("GET", path, response.status_code, await _read(response))
                 opened()
@@ -139,7 +140,7 @@ class Client:
         headers = {"Content-Type": kind or "application/json"} if content is not None else {}
         try:
             async with self._http.stream(
-                method, path, params=dict(query or {}), content=content, headers=headers
+                method, path, params=dict(query or {}), content=content, headers=headers, extensions=self._extensions
             ) as response:
                 data = await _read(response)
         except httpx2.HTTPError as error:

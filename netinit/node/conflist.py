@@ -31,7 +31,7 @@ def is_list(name: str) -> bool:
 
 
 def entry_of(*, socket: str, namespace: str, daemon_set: str, seconds: int) -> Tree:
-    """Our entry: what the plugin reads (netinit/plugin.c)."""
+    """Our entry: what the plugin reads (netinit/node/plugin.c)."""
     return {"type": TYPE, "socket": socket, "pod_namespace": namespace, "daemon_set": daemon_set, "timeout_seconds": seconds}
 
 

@@ -11,13 +11,9 @@ from netinit.base.errors import NetinitError
 from netinit.node.jobs import Job, JobResult
 from netinit.node.programmer import PACKET
 
-__all__ = ["Link", "LinkLostError"]
+__all__ = ["Link"]
 
 _SLACK = 6.0  # seconds beyond a job's own, in which the other process says that it was late
-
-
-class LinkLostError(Exception):
-    """The process with the rights is gone; this one is to end, too."""
 
 
 class Link:

@@ -1,6 +1,6 @@
 """What a container runtime asks and is answered: CNI's requests, results and errors (versions 0.3.1 to 1.1.0). Pure.
 
-The frames around them are netinit/plugin.c's, which says how they look.
+The frames around them are netinit/node/plugin.c's, which says how they look.
 """
 
 from __future__ import annotations

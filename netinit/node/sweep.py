@@ -149,7 +149,7 @@ class Sweeper:
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:
-        """Tells of a pod once for each thing that is wrong with it, and repairs it."""
+        """Reports a pod once for each thing that is wrong with it, and repairs it."""
         pod, state = finding.pod, finding.state
         if state in (CAPTURED, UNKNOWN):
             self._told.pop(pod.uid, None)

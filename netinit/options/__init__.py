@@ -6,6 +6,7 @@ Precedence: flag, environment variable, file (--config), default. An empty varia
 from __future__ import annotations
 
 from netinit.base.logs import level_of
+from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import istio, ours
@@ -35,8 +36,10 @@ from netinit.options.interception import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Self
+
+    from netinit.base.net import Family
 
 __all__ = [
     "AMBIENT",
@@ -61,6 +64,7 @@ __all__ = [
     "TPROXY",
     "Interception",
     "Options",
+    "Settled",
 ]
 
 DEFAULT_PROXY_USER = "istio-proxy"
@@ -214,6 +218,61 @@ class Options(Interception):
         """The level of the default scope: none, error, warn, info or debug."""
         return level_of(self.log_output_level)
 
+    @property
+    def wanted_backend(self) -> str:
+        """The backend that is asked for, or auto."""
+        return NFTABLES if self.native_nftables else VARIANTS.get(self.force_iptables_binary, self.backend)
+
+    @property
+    def wants_servers(self) -> bool:
+        """Whether DNS is captured server by server, and the options do not name them."""
+        return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.layout != AMBIENT
+
+    def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
+        """The options with the name servers that are read, which is done only where they are wanted and not named."""
+        return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
+
+    def settle(
+        self,
+        kernel_families: tuple[Family, ...],
+        list_addresses: Callable[[], Sequence[str]],
+        read_servers: Callable[[], Sequence[str]],
+    ) -> Settled:
+        """Decides what is left to the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
+
+        Both are only asked for where they decide. With a pid the servers are not this process's: `with_servers` has them.
+        IPv6 is on when the first address that is neither loopback nor link-local is an IPv6 one (with --dual-stack: when
+        any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then.
+        """
+        warnings = []
+        ipv6 = self.ipv6
+        if ipv6 == AUTO:
+            addresses = [address for address in list_addresses() if not _is_local(address)]
+            sixes = [address for address in addresses if ":" in address]
+            counted = sixes if self.dual_stack else sixes if addresses[:1] == sixes[:1] else []
+            ipv6 = ON if counted and IPV6 in kernel_families else OFF
+            if sixes and not counted:
+                warnings.append(
+                    f"IPv6 stays uncaptured, though {sixes[0]} is here: the first address is IPv4; "
+                    "use --dual-stack or --ipv6 on",
+                )
+        elif ipv6 == ON and IPV6 not in kernel_families:
+            ipv6 = OFF
+            warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
+        servers = self.dns_servers
+        captures_all_dns = self.redirect_dns and self.capture_all_dns and self.layout != AMBIENT
+        if self.wants_servers and not self.pid:
+            servers = tuple(read_servers())
+        elif captures_all_dns and not self.pid and DOCKER_RESOLVER in read_servers():
+            warnings.append(
+                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule stands first, so that"
+                " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
+            )
+        settled = self
+        if (ipv6, servers) != (self.ipv6, self.dns_servers):
+            settled = self.replace(ipv6=ipv6, dns_servers=servers)
+        return Settled(options=settled, kernel_families=kernel_families, warnings=tuple(warnings))
+
     def _check(self) -> list[str]:
         problems = super()._check()
         if self.netns and self.pid:
@@ -234,7 +293,22 @@ class Options(Interception):
         return problems
 
 
+class Settled(Record):
+    """Options without open questions, the families the kernel has, and what the user should know."""
+
+    options: Options
+    kernel_families: tuple[Family, ...]
+    warnings: tuple[str, ...]
+
+
 FLAGS = Options.flags
+
+
+def _is_local(address: str) -> bool:
+    """Whether it is a loopback or link-local address."""
+    if ":" in address:
+        return address in ("::1", "::6") or address[:3] in ("fe8", "fe9", "fea", "feb")
+    return address.startswith(("127.", "169.254."))
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:

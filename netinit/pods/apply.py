@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, named, routes
+from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
@@ -88,10 +88,10 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
     """The same in a pod, from outside: see netinit.kernel.pods."""
     from netinit.kernel.pods import OpenPod
 
-    with OpenPod(options) as pod:
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
             pod.refuse_machine()
-        meant = pod.complete(options)
+        meant = options.with_servers(pod.read_name_servers)
         with pod.lock(options.lock_timeout, log.warn) as held:
             pod.work(lambda own: _program(meant, log, own, locked=True), signals, holding=held.descriptors)
         _answer_late_signal(options, log, signals)
@@ -213,7 +213,7 @@ def remove(
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
     """The lock of this namespace, which may be changed; none where the caller has it."""
-    if not options.host_network and named(options) != MEMORY:
+    if not options.host_network and options.wanted_backend != MEMORY:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
 

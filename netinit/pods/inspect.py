@@ -6,7 +6,6 @@ that there is something to list. The attempt to apply is the test; a backend tha
 
 from __future__ import annotations
 
-from netinit import backends
 from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
@@ -87,7 +86,7 @@ class Survey:
         The one the options name; or the one that holds our rules, then one that joins the foreign rules that
         are there, then those of the table in its order.
         """
-        wanted = backends.named(self._options)
+        wanted = self._options.wanted_backend
         for name in (wanted,) if wanted != AUTO else self._preference():
             observed = self._observed.get(name) or self._look(name)
             if observed:

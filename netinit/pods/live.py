@@ -12,14 +12,14 @@ from pathlib import Path
 from netinit import backends
 from netinit.backends import ipset
 from netinit.backends.iptables import XtablesBackend, notice_size
+from netinit.backends.machine import HERE
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text, trace_table
-from netinit.kernel.pods import inside
 from netinit.kernel.situation import advise
-from netinit.options import Interception, Options
+from netinit.options import Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
@@ -46,7 +46,7 @@ _FAMILIES = {backends.INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TA
 class LiveRules:
     """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
 
-    `options` are those that each backend's rules were made by, as far as they tell; `given` those that the caller named,
+    `options` are those that each backend's rules were made by, as far as they show it; `given` those that the caller named,
     settled for this namespace.
     """
 
@@ -63,13 +63,13 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     With `given` the options are also those that the rules should be made by. NamespaceError, BackendUnavailableError,
     ParseError.
     """
-    return inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
+    return HERE.inside(options, lambda meant, warning: _read_here(meant, warning, given=given))
 
 
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
-    settled = detect.settle(options)
+    settled = HERE.settle(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
     warnings = [
@@ -107,7 +107,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:
-    """The plans that know the purpose of live rules: of the options given, and of those that the rules tell."""
+    """The plans that know the purpose of live rules: of the options given, and of those that the rules show."""
     return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
 
 
@@ -142,7 +142,7 @@ def _load_tables(
     }
 
 
-def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
+def _read_listings(name: str, settled: Settled) -> dict[Family, Listing]:
     """The rules with their counters, read as every other command reads them."""
     refusals = []
     for reader in backends.readers(name):  # iptables-legacy, then libiptc, which sees the same without a program
@@ -153,7 +153,7 @@ def _read_listings(name: str, settled: detect.Settled) -> dict[Family, Listing]:
     raise refusals[0]
 
 
-def _look(name: str, settled: detect.Settled) -> dict[Family, Listing]:
+def _look(name: str, settled: Settled) -> dict[Family, Listing]:
     backend = backends.load(name, settled.options, settled.kernel_families)
     if not isinstance(backend, XtablesBackend):
         raise TypeError(f"{name} lists no rules in iptables' dialect")

@@ -31,9 +31,9 @@ def program_for_good(options: Options) -> Outcome:
             outcome = apply(meant, final=False, locked=True, signals=own)
         return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
 
-    with OpenPod(options) as pod:
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
         pod.refuse_machine()
-        meant = pod.complete(options)
+        meant = options.with_servers(pod.read_name_servers)
         with pod.lock(options.lock_timeout, warnings.append) as held:
             signals = Signals(lasting=True)
             if pod.is_foreign:
@@ -55,5 +55,5 @@ def list_addresses(options: Options) -> tuple[str, ...]:
     def look() -> tuple[str, ...]:
         return tuple([found.address for found in netlink.list_addresses() if found.index != netlink.LOOPBACK_INDEX])
 
-    with OpenPod(options) as pod:
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
         return () if pod.find_machine() else pod.visit(look)

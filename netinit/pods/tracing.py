@@ -46,7 +46,7 @@ SLICE = 0.1  # seconds: how soon a signal is heard
 QUIET = 0.5  # seconds after which a packet that met nothing more has vanished
 MOST_AT_ONCE = 64  # packets that are followed at the same time
 MOST_ENCOUNTERS = 10_000  # of one packet
-_SPARE = 120.0  # seconds beside the waiting that the child may take
+_BESIDE = 120.0  # seconds beside the waiting that the child may take
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _FAMILY_NAMES = {INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
@@ -68,11 +68,13 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
             return work(here, signals)
         finally:
             signals.stop()
-    with OpenPod(options) as pod:
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network:
             pod.refuse_machine()
         try:
-            return pod.work(lambda own: work(pod.complete(here), own), signals, holding=holding, seconds=seconds + _SPARE)
+            return pod.work(
+                lambda own: work(here.with_servers(pod.read_name_servers), own), signals, holding=holding, seconds=seconds + _BESIDE
+            )
         finally:
             signals.stop()
 
@@ -203,7 +205,7 @@ class Follower:
         fate = found.fate
         last = met[-1].loaded if met else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
-            fate = DROPPED  # the older iptables tells the rule, and no verdict
+            fate = DROPPED  # the older iptables reports the rule, and no verdict
         end = found.last or found.begun.headers
         return TracedPacket(
             self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,

@@ -14,6 +14,7 @@ import socket
 import time
 from dataclasses import dataclass
 
+from netinit.backends.machine import HERE
 from netinit.base.logs import Log
 from netinit.base.more_errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.net import IPV4, IPV6, Family, lists_port
@@ -44,7 +45,7 @@ def validate(options: Options, log: Log) -> None:
 
     ValidationFailedError (126) names the connection that was not; ValidationImpossibleError why none could be tried.
     """
-    settled = detect.settle(options).options
+    settled = HERE.settle(options).options
     families = [IPV4] if settled.ipv6 == OFF else [IPV4, IPV6]
     deadline = time.monotonic() + options.probe_timeout / 10**9
     failures: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from netinit import backends
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
@@ -53,7 +52,7 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
     """The backend that holds our rules, unless the options name another; with none, the preferred one."""
-    if backends.named(options) == AUTO and survey.holders():
+    if options.wanted_backend == AUTO and survey.holders():
         return survey.holders()[0]
     for chosen in survey.candidates():
         return chosen

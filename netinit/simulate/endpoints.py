@@ -26,11 +26,11 @@ def spell_packet(packet: Packet) -> str:
     source = spell_endpoint(packet.family, packet.source, None)
     target = spell_endpoint(packet.family, packet.destination, packet.destination_port)
     mark = f", mark {packet.mark}" if packet.mark else ""
-    way = f"{packet.protocol.upper()} from {source} to {target}"
+    ends = f"{packet.protocol.upper()} from {source} to {target}"
     if packet.in_interface:
-        return f"{way}, coming in through {packet.in_interface}{mark}"
+        return f"{ends}, coming in through {packet.in_interface}{mark}"
     sender = f"sent by uid {packet.uid}, gid {packet.gid}" if packet.has_socket else "sent by no socket"
-    return f"{way}, {sender}{mark}"
+    return f"{ends}, {sender}{mark}"
 
 
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:

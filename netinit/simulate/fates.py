@@ -1,6 +1,6 @@
-"""What becomes of packets, as the counters of live rules tell: the rules that decide, and how much each has decided.
+"""What becomes of packets, as the counters of live rules show: the rules that decide, and how much each has decided.
 
-A rule decides where it captures, drops, sends elsewhere, or ends the way to a rule that would capture. The table nat sees
+A rule decides where it captures, drops, sends elsewhere, or ends the path to a rule that would capture. The table nat sees
 the first packet of a connection alone, so its rules count connections; the others count packets. What comes to a chain that
 captures and leaves it by no rule is the rest: direct, because nothing captures it. Packets that no rule looks at are not counted.
 """
@@ -78,7 +78,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A rule on a way from a hook; `above` are the rules that led there."""
+    """A rule on a path from a hook; `above` are the rules that led there."""
 
     hook: str
     table: str
@@ -97,7 +97,7 @@ class _At:
 
     @property
     def entry(self) -> _At:
-        """The rule of the hook's own chain that the way began with."""
+        """The rule of the hook's own chain that the path began with."""
         return self.above[0] if self.above else self
 
     @property
@@ -142,15 +142,15 @@ class _Finder:
         self._last: dict[tuple[str, str], int] = {}  # by table and chain: the last of its rules that leads to a capture
 
     def find(self) -> Iterator[Fate]:
-        ways: dict[Spot, list[_At]] = {}
-        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # on how many ways each is come to
+        paths: dict[Spot, list[_At]] = {}
+        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # on how many paths each is come to
         for at in self._list_ways():
             if at.above:
                 jumps.setdefault(at.above[-1].spot, set()).add(tuple([one.spot for one in at.above]))
             if self._verdict(at):
-                ways.setdefault(at.spot, []).append(at)
+                paths.setdefault(at.spot, []).append(at)
         leaving: dict[Spot, list[tuple[Fate, bool]]] = {}
-        for decided in ways.values():
+        for decided in paths.values():
             for counted, members, less in _part(decided, jumps):
                 fate = self._make(counted, members, less)
                 entries = {at.entry.spot for at in members}
@@ -178,7 +178,7 @@ class _Finder:
         return Place(self._source, self._family, *at.spot)
 
     def _make(self, counted: _At, members: list[_At], less: list[_At]) -> Fate:
-        """The fate of packets that came to one rule on these ways, which `counted` has counted, with those of `less`."""
+        """The fate of packets that came to one rule on these paths, which `counted` has counted, with those of `less`."""
         at = members[0]
         verdict = self._verdict(at)
         causes = dict.fromkeys([self._describe(one) for one in members])
@@ -210,7 +210,7 @@ class _Finder:
                     yield from self._walk(hook, table, chain, ())
 
     def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_At, ...]) -> Iterator[_At]:
-        """Every rule that a packet can come to, on each way; a chain that calls itself is entered once."""
+        """Every rule that a packet can come to, on each path; a chain that calls itself is entered once."""
         for index, loaded in enumerate(chain.rules):
             at = _At(hook, table, chain, index, above)
             called = self._tables[table].get(loaded.rule.target.calls)
@@ -263,16 +263,16 @@ def _unit(table: str) -> str:
     return CONNECTIONS if table == NAT else PACKETS
 
 
-def _part(ways: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
-    """The ways to one rule, separate where the jumps to it count what takes each: who counts, the ways, who is taken off."""
-    alone = [at for at in ways if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(ways) > 1 else []
-    others = [at for at in ways if at not in alone]
+def _part(paths: list[_At], jumps: Mapping[Spot, set[tuple[Spot, ...]]]) -> list[tuple[_At, list[_At], list[_At]]]:
+    """The paths to one rule, separate where the jumps to it count what takes each: who counts, the paths, who is taken off."""
+    alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
+    others = [at for at in paths if at not in alone]
     found: list[tuple[_At, list[_At], list[_At]]] = [(at.above[-1], [at], []) for at in alone]
     return [*found, (others[0], others, [at.above[-1] for at in alone])] if others else found
 
 
 def _is_implied(at: _At) -> bool:
-    """Whether all that takes this way fulfils the last rule's matches."""
+    """Whether all that takes this path fulfils the last rule's matches."""
     before = [match for one in at.above for match in one.rule.rule.matches]
     protocols = {match.protocol for match in before if isinstance(match, Port)}
     return all(

@@ -1,4 +1,4 @@
-"""What the kernel told of a packet's way, laid beside the way that the simulator predicts."""
+"""A packet's path as the kernel reported it, laid beside the path that the simulator predicts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TracedPacket:
 
 @dataclass(frozen=True, slots=True)
 class PathLine:
-    """A rule on the way: met and predicted, or one of both; or one that nobody here can read."""
+    """A rule on the path: met and predicted, or one of both; or one that nobody here can read."""
 
     kind: str
     hook: str
@@ -108,7 +108,7 @@ class PathLine:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Both ways in one. `agrees` is None where there was nothing to agree with: the prediction was unknown, or events were lost.
+    """Both paths in one. `agrees` is None where there was nothing to agree with: the prediction was unknown, or events were lost.
 
     `differences` say in what they disagree; `notes` what is worth knowing.
     """
@@ -120,7 +120,7 @@ class Folded:
 
 
 def fold(observed: TracedPacket, predicted: Trace) -> Folded:
-    """The kernel's way beside the predicted one."""
+    """The kernel's path beside the predicted one."""
     expected = [step for step in predicted.steps if step.rule is not None and step.holds is not False]
     met = [one for one in observed.met if one.loaded]
     kinds = _align(met, expected)
@@ -161,7 +161,7 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
 def _align(met: list[Encounter], expected: list[TraceStep]) -> dict[tuple[str, int], str]:
     """The kind of each rule met (`met`, its index) and of each one expected. What may hold need not be met.
 
-    Where several places have rules each is aligned by itself: the kernel tells what the older iptables met by another way.
+    Where several places have rules each is aligned by itself: the kernel reports by other means what the older iptables met.
     """
     kinds: dict[tuple[str, int], str] = {}
     several = any(step.source for step in expected)

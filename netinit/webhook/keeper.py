@@ -1,4 +1,4 @@
-"""The process that keeps what the workers serve with: configuration, certificate and namespaces; and tells how it is."""
+"""The process that keeps what the workers serve with: configuration, certificate, namespaces; and answers for health and metrics."""
 
 from __future__ import annotations
 

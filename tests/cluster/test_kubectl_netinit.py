@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from netinit.base.more_errors import ClusterError
+from netinit.cli.kubectl.objects import read_pod
+from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import EphemeralSource, PodQuestion
-from netinit.kube.kubectl.objects import read_pod
-from netinit.kube.kubectl.program import Kubectl
 from netinit.options import Options
 
 SHOP = "kubectl-shop"

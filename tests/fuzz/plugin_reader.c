@@ -2,7 +2,7 @@
  * for each a line goes out: `-`, or what was understood, in hexadecimal. */
 
 #define main plugin_main
-#include "../../netinit/plugin.c"
+#include "../../netinit/node/plugin.c"
 #undef main
 
 #include <stdio.h>

@@ -12,11 +12,9 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from test_simulator_against_kernel import (
+from attempts import (
     APP,
     CLIENT,
-    DIALECTS,
     LOOP_SOURCES,
     NEIGHBOUR,
     OUTSIDE,
@@ -24,16 +22,15 @@ from test_simulator_against_kernel import (
     PORTS,
     SEED,
     Attempt,
-    _report,
     disagree,
-    furnish,
+    report,
     surroundings,
 )
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from allpackets import check_cover, compare
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4
-from netinit.lab import Pod
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet
 from netinit.simulate.ruleset import load_plan
@@ -55,7 +52,6 @@ from netinit.simulate.symbolic.space import (
     STATE,
     UID,
 )  # fmt: skip
-from programming import needs
 from rules_data import read_cases, read_options
 from strategies import made_options
 
@@ -63,20 +59,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(3600)]
 PLANS = int(os.environ.get("NETINIT_PLANS", "0"))
 SHOWN = ("sidecar-captures-everything", "everything-at-once", "inbound-tproxy-with-port-list", "owner-groups-captured-alone")
 NOBODY = 2**32 - 1  # no uid: setuid(2) leaves it as it is
-
-
-@pytest.fixture(params=DIALECTS)
-def dialect(request):
-    if request.param != "nftables":
-        needs(request.param)
-    return request.param
-
-
-@pytest.fixture
-def pod(dialect):
-    with Pod(interfaces=(NEIGHBOUR,), outside=OUTSIDE) as made:
-        furnish(made)
-        yield made
 
 
 def attempts_of(family):
@@ -145,7 +127,7 @@ def check(pod, dialect, options, counted):
     counted["plans"] += 1
     counted["connections"] += len(attempts)
     if disagree(pod, dialect, wanted, attempts):  # a late packet, a port taken twice: what is real shows again
-        assert disagree(pod, dialect, wanted, attempts) == [], _report(pod, dialect, options, wanted, attempts)
+        assert disagree(pod, dialect, wanted, attempts) == [], report(pod, dialect, options, wanted, attempts)
 
 
 def test_a_connection_out_of_each_part_of_the_goldens_ends_where_the_part_says(pod, dialect, capsys):

@@ -11,29 +11,27 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
-from test_simulator_against_kernel import (
+from attempts import (
     BATCH,
     CONNECTIONS,
     DIALECTS,
     FOREIGN,
     NEIGHBOUR,
-    OUTSIDE,
     SEED,
     compare_fates,
     forget_connections,
-    furnish,
     made_attempts,
+    make_pod,
     predict,
     program,
     read_counters,
     render_foreign,
     send,
 )
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES
-from netinit.lab import Pod
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import TABLES
@@ -50,15 +48,13 @@ POLICIES = ("", "", "OUTPUT", "INPUT", "FORWARD")  # of filter, which drops
 @pytest.fixture(params=PAIRS, ids=[f"{ours} beside {theirs}" for ours, theirs in PAIRS])
 def places(request):
     for name in request.param:
-        if name != "nftables":
-            needs(name)
+        needs(name)
     return request.param
 
 
 @pytest.fixture
 def pod(places):
-    with Pod(interfaces=(NEIGHBOUR,), outside=OUTSIDE) as made:
-        furnish(made)
+    with make_pod() as made:
         yield made
 
 

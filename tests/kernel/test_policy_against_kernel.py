@@ -31,8 +31,7 @@ BACKENDS = ("iptables-nft", "nftables")
 
 @pytest.fixture(params=BACKENDS)
 def backend(request):
-    if request.param != "nftables":
-        needs(request.param)
+    needs(request.param)
     return request.param
 
 

@@ -10,7 +10,7 @@ import pytest
 from netinit.kernel import netlink
 from netinit.lab import APP_ID, Probe, start_servers
 from netinit.options import NODE_PROXY_MARK, Options
-from programming import apply_in, differences_in, needs, remove_in, run_tool, state
+from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool, state
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -25,18 +25,10 @@ backends = pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy"
 
 
 def program(pod, backend, *arguments):
-    if backend != "nftables":
-        needs(backend)
+    needs(backend)
     options = Options.from_argv(["--layout", "ambient", "--ipv6", "on", "--backend", backend, *arguments])
     apply_in(pod, options)
     assert differences_in(pod, options) == []
-
-
-def arrivals(namespace, *probes):
-    return [
-        (arrival.server, arrival.port) if arrival.outcome == "answered" else arrival.outcome
-        for arrival in namespace.probe(probes)
-    ]
 
 
 @families

@@ -18,8 +18,7 @@ ASSERTED = "outbound tcp port 80 not by proxy not to pod is captured"
 
 @pytest.fixture(params=BACKENDS)
 def backend(request) -> str:
-    if request.param != "nftables":
-        needs(request.param)
+    needs(request.param)
     return request.param
 
 

@@ -14,6 +14,7 @@ from programming import (
     TPROXY,
     add_foreign_rules,
     apply_in,
+    arrivals,
     check_same,
     differences_in,
     forget_priority,
@@ -35,14 +36,8 @@ INBOUND, OUTBOUND, RESOLVER = ("proxy", 15006), ("proxy", 15001), ("proxy", 1505
 
 
 def options_of(backend: str, words: tuple[str, ...]) -> Options:
-    if backend != "nftables":
-        needs(backend)
+    needs(backend)
     return Options.from_argv([*words, "--backend", backend])
-
-
-def arrivals(namespace, *probes):
-    """(server, port) of each connection, or how it ended. All are under way at once."""
-    return [(one.server, one.port) if one.outcome == "answered" else one.outcome for one in namespace.probe(probes)]
 
 
 def wrong(pod: Pod, options: Options) -> list[str]:

@@ -125,8 +125,7 @@ def test_rules_in_both_variants_are_told_as_a_doubt(pod):
 @pytest.mark.parametrize(("ours", "theirs"), [(a, b) for a in (*VARIANTS, "nftables") for b in VARIANTS if a != b])
 def test_a_policy_alone_in_another_place_drops_and_explain_audit_and_diff_say_so(pod, ours, theirs):
     for name in (ours, theirs):
-        if name != "nftables":
-            needs(name)
+        needs(name)
     start_servers(pod)
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", ours, "--ipv6", "on"]))
     assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"

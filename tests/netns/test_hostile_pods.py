@@ -16,7 +16,6 @@ from netinit.base.net import FAMILIES
 from netinit.kernel import netlink, pods
 from netinit.kernel.detect import owned_sets
 from netinit.lab import NetworkNamespace
-from netinit.options import Options
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
 
@@ -143,7 +142,7 @@ def test_an_address_set_of_a_million_is_counted_and_not_read(inside, name):
 
 
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
-    with pods.OpenPod(Options(netns=inside.path)) as pod:
+    with pods.OpenPod(netns=inside.path) as pod:
         with pytest.raises(NetinitError, match="more of it than fits into the memory"):
             pod.visit(lambda: len(bytearray(pods.MEMORY)))
         assert pod.visit(lambda: len(bytearray(1 << 28))) == 1 << 28
@@ -156,7 +155,7 @@ def test_what_a_program_prints_in_a_visit_has_an_end(inside):
         os.lseek(descriptor, 0, os.SEEK_END)
         return os.write(descriptor, b"more")
 
-    with pods.OpenPod(Options(netns=inside.path)) as pod, pytest.raises(OSError, match="File too large"):
+    with pods.OpenPod(netns=inside.path) as pod, pytest.raises(OSError, match="File too large"):
         pod.visit(fill)
 
 

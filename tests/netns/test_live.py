@@ -55,7 +55,7 @@ def tracked(pod):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode):
-    needs(backend) if backend != "nftables" else None
+    needs(backend)
     arguments = (*MODES[mode], "--backend", backend)
     apply_in(pod, Options.from_argv(arguments))
     for furnished in (False, True):

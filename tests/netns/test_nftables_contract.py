@@ -90,8 +90,7 @@ def test_reconciling_ends_where_a_fresh_start_ends():
 @pytest.mark.parametrize(("old", "new"), MOVES)
 def test_rules_move_between_backends_and_nothing_of_the_old_stays(old, new):
     for backend in (old, new):
-        if backend != "nftables":
-            needs(backend)
+        needs(backend)
     options = Options.from_argv([*WANTED, "-m", "TPROXY"])
     with Pod() as pod:
         before = state(pod)
@@ -113,8 +112,7 @@ def test_while_rules_move_no_connection_bypasses_and_none_is_captured_twice(pod,
     """The app, the proxy and a caller connect without end while the rules go round all backends."""
     start_servers(pod, transparent=(15006,))
     for backend in BACKENDS:
-        if backend != "nftables":
-            needs(backend)
+        needs(backend)
     wanted = [*WANTED, "-m", mode]
     apply_in(pod, Options.from_argv([*wanted, "--backend", BACKENDS[0]]))
     rounds = [BACKENDS[number % 3] for number in range(1, 10)] + [BACKENDS[-number % 3] for number in range(1, 9)]

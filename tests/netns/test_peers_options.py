@@ -16,7 +16,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.kernel.users import creating_as
 from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
 from netinit.options import Options
-from programming import apply_in, differences_in, needs, remove_in, run_tool
+from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -29,21 +29,13 @@ backends = pytest.mark.parametrize("backend", BACKENDS)
 
 def program(pod, backend, *arguments, environ=None):
     """The rules of these options are there, verified, and read back from the kernel as the same options."""
-    if backend != "nftables":
-        needs(backend)
+    needs(backend)
     options = Options.from_argv(["--ipv6", "on", "--backend", backend, *arguments], environ or {})
     apply_in(pod, options)
     assert differences_in(pod, options) == []
     told = run_tool(pod, "verify")
     assert told.returncode == 0, told.stdout + told.stderr
     return options
-
-
-def arrivals(namespace, *probes):
-    return [
-        (arrival.server, arrival.port) if arrival.outcome == "answered" else arrival.outcome
-        for arrival in namespace.probe(probes)
-    ]
 
 
 @backends
@@ -104,8 +96,7 @@ EVERYTHING = (
 @backends
 @pytest.mark.parametrize("ipv6", ["on", "off"])
 def test_a_second_run_finds_the_rules_as_planned_whatever_the_families(pod, backend, ipv6):
-    if backend != "nftables":
-        needs(backend)
+    needs(backend)
     everywhere, of_ipv6 = ("-i", "*", "--reject-quic"), ("-i", "fd00::/8", "--reject-quic")
     for words in (EVERYTHING, (*EVERYTHING, "-m", "TPROXY"), everywhere, of_ipv6):
         options = Options.from_argv(["--ipv6", ipv6, "--backend", backend, *words])

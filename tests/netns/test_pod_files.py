@@ -15,7 +15,6 @@ from netinit.kernel import children
 from netinit.kernel.files import read_in_root
 from netinit.kernel.locks import FOLDER as LOCKS
 from netinit.kernel.pods import OpenPod
-from netinit.options import Options
 from programming import SIDECAR
 
 DNS = (*SIDECAR, "--redirect-dns", "--ipv6", "off")
@@ -102,7 +101,7 @@ def test_links_that_stay_inside_are_followed(root):
     for link in ("/run/resolv.conf", "../run/resolv.conf", "../../../run/resolv.conf"):
         (root / "etc" / "resolv.conf").unlink(missing_ok=True)
         (root / "etc" / "resolv.conf").symlink_to(link)
-        with chrooted(root) as pod, OpenPod(Options(pid=pod.pid)) as opened:
+        with chrooted(root) as pod, OpenPod(pid=pod.pid) as opened:
             assert opened.read_resolv_conf() == "nameserver 10.96.0.10\n", link
 
 
@@ -130,7 +129,7 @@ def test_a_file_behind_a_link_upwards_is_read_whatever_is_renamed_meanwhile(root
 
 
 def test_a_long_file_is_refused_and_a_missing_one_names_no_server(root):
-    with chrooted(root) as pod, OpenPod(Options(pid=pod.pid)) as opened:
+    with chrooted(root) as pod, OpenPod(pid=pod.pid) as opened:
         assert opened.read_resolv_conf() == ""
         with (root / "etc" / "resolv.conf").open("wb") as file:
             file.truncate(1 << 33)
@@ -160,7 +159,7 @@ while True:
 def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(root, secret):
     code = "unshare(NEWNET | NEWNS); os.chroot(sys.argv[1]); os.chdir('/')"
     seen = {"read": 0, "refused": 0, "nothing": 0}
-    with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(Options(pid=pod.pid)) as opened:
+    with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(pid=pod.pid) as opened:
         for _ in range(400):
             try:
                 text = opened.read_resolv_conf()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.backends.machine import HERE
 from netinit.kernel import detect
 from netinit.lab import Pod
 from netinit.options import Options
@@ -12,7 +13,7 @@ from programming import SIDECAR, run_tool
 
 def settled(namespace, **options):
     with namespace.entered():
-        return detect.settle(Options(**options))
+        return HERE.settle(Options(**options))
 
 
 def test_an_ipv4_address_first_keeps_ipv6_off_and_says_what_stays_uncaptured(pod):

@@ -34,8 +34,7 @@ LEFT = (
 
 @pytest.fixture(params=["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
 def backend(request) -> str:
-    if request.param != "nftables":
-        needs(request.param)
+    needs(request.param)
     return request.param
 
 
@@ -301,8 +300,7 @@ def test_the_rules_are_applied_verified_and_removed_while_a_trace_waits(pod, bac
 
 @pytest.mark.parametrize("chosen", ["iptables-nft", "iptables-legacy", "nftables"])
 def test_a_pod_of_another_user_namespace_is_traced_by_its_own_numbers(require_netns, chosen):
-    if chosen != "nftables":
-        needs(chosen)
+    needs(chosen)
     with Pod(user_namespace=True) as pod:
         start_servers(pod)
         apply_words = [*REDIRECT, "--backend", chosen, "--pid", str(pod.pid)]

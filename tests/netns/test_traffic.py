@@ -9,7 +9,7 @@ import pytest
 
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
-from programming import SIDECAR, apply_in, needs
+from programming import SIDECAR, apply_in, arrivals, needs
 
 OUTSIDE = {4: ("198.51.100.7", "203.0.113.7", "203.0.113.8"), 6: ("2001:db8::7", "2001:db8::8")}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -27,14 +27,6 @@ INBOUND, OUTBOUND, RESOLVER = ("proxy", 15006), ("proxy", 15001), ("proxy", 1505
 def program(pod, *arguments, variant="iptables-nft", env=None):
     needs(variant)
     apply_in(pod, Options.from_argv([*arguments, "--ipv6", "on", "--backend", variant], env))
-
-
-def arrivals(namespace, *probes):
-    """(server, port) of each connection, or how it ended."""
-    return [
-        (arrival.server, arrival.port) if arrival.outcome == "answered" else arrival.outcome
-        for arrival in namespace.probe(probes)
-    ]
 
 
 @families

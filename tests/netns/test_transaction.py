@@ -42,12 +42,7 @@ def options_of(backend, mode, *more):
 
 def need(backend):
     """Skips where programs are missing."""
-    name = backend.removesuffix(SETS)
-    if name == "nftables":
-        if shutil.which("nft") is None:
-            pytest.skip("nft is not installed: apt-get install nftables")
-        return
-    needs(name)
+    needs(backend.removesuffix(SETS))
     if backend.endswith(SETS) and shutil.which("ipset") is None:
         pytest.skip("ipset is not installed: apt-get install ipset")
 

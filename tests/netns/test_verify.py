@@ -169,7 +169,7 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(rea
 @pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
 @pytest.mark.users
 def test_every_backend_programs_a_pod_with_users_of_its_own(backend):
-    needs(backend) if backend != "nftables" else None
+    needs(backend)
     with Pod(user_namespace=True) as pod:
         before = state(pod)
         arguments = [*SIDECAR, "--pid", str(pod.pid), "--backend", backend]

@@ -26,8 +26,7 @@ MOST_LOOKS = 100
 
 @pytest.fixture(params=["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
 def backend(request) -> str:
-    if request.param != "nftables":
-        needs(request.param)
+    needs(request.param)
     return request.param
 
 

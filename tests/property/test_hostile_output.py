@@ -24,7 +24,6 @@ from netinit.cli import doctor, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.inject import check as check_inject
-from netinit.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.inject.verdict import StepResult, Verdict
 from netinit.options import Options
 from netinit.pods.doctor.examination import Examination
@@ -41,6 +40,7 @@ from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from netinit.rules.packet import Surroundings
+from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain

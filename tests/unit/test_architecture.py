@@ -28,7 +28,7 @@ MOST_FUNCTION_LINES = 50
 TABLES: frozenset[str] = frozenset()  # files that are nothing but data may have more lines; none does
 PURE_OF_THE_WEBHOOK = ("advice", "chart", "configuration", "linting", "registration", "renewal", "review", "settings")
 PURE_OF_THE_NODE = ("conflist", "decision", "jobs", "protocol", "settings")
-PURE = ("draw", "golang", "inject", "options", "rules", "simulate", *(f"webhook/{name}.py" for name in PURE_OF_THE_WEBHOOK),
+PURE = ("golang", "inject", "options", "rules", "simulate", *(f"webhook/{name}.py" for name in PURE_OF_THE_WEBHOOK),
         *(f"node/{name}.py" for name in PURE_OF_THE_NODE))  # fmt: skip
 READS_ITS_OWN_DATA = {"netinit/inject/defaults.py"}  # the configuration and templates that are part of the package
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}

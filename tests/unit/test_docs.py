@@ -22,7 +22,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
 
 def written(page):
     """What people wrote on the page, without code."""
-    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", reference.remove_parts(page.read_text("utf-8")), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", reference.PART.sub("", page.read_text("utf-8")), flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(page):
@@ -74,7 +74,7 @@ def test_yaml_blocks_parse(page):
 def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
     """Blocks are run (tests/netns/test_docs.py); what stands in a sentence is often a part of a command alone."""
     wrong = []
-    for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.remove_parts(page.read_text("utf-8")))]:
+    for words in [code.split() for code in re.findall(r"`netinit ([a-z][^`\n]*)`", reference.PART.sub("", page.read_text("utf-8")))]:
         name = group.ALIASES.get(words[0], words[0])
         command = group.root.get_command(click.Context(group.root), name)
         if isinstance(command, click.Group) and len(words) > 1:

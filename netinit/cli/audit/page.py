@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_html
 from typing import Any
 
-from netinit import __version__
 from netinit.base.shown import escape
+from netinit.base.version import __version__
 from netinit.cli.audit.report import summarise
 from netinit.cli.audit.text import heading
 

@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit import backends
 from netinit.base.more_errors import LabError
 from netinit.base.net import FAMILIES
-from netinit.kernel import detect
 from netinit.lab import (
     APP_ID,
     PROXY_ID,
@@ -30,6 +28,8 @@ from netinit.lab import (
 )
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
+from netinit.pods.doctor.brief import find_missing_program
+from netinit.pods.planning import settle
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.layouts import plan as plan_for
@@ -86,7 +86,7 @@ def play(backend: str) -> Iterator[Line]:
         before = take_snapshot(pod)
         yield from present(pod)
         with pod.entered():
-            plan = plan_for(detect.settle(options).options)
+            plan = plan_for(settle(options).options)
         yield from draw(plan)
         yield from program(pod, options)
         yield Line(TITLE, "Connections; who answers shows where they arrived")
@@ -94,18 +94,6 @@ def play(backend: str) -> Iterator[Line]:
             yield judge(attempt, arrival)
         yield from inspect(pod, options)
         yield from clean(pod, options, before)
-
-
-def find_missing_program(options: Options) -> str:
-    """What to install so that the backend can work, in one line; empty when it is there."""
-    wanted = backends.named(options)
-    with_programs = [line.name for line in BACKENDS.values() if line.variant or line.program]
-    if wanted == AUTO and not any(backends.is_installed(name) for name in with_programs):
-        return "neither iptables nor nft is installed: apt-get install iptables"
-    if wanted != AUTO and not backends.is_installed(wanted):
-        package = "iptables" if BACKENDS[wanted].variant else "nftables"
-        return f"--backend {wanted} finds none of its programs: apt-get install {package}"
-    return ""
 
 
 def present(pod: Pod) -> Iterator[Line]:

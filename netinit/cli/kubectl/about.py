@@ -14,6 +14,9 @@ from netinit.base.tree import Tree, mapping, string
 from netinit.cli.face import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.asking import cluster_options, environment, find_kubectl, find_pods
+from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import (
     AgentSource,
     EphemeralSource,
@@ -25,9 +28,6 @@ from netinit.cli.kubectl.sources import (
 )
 from netinit.inject.initcontainer import find_init
 from netinit.inject.podfile import read_object
-from netinit.kube.kubectl.destinations import NamedDestination, find_destinations
-from netinit.kube.kubectl.objects import ClusterPod
-from netinit.kube.kubectl.program import Kubectl
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 WITH_TARGET = ("explain", "draw")

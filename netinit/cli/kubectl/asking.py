@@ -10,8 +10,8 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.shown import quote
-from netinit.kube.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
-from netinit.kube.kubectl.program import Kubectl
+from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
+from netinit.cli.kubectl.program import Kubectl
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:

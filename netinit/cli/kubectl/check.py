@@ -15,11 +15,11 @@ from netinit.cli.audit.report import INTENT_WORDS, examine
 from netinit.cli.face import answer, note
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.asking import cluster_options, find_kubectl
+from netinit.cli.kubectl.objects import ClusterPod, read_pods
+from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
 from netinit.cli.question import complete_servers, find_planned
 from netinit.inject.podfile import PodFacts, read_object
-from netinit.kube.kubectl.objects import ClusterPod, read_pods
-from netinit.kube.kubectl.program import Kubectl
 from netinit.options import Options
 from netinit.simulate.audit import kinds
 

@@ -14,12 +14,12 @@ from netinit.cli.face import answer, note
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.about import AGENT, AUTO, EPHEMERAL, choose_image
 from netinit.cli.kubectl.asking import cluster_options, find_kubectl, find_pods
+from netinit.cli.kubectl.destinations import find_destinations
+from netinit.cli.kubectl.objects import ClusterPod
+from netinit.cli.kubectl.program import describe_errors
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, LiveAnswer, PodQuestion
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, SightWriter, read_object
-from netinit.kube.kubectl.destinations import find_destinations
-from netinit.kube.kubectl.objects import ClusterPod
-from netinit.kube.kubectl.program import describe_errors
 
 Show = Callable[[str], None]
 WHAT = {

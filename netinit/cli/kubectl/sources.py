@@ -13,9 +13,9 @@ from netinit.base.more_errors import ClusterError
 from netinit.base.shown import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.itself import run_netinit
+from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
+from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failure
 from netinit.kernel.following import Followed
-from netinit.kube.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.kube.kubectl.program import Kubectl, describe_errors, describe_failure
 from netinit.options import Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"

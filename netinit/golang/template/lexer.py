@@ -69,7 +69,7 @@ _NUMBER: Final = (
 class Token:
     """A piece of the text: its kind, where it starts, its text (or the message of an error).
 
-    `spaced` tells of one in an action that stands behind blanks.
+    `spaced`: it is in an action, behind blanks.
     """
 
     def __init__(self, kind: str, pos: int, text: str, spaced: bool = False) -> None:

@@ -117,7 +117,7 @@ class Outline:
 
 
 def _locate(parts: Sequence[str], foreign: Sequence[Foreign]) -> None:
-    """Tell the foreign parts where they begin."""
+    """Marks the foreign parts where they begin."""
     start, done = 0, 0
     for part in foreign:
         start += sum(map(len, parts[done : part.place]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from netinit import backends
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect, run
+from netinit.options import AUTO, BACKENDS, Options
 
 LINES = 3
 
@@ -44,3 +46,15 @@ def _lines(*, of_kernel: bool) -> list[str]:
             " nft_compat ip_tables iptable_nat ip6table_nat xt_REDIRECT xt_owner xt_conntrack`"
         )
     return lines
+
+
+def find_missing_program(options: Options) -> str:
+    """What to install so that the backend can work, in one line; empty when it is there."""
+    wanted = options.wanted_backend
+    with_programs = [line.name for line in BACKENDS.values() if line.variant or line.program]
+    if wanted == AUTO and not any(backends.is_installed(name) for name in with_programs):
+        return "neither iptables nor nft is installed: apt-get install iptables"
+    if wanted != AUTO and not backends.is_installed(wanted):
+        package = "iptables" if BACKENDS[wanted].variant else "nftables"
+        return f"--backend {wanted} finds none of its programs: apt-get install {package}"
+    return ""

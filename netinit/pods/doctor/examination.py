@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from netinit import backends
+from netinit.backends.machine import HERE
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.pods import OpenPod, inside
+from netinit.kernel.pods import OpenPod
 from netinit.options import AUTO, Options
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
@@ -46,10 +47,10 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     """
     if not (options.pid or options.netns):
         text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
-        return inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
-    with OpenPod(options) as pod:
+        return HERE.inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
+    with OpenPod(pid=options.pid, netns=options.netns) as pod:
         text, trouble = _read_resolv_conf(pod, options)
-        if detect.wants_servers(options):  # without the file: what needs the same of kernel and programs
+        if options.wants_servers:  # without the file: what needs the same of kernel and programs
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
         found = pod.visit(
@@ -72,7 +73,7 @@ def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Sympto
 def _examine_here(
     options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str
 ) -> Examination:
-    settled = detect.settle(options)
+    settled = HERE.settle(options)
     families = settled.kernel_families
     needed = needed_features(settled.options, families)
     checks, obstacle = _check(settled.options, families)
@@ -104,7 +105,7 @@ def _examine_here(
 
 
 def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
-    wanted = backends.named(options)
+    wanted = options.wanted_backend
     names = (
         backends.AUTO_ORDER
         if wanted in (AUTO, backends.MEMORY)
@@ -138,7 +139,7 @@ def _explain_lack(
 ) -> list[Symptom]:
     """Why no backend can be taken, cause by cause."""
     found = []
-    wanted = backends.named(options)
+    wanted = options.wanted_backend
     for checked in checks:
         if wanted not in (AUTO, checked.backend):
             continue

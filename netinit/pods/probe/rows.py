@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
-from netinit.kernel.pods import inside
 from netinit.kernel.situation import advise
 from netinit.options import CLASSIC, OFF, TPROXY, Options
 from netinit.pods.live import read_surroundings
@@ -90,13 +90,13 @@ def probe(options: Options) -> Probes:
     with suppress(ImportError):  # `can_make_peers` says so; a child inside a pod may be unable to read its files
         route_library.load()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
-    report = inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
+    report = HERE.inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
     return Probes(report.rows, (*notes, *report.notes))
 
 
 def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
-    settled = detect.settle(options)
+    settled = HERE.settle(options)
     families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
     rows: list[ProbeResult] = []

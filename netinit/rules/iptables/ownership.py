@@ -70,7 +70,7 @@ class Forms(Record):
     """The forms of all rules in built-in chains that do not jump to a chain of ours (netinit.rules.forms renders them).
 
     `runs` are those of a table without a chain of ours, which nothing else confirms: all of them, in order. `signs` and
-    `anchors` tell which values are confirmed.
+    `anchors` say which values are confirmed.
     """
 
     rules: tuple[Form, ...]

@@ -10,7 +10,7 @@ def plan(options: Interception) -> Plan:
     """The plan that realises `options`: pure, the same for the same options.
 
     `--ipv6 auto` counts as on, and `--dns-servers` that were not given count as none: whoever runs in a pod lets
-    `netinit.kernel.detect.settle` decide both by the pod's addresses and /etc/resolv.conf first.
+    `Options.settle` decide both by the pod's addresses and /etc/resolv.conf first.
     """
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic

@@ -68,7 +68,7 @@ def _come_before_docker(builder: Builder, options: Interception) -> None:
     """Queries to Docker's resolver are looked at before Docker's own rule, which sends them to the resolver's real port.
 
     The proxy's own queries come back from the chain, and meet Docker's rule next. They stay in the common zone, where the
-    resolver's answers are: those come from its real port, and only their connection tells from which one to expect them.
+    resolver's answers are: those come from its real port, and only their connection shows from which one to expect them.
     """
     resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
     for protocol in ("tcp", "udp"):

@@ -303,7 +303,7 @@ def _compare_chain(table: str, chain: str, wanted: WrittenNftChain, live: Listed
 
 
 def _conditions(rule: Rule) -> list[str]:
-    """Those of all rules of nft that stand for it: a match with a chain of its own has some there."""
+    """Those of all rules of nft that it is written as: a match with a chain of its own has some there."""
     return [text for match in rule.matches for text in (match.nft(), *match.nft_unless())]
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     _Chains = dict[str, list[tuple[Json, Rule]]]
 
 _BY_VERSION = {"ipv4": IPV4, "ipv6": IPV6}
-_SOCKET_SUFFIX = "-socket"  # of the chain that stands for a rule with a Socket match
 
 
 class ReadRule(Record):

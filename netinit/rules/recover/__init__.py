@@ -1,6 +1,6 @@
 """Rules -> the options that made them: for live rules of which nobody knows the options any more.
 
-The inverse of `netinit.rules.layouts`. What the rules do not tell is named. What makes no rule (`--dual-stack`, exceptions
+The inverse of `netinit.rules.layouts`. What the rules do not show is named. What makes no rule (`--dual-stack`, exceptions
 from something that is not captured) cannot be told and keeps its default: the plan is the same without it.
 
 Nothing here says that the rules are whole: who reads options back compares their plan with the rules.
@@ -133,7 +133,7 @@ def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[F
 
 
 def _through_rules(options: Interception) -> Interception:
-    """The options as their own rules tell them."""
+    """The options as their own rules show them."""
     made = plan(options)
     listings = {
         family: {

@@ -164,7 +164,7 @@ def join(
 ) -> tuple[Network, ...]:
     """The networks of both families.
 
-    A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what tells of it is that
+    A loopback network may be hidden, by IPv6 that is off or by a listing that joins neighbours; what shows it is that
     the rule for the application's traffic to itself is missing.
     """
     listed = [network for family in FAMILIES for network in networks[family]]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_fields(rules: Mapping[Family, Chains], routing: Routing) -> tuple[dict[str, Any], list[str]]:
-    """The fields of the options that the rules tell, and what they do not tell."""
+    """The fields of the options that the rules show, and what they do not show."""
     kind = Ambient if _is_ambient(rules) else Classic if _is_classic(rules) else Current
     reading = kind(rules, routing)
     return reading.fields(), reading.unread

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fields(layout: Layout) -> dict[str, Any]:
-    """The fields of these options that the rules tell."""
+    """The fields of these options that the rules show."""
     return {
         "exclude_outbound_for_uids": _ports_of_users(layout, "uid"),
         "exclude_outbound_for_gids": _ports_of_users(layout, "gid"),

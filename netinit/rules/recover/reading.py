@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 64  # addresses that one rule may name as servers: a network of millions is none of ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
-STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule tells, since IPv6 is off
+STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows, since IPv6 is off
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
@@ -49,7 +49,7 @@ class Layout:
         self.unread: list[str] = []
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the options that the rules tell."""
+        """The fields of the options that the rules show."""
         found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
         found |= {"outbound_port": self.port_of(ISTIO_REDIRECT), "inbound_port": self.port_of(ISTIO_IN_REDIRECT)}
         for field, flag in (("outbound_port", "--envoy-port"), ("inbound_port", "--inbound-capture-port")):

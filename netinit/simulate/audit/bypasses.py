@@ -137,7 +137,7 @@ def _sort(subject: AuditSubject, part: Part) -> Iterator[Piece]:
 
 
 def _cause(part: Part) -> Passage | None:
-    """The rule that decided; else the last foreign one on the way that took the packets out of reach."""
+    """The rule that decided; else the last foreign one on the path that took the packets out of reach."""
     untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 

@@ -45,7 +45,7 @@ _OWNERS = {grammar.UID: UID, grammar.GID: GID}
 class Ruling:
     """What becomes of an assertion: `holds`, False where a packet refutes it, None where nobody can know.
 
-    `counterexample` is that packet's way; `cures` are changes of options under which it ends as asserted. `packets` is the
+    `counterexample` is that packet's path; `cures` are changes of options under which it ends as asserted. `packets` is the
     number of those that the assertion is about.
     """
 

@@ -73,7 +73,7 @@ class AuditSubject:
         return self.options.get(source)
 
     def explain(self, region: Region) -> Explanation:
-        """One packet of a part: its way, and what would change it."""
+        """One packet of a part: its path, and what would change it."""
         packet, around = example_of(region)
         ruleset = self.join(packet.family) or Ruleset(packet.family)
         made = next(iter(self.options.values()), None)

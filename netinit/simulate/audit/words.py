@@ -86,10 +86,10 @@ def _way(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, INTERFACE)
     here, others = _split(values, list(space.dimension(INTERFACE).labels))
     inside = space.direction != INBOUND and not region - local(space, DESTINATION)
-    way = "in" if space.direction == INBOUND else "within the pod" if inside else "out"
+    where = "in" if space.direction == INBOUND else "within the pod" if inside else "out"
     if not others or inside:
-        return way, whole
-    return f"{way} through {_few(here, others)}", whole
+        return where, whole
+    return f"{where} through {_few(here, others)}", whole
 
 
 def _few(here: list[str], others: list[str]) -> str:

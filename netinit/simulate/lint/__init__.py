@@ -25,7 +25,7 @@ _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 def lint(options: Options, plan: Plan | None = None, *, given: Options | None = None) -> tuple[Finding, ...]:
     """Everything that is wrong with options and their plan (made of them where none is given), errors first.
 
-    `given` are the options before they were settled for a pod. What an option's own finding tells is not told again of
+    `given` are the options before they were settled for a pod. What an option's own finding says is not said again of
     the rules that it makes.
     """
     made = plan or plan_for(options)

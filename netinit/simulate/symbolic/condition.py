@@ -45,7 +45,7 @@ class MarkBits:
 class Condition:
     """How all packets of a set are now.
 
-    None stands for an address that nobody can know. `tracked`: connection tracking has seen them; `connection`: it keeps
+    None is an address that nobody can know. `tracked`: connection tracking has seen them; `connection`: it keeps
     one for them; `decided`: the destination of that was decided before.
     """
 
@@ -82,7 +82,7 @@ class Treatment:
     fate: str
     condition: Condition
     reason: str = ""
-    by_rule: bool = False  # the last rule on the way ended it
+    by_rule: bool = False  # the last rule on the path ended it
 
     @property
     def behaviour(self) -> tuple[object, ...]:

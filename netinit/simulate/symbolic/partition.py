@@ -1,4 +1,4 @@
-"""The result: all packets of a space in parts, each with what becomes of it and the rules on its way."""
+"""The result: all packets of a space in parts, each with what becomes of it and the rules on its path."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def make_spaces(
         for one in rulesets:
             if family in one:
                 mentioned |= names_in(one[family], around)
-        spaces += [make_space(way, around, mentioned, free=free) for way in DIRECTIONS]
+        spaces += [make_space(direction, around, mentioned, free=free) for direction in DIRECTIONS]
     return tuple(spaces)
 
 

@@ -9,7 +9,6 @@ from netinit.base.net import Interval
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
 from netinit.simulate.symbolic.space import BITS, Dimension, Space
 
-Bits = tuple[int, int]  # a value under a mask
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; a mark's are values under masks
 Point = dict[str, int]  # a coordinate in each dimension
 

@@ -184,8 +184,8 @@ class Walker:
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
             reason = f"the policy of {stand.ruleset.name_table(stand.table)} {stand.hook} is {chain.policy}"
             reason += ", which netinit does not know" * (fate == UNKNOWN)
-            for (now, way), left in results.back.items():
-                self.ended.append(Ended(left, Treatment(fate, now, reason), way))
+            for (now, so_far), left in results.back.items():
+                self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
         return through
 
     def _walk(self, place: _Stand, condition: Condition, path: Path, region: Region) -> _Results:
@@ -195,8 +195,8 @@ class Walker:
             if run[0].rule.target.only_observes or not whole.on:
                 continue
             groups, whole.on = whole.on, {}
-            for (now, way), left in groups.items():
-                results = self._meet(place, run, _Group(now, way, left))
+            for (now, so_far), left in groups.items():
+                results = self._meet(place, run, _Group(now, so_far, left))
                 join_groups(whole.on, results.on)
                 join_groups(whole.back, results.back)
                 join_groups(whole.accepted, results.accepted)
@@ -223,8 +223,8 @@ class Walker:
         whole = _Results(on={(group.condition, group.path): group.region})
         for loaded in run:
             groups, whole.on = whole.on, {}
-            for (now, way), left in groups.items():
-                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, way, left))
+            for (now, so_far), left in groups.items():
+                one = self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left))
                 for into, more in ((whole.on, one.on), (whole.back, one.back), (whole.accepted, one.accepted)) if one else ():
                     join_groups(into, more)
         return whole
@@ -247,38 +247,38 @@ class Walker:
             return results
         actor = Actor(self._space, condition, place.table)
         verdict = met.met.target.act(actor)
-        way = (*group.path, met)
+        path = (*group.path, met)
         if actor.called:
-            back = self._call(place, actor.called, _Group(condition, way, taken), results)
+            back = self._call(place, actor.called, _Group(condition, path, taken), results)
             if back is not None:
                 _put(results, verdict, back)
             return None if back is None else results
         if actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
-            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), way))
+            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), path))
             return results
         if verdict == GO_ON and len(rules) > 1:
             return None
-        _put(results, verdict, {(actor.now, way): taken})
+        _put(results, verdict, {(actor.now, path): taken})
         return results
 
     def _call(self, place: _Stand, chain: str, group: _Group, results: _Results) -> Groups | None:
         """Sends packets through another chain; those that come back. None as above."""
         called = place.ruleset.tables[place.table].get(chain)
-        way = group.path
+        path = group.path
         if called is None or chain in BUILTIN_CHAINS or chain in place.above:
             known = called is not None and chain not in BUILTIN_CHAINS
-            reason = f"{way[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
-            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), way))
+            reason = f"{path[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
+            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_Stand(place.ruleset, place.hook, place.table, called, above), group.condition, way, group.region)
-        if len(way[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
+        done = self._walk(_Stand(place.ruleset, place.hook, place.table, called, above), group.condition, path, group.region)
+        if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
             return None  # what they are now may let another of the rules take them
         join_groups(results.accepted, done.accepted)
         back: Groups = {}
-        for (now, path), left in done.back.items():  # a chain in which they met nothing is no part of their way
-            join_groups(back, {(now, way[:-1] if path == way and now == group.condition else path): left})
+        for (now, so_far), left in done.back.items():  # a chain in which they met nothing is no part of their path
+            join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
         return back
 
     def _choose(self, loaded: LoadedRule, condition: Condition) -> Choice:

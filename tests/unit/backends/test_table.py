@@ -40,7 +40,7 @@ def test_the_flags_choose_from_the_table():
     ],
 )
 def test_three_flags_name_a_backend(fields, name):
-    assert backends.named(Options(**fields)) == name
+    assert Options(**fields).wanted_backend == name
 
 
 def test_two_that_see_the_same_tables_know_of_each_other():

@@ -17,7 +17,7 @@ PAGES = reference.find_pages(ROOT)
 def test_the_generated_parts_of_a_page_are_what_the_program_says_now(page, monkeypatch):
     monkeypatch.chdir(ROOT)  # commands name files of the checkout
     text = page.read_text("utf-8")
-    assert reference.renew(text) == text, f"{page.name} is stale; at the top of the checkout run: {reference.RENEW}"
+    assert reference.renew(text) == text, f"{page.name} is stale; at the top of the checkout run: python -m netinit.cli.reference"
 
 
 def test_every_kind_of_part_is_in_the_documentation():
@@ -48,7 +48,7 @@ def test_only_what_stands_between_the_comments_is_renewed():
     printed = reference.print_output("netinit version")
     assert made == f"before\n```sh\nnetinit version\n```\n<!-- output -->\n\n```text\n{printed}```\n\n<!-- end -->\nafter\n"
     assert reference.renew(made) == made
-    assert reference.remove_parts(made) == "before\n```sh\nnetinit version\n```\n\nafter\n"
+    assert reference.PART.sub("", made) == "before\n```sh\nnetinit version\n```\n\nafter\n"
 
 
 def test_an_output_may_be_the_beginning_alone_in_a_language_of_its_own():

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import http.server
 import json
+import ssl
 import threading
+import time
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -17,6 +19,7 @@ from netinit.kube.access import Access
 from netinit.kube.cache import Cache
 from netinit.kube.client import JSON_PATCH, Client
 from netinit.kube.resources import CONFIG_MAPS, SECRETS
+from netinit.webhook.certificates import make_pair
 
 
 def thing(name, version, **data):
@@ -264,3 +267,26 @@ def test_waiting_for_a_list_has_a_deadline():
 
     with api() as server:
         assert with_client(server, work) is False
+
+
+@pytest.mark.parametrize(("name", "answered"), [("api.example", True), ("", False), ("another.example", False)])
+def test_a_certificate_is_held_to_the_name_that_a_kubeconfig_gives(name, answered, tmp_path):
+    pair = make_pair(("api.example",), now=time.time(), seconds=3600)
+    (tmp_path / "both.pem").write_text(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    with api([(200, thing("a", 7))]) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        access = Access(
+            server=f"https://127.0.0.1:{server.server_port}", server_name=name, certificate_authority=pair.authority, token="t"
+        )
+
+        async def ask():
+            async with Client(access, seconds=5.0) as client:
+                return await client.get(CONFIG_MAPS, "a", "ns")
+
+        if answered:
+            assert asyncio.run(ask()) == thing("a", 7)
+        else:
+            with pytest.raises(ClusterError, match="certificate"):
+                asyncio.run(ask())

@@ -85,8 +85,8 @@ def story(monkeypatch):
 @pytest.mark.parametrize("place", [(), ("--pid", "7")])
 def test_what_is_done_in_the_own_namespace_is_done_in_a_pod(more, called, place, story, monkeypatch):
     visited = []
-    monkeypatch.setattr(reaching, "OpenPod", lambda options: FakePod(options, visited))
-    options, log = asked(*more, *place), Said()
+    monkeypatch.setattr(reaching, "OpenPod", lambda **named: FakePod(named, visited))
+    options, log = asked("--redirect-dns", *more, *place), Said()
     assert job.main(options, log) == 0
     meant = options.replace(dns_servers=("10.0.0.1",)) if place else options
     locked = {"apply": (bool(place), True), "remove": (bool(place),), "validate": ()}
@@ -100,8 +100,9 @@ def test_what_is_done_in_the_own_namespace_is_done_in_a_pod(more, called, place,
 class FakePod:
     """What a run from outside asks of a pod."""
 
-    def __init__(self, options, story):
-        self.options, self.story = options, story
+    def __init__(self, named, story):
+        assert named == {"pid": 7, "netns": ""}
+        self.story = story
 
     def __enter__(self):
         self.story.append("open")
@@ -113,8 +114,8 @@ class FakePod:
     def refuse_machine(self):
         self.story.append("refuse")
 
-    def complete(self, options):
-        return options.replace(dns_servers=("10.0.0.1",))
+    def read_name_servers(self):
+        return ["10.0.0.1"]
 
     def lock(self, nanoseconds, warn):
         assert callable(warn)
@@ -146,7 +147,7 @@ class FakeLock:
 
 def test_the_machines_own_namespace_is_not_refused_where_it_is_meant(story, monkeypatch):
     visited = []
-    monkeypatch.setattr(reaching, "OpenPod", lambda options: FakePod(options, visited))
+    monkeypatch.setattr(reaching, "OpenPod", lambda **named: FakePod(named, visited))
     job.main(asked("--pid", "7", "--host-network"), Said())
     assert "refuse" not in visited
 

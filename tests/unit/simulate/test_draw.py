@@ -9,11 +9,11 @@ import subprocess
 import pytest
 
 from netinit.base.net import IPV4, IPV6, number_of
-from netinit.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.options import Options
 from netinit.rules.iptables.write import parse_listing
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Surroundings
+from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_listing, load_plan

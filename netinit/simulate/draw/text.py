@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.shown import Lines, lines, quote
-from netinit.draw.picture import Box, Panel, Picture, Row
+from netinit.simulate.draw.picture import Box, Panel, Picture, Row
 
 LIT = "▶"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.shown import escape, quote
-from netinit.draw.picture import Box, Picture
+from netinit.simulate.draw.picture import Box, Picture
 
 
 def render_dot(picture: Picture) -> str:

@@ -12,8 +12,8 @@ from netinit.base.more_errors import ClusterError
 from netinit.base.net import parse_address
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.kube.kubectl.objects import read_addresses
-from netinit.kube.kubectl.program import Kubectl
+from netinit.cli.kubectl.objects import read_addresses
+from netinit.cli.kubectl.program import Kubectl
 
 MOST_ENDPOINTS = 3  # of a service that are asked about, each a run of netinit
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.shown import escape, quote
-from netinit.draw.picture import Box, Picture
+from netinit.simulate.draw.picture import Box, Picture
 
 _PLAIN = frozenset(" !'()*+,-./=?_~→…")  # what neither Mermaid (icons, formulas, directives), HTML nor Markdown reads
 _CLASSES = (

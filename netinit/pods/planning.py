@@ -1,0 +1,33 @@
+"""What a run would begin with, for commands that only show it: nothing is changed."""
+
+from __future__ import annotations
+
+from netinit.backends.machine import HERE
+from netinit.base.errors import NamespaceError
+from netinit.kernel.pods import OpenPod
+from netinit.options import AUTO, Options, Settled
+
+
+def settle(options: Options) -> Settled:
+    """The options as `apply` settles them in the namespace that they name, which is entered where its addresses decide.
+
+    NamespaceError when it cannot be looked into.
+    """
+    if not (options.pid or options.netns):
+        return HERE.settle(options)
+    if options.ipv6 != AUTO:
+        if not options.pid or not options.wants_servers:
+            return HERE.settle(options)
+        with OpenPod(pid=options.pid) as pod:
+            return HERE.settle(options.with_servers(pod.read_name_servers))
+    try:
+        return HERE.inside(options, lambda meant, _: HERE.settle(meant))
+    except NamespaceError as error:
+        raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None
+
+
+def check_tables(text: str) -> None:
+    """Has nft and the kernel check tables in nft's words; errors as of its backend."""
+    from netinit.backends.nftables import NftablesBackend
+
+    NftablesBackend().check(text)

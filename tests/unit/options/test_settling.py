@@ -1,0 +1,85 @@
+"""What options leave to the pod, decided by its addresses and name servers as they are given here."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.net import FAMILIES, IPV4
+from netinit.options import Options
+
+LINK_LOCAL, LOOPBACK = ("fe80::1", "169.254.0.1"), ("127.0.0.1", "::1", "::6")
+FOUR, SIX = "10.0.0.1", "fd77::2"
+
+
+def never():
+    pytest.fail("was asked for what decides nothing")
+
+
+def settled(addresses=never, servers=never, families=FAMILIES, **options):
+    lists = [given if callable(given) else lambda given=given: given for given in (addresses, servers)]
+    return Options(**options).settle(families, *lists)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "dual_stack", "ipv6", "told"),
+    [
+        ((), False, "off", 0),
+        ((FOUR,), False, "off", 0),
+        ((SIX,), False, "on", 0),
+        ((FOUR, SIX), False, "off", 1),
+        ((FOUR, SIX), True, "on", 0),
+        ((SIX, FOUR), False, "on", 0),
+        ((*LOOPBACK, *LINK_LOCAL), False, "off", 0),
+        ((*LOOPBACK, *LINK_LOCAL), True, "off", 0),
+        ((*LOOPBACK, "febf::1", SIX, FOUR), False, "on", 0),
+        (("fec0::1",), False, "on", 0),
+    ],
+)
+def test_ipv6_goes_by_the_first_address_that_is_the_pods_own(addresses, dual_stack, ipv6, told):
+    found = settled(addresses, dual_stack=dual_stack)
+    assert (found.options.ipv6, len(found.warnings)) == (ipv6, told)
+    assert all(f"though {SIX} is here" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+def test_addresses_are_not_asked_for_where_ipv6_is_given(ipv6):
+    found = settled(ipv6=ipv6)
+    assert (found.options, found.warnings, found.kernel_families) == (Options(ipv6=ipv6), (), FAMILIES)
+
+
+@pytest.mark.parametrize(("ipv6", "told"), [("on", 1), ("auto", 0)])
+def test_a_kernel_without_ipv6_has_it_off(ipv6, told):
+    found = settled((SIX,), families=(IPV4,), ipv6=ipv6)
+    assert (found.options.ipv6, found.kernel_families, len(found.warnings)) == ("off", (IPV4,), told)
+
+
+@pytest.mark.parametrize(
+    ("options", "servers"),
+    [
+        ({}, ("10.0.0.10", "fe80::1")),
+        ({"dns_servers": ("10.9.9.9",)}, ("10.9.9.9",)),
+        ({"pid": 7}, ()),
+        ({"layout": "ambient"}, ()),
+        ({"capture_all_dns": True}, ()),
+        ({"redirect_dns": False}, ()),
+    ],
+)
+def test_name_servers_are_read_where_dns_is_captured_server_by_server_in_this_namespace(options, servers):
+    found = settled(servers=["10.0.0.10", "fe80::1"], ipv6="off", **{"redirect_dns": True, **options})
+    assert (found.options.dns_servers, found.warnings) == (servers, ())
+
+
+@pytest.mark.parametrize("options", [{"dns_servers": ("10.9.9.9",)}, {"pid": 7}, {"pid": 7, "capture_all_dns": True}, {"layout": "ambient"}])
+def test_name_servers_are_not_read_where_they_decide_nothing(options):
+    assert settled(ipv6="off", redirect_dns=True, **options).warnings == ()
+
+
+def test_dockers_resolver_is_named_where_all_dns_is_captured():
+    (warning,) = settled(servers=["127.0.0.11"], ipv6="off", redirect_dns=True, capture_all_dns=True).warnings
+    assert warning.startswith("--capture-all-dns: 127.0.0.11 in /etc/resolv.conf is Docker's resolver")
+
+
+def test_a_pods_name_servers_are_read_where_they_are_wanted_and_not_named():
+    assert Options(redirect_dns=True, pid=7).with_servers(lambda: ["10.0.0.1"]).dns_servers == ("10.0.0.1",)
+    for options in (Options(pid=7), Options(redirect_dns=True, dns_servers=("10.9.9.9",)), Options(redirect_dns=True, capture_all_dns=True)):
+        assert options.with_servers(never) is options
