@@ -31,13 +31,6 @@ class Settled(Record):
     warnings: tuple[str, ...]
 
 
-class Programs(Record):
-    """The programs of one variant of iptables, for one family; empty paths where missing."""
-
-    save: str
-    restore: str
-
-
 def settle(options: Options) -> Settled:
     """Decides what `options` leave to the pod: IPv6 by its addresses, DNS servers by /etc/resolv.conf.
 
@@ -99,11 +92,6 @@ def name_servers(text: str) -> list[str]:
             if address not in found:
                 found.append(address)
     return found
-
-
-def programs(variant: str, family: Family) -> Programs:
-    """The save and restore programs of `nft` or `legacy` iptables; a name without variant serves when it leads there."""
-    return Programs(save=_program(variant, family, "save"), restore=_program(variant, family, "restore"))
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
@@ -176,7 +164,11 @@ def _kernel_has_ipv6() -> bool:
     return bool(posix.access("/proc/net/if_inet6", posix.F_OK))
 
 
-def _program(variant: str, family: Family, action: str) -> str:
+def find_program(variant: str, family: Family, action: str) -> str:
+    """The program of `nft` or `legacy` iptables for an action, `save` or `restore`; empty where it is not installed.
+
+    A name without variant serves when it leads there.
+    """
     path = run.find(f"{family.program}-{variant}-{action}")
     if path:
         return path
