@@ -31,7 +31,7 @@ MOST = 40 << 10  # bytes that are read at once; the largest module of the lean p
 # lists against what a plain `apply` imports; where one is wrong, Python imports what is missing.
 TOGETHER = {
     "netinit.cli.start": "base/__init__ base/errors base/shown base/logs base/records",
-    "netinit.options": "base/net options/kinds options/declare options/interception",
+    "netinit.options": "base/net options/kinds options/declare options/interception options/argv",
     "netinit.pods.apply": (
         "kernel/__init__ kernel/netlink kernel/run kernel/detect rules/__init__ rules/matches/__init__ rules/targets rules/model"
         " backends/__init__ backends/routes kernel/namespaces backends/machine pods/inspect pods/transaction rules/layouts/__init__"
@@ -47,6 +47,7 @@ def begin(package: str) -> None:
     gc.disable()  # as for all of an apply, see netinit.cli.start
     sys.path = [path for path in sys.path if path != package]
     sys.meta_path.insert(0, CompiledFinder(package))
+    sys.modules["__future__"].__class__ = Module  # every module of ours imports from it
 
 
 class Module(type(sys)):  # type: ignore[misc] # types.ModuleType, without importing types
