@@ -47,10 +47,10 @@ def begin(package: str) -> None:
     gc.disable()  # as for all of an apply, see netinit.cli.start
     sys.path = [path for path in sys.path if path != package]
     sys.meta_path.insert(0, CompiledFinder(package))
-    sys.modules["__future__"].__class__ = Module  # every module of ours imports from it
+    sys.modules["__future__"].__class__ = PlainModule  # every module of ours imports from it
 
 
-class Module(type(sys)):  # type: ignore[misc] # types.ModuleType, without importing types
+class PlainModule(type(sys)):  # type: ignore[misc] # types.ModuleType, without importing types
     """A module without a function `__getattr__`. Each `from … import` asks whether it is a package: here the answer no is no error."""
 
     __getattribute__ = object.__getattribute__
@@ -120,7 +120,7 @@ class CompiledFinder:
             return
         spec = self._describe(name, file)
         loader: CompiledLoader = spec.loader  # type: ignore[assignment]
-        module = Module(name)
+        module = PlainModule(name)
         names = module.__dict__
         names["__spec__"], names["__loader__"], names["__package__"] = spec, loader, spec.parent
         names["__file__"], names["__cached__"] = spec.origin, spec.cached

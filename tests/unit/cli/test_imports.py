@@ -85,7 +85,7 @@ def test_modules_that_are_loaded_together_are_what_they_are_when_python_loads_ea
     """Where there are threads Python does, by its locks."""
     together = describe_modules("-n", "--ipv6", "on")
     each = describe_modules("-n", "--ipv6", "on", before="import threading\n")
-    assert {told.pop("type") for told in together.values()} == {"Module", "module"}
+    assert {told.pop("type") for told in together.values()} == {"PlainModule", "module"}
     assert {told.pop("type") for told in each.values()} == {"module"}
     assert together == each
 
