@@ -68,6 +68,10 @@ class Comparison(ABC):
 
     differences: tuple[Difference, ...]
 
+    def differs(self) -> bool:
+        """Whether there are any."""
+        return bool(self.differences)
+
     @abstractmethod
     def ours(self) -> dict[str, tuple[str, ...]]:
         """What a removal takes away: the rules of ours as listed, by backend's place (family, table, chain)."""
@@ -194,7 +198,7 @@ def is_installed(name: str) -> bool:
     """Whether the programs that a backend starts are there, as far as IPv4 goes; true where it starts none."""
     line = BACKENDS[name]
     if line.variant:
-        return bool(detect.programs(line.variant, IPV4).restore)
+        return bool(detect.find_program(line.variant, IPV4, "restore"))
     return bool(run.find(line.program)) if line.program else True
 
 

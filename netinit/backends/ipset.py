@@ -11,7 +11,8 @@ import time
 from netinit.backends import Change, owner_of_sets
 from netinit.backends.comparing import XtablesComparison
 from netinit.backends.iptables import XtablesState
-from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
+from netinit.backends.legacy import LegacyVariant
+from netinit.backends.restore import NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.shown import escape
 from netinit.kernel import detect, run

@@ -61,7 +61,17 @@ class FirstComparison(Comparison):
         self.plan = plan
         self.state = state
         self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.listings}
-        self.differences = tuple([one for family, written in self.written.items() for one in miss_all(written, family)])
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # seldom asked for: every rule is one
+        """All of the plan."""
+        return tuple(self._missing())
+
+    def differs(self) -> bool:
+        return next(self._missing(), None) is not None
+
+    def _missing(self) -> Iterator[Difference]:
+        return (one for family, written in self.written.items() for one in miss_all(written, family))
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {}

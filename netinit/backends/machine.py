@@ -7,7 +7,6 @@ whole runs, their failures too, are tested without privileges.
 from __future__ import annotations
 
 import posix
-from abc import abstractmethod
 
 from netinit import backends
 from netinit.backends import Backend, Lock
@@ -17,49 +16,48 @@ from netinit.options import Options, Settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from abc import ABC
+    from abc import abstractmethod
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Protocol, TypeVar
 
     from netinit.backends.routes import RouteNetlink
 
     Result = TypeVar("Result")
+
+    class Machine(Protocol):
+        """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
+
+        link: RouteNetlink
+
+        @abstractmethod
+        def has_capability(self, number: int) -> bool:
+            """Whether a capability is in effect (capabilities(7))."""
+
+        @abstractmethod
+        def refuse_own_namespace(self) -> None:
+            """NamespaceError where this is the machine's own network namespace."""
+
+        @abstractmethod
+        def lock(self, nanoseconds: int) -> Lock:
+            """The namespace's lock, for one run; LockedError when it is entered and not had in time."""
+
+        @abstractmethod
+        def settle(self, options: Options) -> Settled:
+            """The options without what they leave to the pod's addresses and name servers."""
+
+        @abstractmethod
+        def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
+            """The backends whose tables may hold rules; `thorough` where looking may register tables."""
+
+        @abstractmethod
+        def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
+            """The backend of this name; `families` are those that the kernel has."""
+
+        @abstractmethod
+        def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
+            """What the action returned in the namespace that the options name; it gets a warning where that is the machine's."""
 else:
-    ABC = object  # as of records
-
-
-class Machine(ABC):
-    """A machine, seen from one network namespace; `link` lists and changes policy rules, routes and addresses."""
-
-    link: RouteNetlink
-
-    @abstractmethod
-    def has_capability(self, number: int) -> bool:
-        """Whether a capability is in effect (capabilities(7))."""
-
-    @abstractmethod
-    def refuse_own_namespace(self) -> None:
-        """NamespaceError where this is the machine's own network namespace."""
-
-    @abstractmethod
-    def lock(self, nanoseconds: int) -> Lock:
-        """The namespace's lock, for one run; LockedError when it is entered and not had in time."""
-
-    @abstractmethod
-    def settle(self, options: Options) -> Settled:
-        """The options without what they leave to the pod's addresses and name servers."""
-
-    @abstractmethod
-    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
-        """The backends whose tables may hold rules; `thorough` where looking may register tables."""
-
-    @abstractmethod
-    def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
-        """The backend of this name; `families` are those that the kernel has."""
-
-    @abstractmethod
-    def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
-        """What the action returned in the namespace that the options name; it gets a warning where that is the machine's."""
+    Machine = object  # what a machine can do is the type checker's business; a class is paid for at each start
 
 
 class NamespaceLock(Lock):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.model import OWNED_CHAINS, TABLES
+from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.backends import Change, Lock
+    from netinit.backends import Change
     from netinit.kernel.emptied import OwnPart
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
@@ -83,8 +81,7 @@ class RestoreBackend(XtablesBackend):
         }
 
     def _program(self, family: Family, action: str) -> str:
-        programs = detect.programs(self.variant, family)
-        path = programs.save if action == "save" else programs.restore
+        path = detect.find_program(self.variant, family, action)
         if not path:
             raise BackendUnavailableError(
                 f"{family.program}-{self.variant}-{action} is not installed: add the package iptables to the image"
@@ -156,45 +153,3 @@ class NftVariant(RestoreBackend):
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
-
-
-class LegacyVariant(RestoreBackend):
-    """iptables on the older kernel interface, which knows one lock for the whole file system."""
-
-    name = "iptables-legacy"
-    variant = detect.LEGACY
-
-    def lock(self) -> Lock:
-        from netinit.backends.lock import XtablesLock
-
-        if self._lock is None:
-            self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
-        return self._lock
-
-    def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
-        tables = detect.legacy_tables(family)
-        if tables is None:  # what may not read the names must name the tables
-            return tuple([("-t", table) for table in TABLES])
-        return ((),) if tables else ()
-
-    def count(self, families: tuple[Family, ...]) -> dict[Family, Census]:
-        if not any(detect.legacy_tables(family) != () for family in families):
-            return {}
-        from netinit.backends.tally import count_legacy_families
-
-        return count_legacy_families(families)
-
-    def _lock_arguments(self) -> list[str]:
-        return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
-
-    def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
-        """Runs them with a lock that nobody else can open, since this process holds the real one.
-
-        Whatever has a name, /dev/null too, anybody may hold locked for ever.
-        """
-        nothing = posix.memfd_create("lock", 0)  # programs inherit it
-        try:
-            environment = {"XTABLES_LOCKFILE": f"/proc/self/fd/{nothing}"}
-            return run.finish_all(run.start_all(jobs, environment=environment, waits=self._lock_timeout))
-        finally:
-            posix.close(nothing)

@@ -15,7 +15,7 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
 from netinit.options import Interception, Options
-from netinit.options.argv import before_dashes, describe_strays, is_flag, take_flags
+from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, DeclaredOptions
 from netinit.options.kinds import SWITCH, Flag, quote_value
 
@@ -136,7 +136,7 @@ class FlagCommand(click.Command):
         kept: list[str] = []
         problems: list[str] = []
         after_unknown = False
-        flags = before_dashes(rest)
+        flags = rest[: rest.index("--")] if "--" in rest else rest
         for word in flags:
             name = word.partition("=")[0]
             if is_flag(word) and name not in known:

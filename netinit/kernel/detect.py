@@ -9,7 +9,6 @@ from __future__ import annotations
 import posix
 
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
-from netinit.base.records import Record
 from netinit.kernel import netlink, read_text, run
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
@@ -19,13 +18,6 @@ MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
-
-
-class Programs(Record):
-    """The programs of one variant of iptables, for one family; empty paths where missing."""
-
-    save: str
-    restore: str
 
 
 def kernel_families() -> tuple[Family, ...]:
@@ -59,11 +51,6 @@ def name_servers(text: str) -> list[str]:
             if address not in found:
                 found.append(address)
     return found
-
-
-def programs(variant: str, family: Family) -> Programs:
-    """The save and restore programs of `nft` or `legacy` iptables; a name without variant serves when it leads there."""
-    return Programs(save=_program(variant, family, "save"), restore=_program(variant, family, "restore"))
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
@@ -118,7 +105,11 @@ def is_root() -> bool:
     return posix.geteuid() == 0
 
 
-def _program(variant: str, family: Family, action: str) -> str:
+def find_program(variant: str, family: Family, action: str) -> str:
+    """The program of `nft` or `legacy` iptables for an action, `save` or `restore`; empty where it is not installed.
+
+    A name without variant serves when it leads there.
+    """
     path = run.find(f"{family.program}-{variant}-{action}")
     if path:
         return path

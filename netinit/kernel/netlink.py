@@ -54,7 +54,7 @@ _ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
 EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS = 20
-RECEIVE_SIZE = 1 << 17  # the kernel's own answers are smaller; what is not is asked for again with a larger buffer
+RECEIVE_SIZE = 1 << 16  # the kernel gives 32 KiB at once at most; what is more is asked for again with a larger buffer
 MOST_BYTES = 1 << 28  # of one answer: some 500,000 rules
 
 

@@ -287,8 +287,8 @@ def _read_confined(root: int) -> str:
 
 def _list_programs() -> list[str]:
     """The installed programs that backends start."""
-    variants = [detect.programs(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
-    paths = [path for found in variants for path in (found.save, found.restore)]
+    kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
+    paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
     return [path for path in (*paths, run.find("nft"), run.find("ipset")) if path]
 
 

@@ -95,7 +95,7 @@ BACKENDS = {
             tables=NF_TABLES, variant="nft",
         ),
         BackendLine(
-            name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
+            name=IPTABLES_LEGACY, module="netinit.backends.legacy", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
             tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(

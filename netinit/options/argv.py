@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     Spelled = tuple[Flag, str, str | None]  # as written, with the value that the same word holds
 
 
-class UnknownFlagError(OptionError):
-    """At least one flag does not exist here; the lean path leaves such a command line to click."""
-
-
 class Taken(Record):
     """What a command line holds: `texts` by field as (text, the flag as written), and what is left over."""
 
@@ -36,12 +32,10 @@ class Taken(Record):
 def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tuple[Text, str]]:
     """The texts given as flags: field -> (text, the flag as written).
 
-    OptionError lists every missing value and stray word; UnknownFlagError where a flag does not exist.
+    OptionError lists every missing value, unknown flag and stray word.
     """
     taken = take_flags(arguments, flags)
     problems = taken.problems + describe_strays(taken.rest)
-    if any(is_flag(word) for word in before_dashes(taken.rest)):
-        raise UnknownFlagError(*problems)
     if problems:
         raise OptionError(*problems)
     return taken.texts
@@ -80,11 +74,6 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
 def is_flag(word: str) -> bool:
     """True for a word that can only be meant as a flag (a dash alone is not)."""
     return len(word) > 1 and word[0] == "-"
-
-
-def before_dashes(words: Sequence[str]) -> Sequence[str]:
-    """The words up to `--`."""
-    return words[: words.index("--")] if "--" in words else words
 
 
 def describe_strays(rest: Sequence[str], hint: str = "quote values that hold blanks or *") -> tuple[str, ...]:

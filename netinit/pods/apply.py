@@ -249,25 +249,23 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
-    found = leftovers + comparison.differences
+    differs = bool(leftovers) or comparison.differs()
     steps = _routes_towards(plan, task) if backend.in_kernel else ()
-    if not found and not steps and not task.options.force_apply:
+    if not differs and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
         warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
-    if found and not task.options.reconcile:
-        _refuse_to_replace(chosen, leftovers, found, comparison)
+    if differs and not task.options.reconcile:
+        _refuse_to_replace(chosen, leftovers, comparison)
     with Transaction(task.signals) as run:
         warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
     return _report(chosen, task, comparison, state.notices + warnings)
 
 
-def _refuse_to_replace(
-    chosen: Observed, leftovers: tuple[Difference, ...], found: tuple[Difference, ...], comparison: Comparison
-) -> None:
+def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
     if leftovers or (chosen.state.ours and not comparison.resumable()):
-        raise _refuse(found if chosen.state.ours else leftovers)
+        raise _refuse(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
 def _bring_about(
@@ -276,7 +274,7 @@ def _bring_about(
 ) -> tuple[str, ...]:
     """The steps from what is there to the plan, and warnings. All locks are had before the first of them."""
     backend, plan, leftovers = chosen.backend, task.plan, bool(others)
-    differs = leftovers or comparison.differences or task.options.force_apply
+    differs = leftovers or comparison.differs() or task.options.force_apply
     for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = _route(run, [step for step in steps if step.add], task.machine)

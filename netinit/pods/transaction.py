@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-class _EndedError(Exception):
-    """A signal came before a step."""
-
-
 class Transaction:
     """The steps of one run, by `with`; whatever leaves the block as an exception undoes them, the last first.
 
@@ -49,7 +45,7 @@ class Transaction:
         """
         self._signals.listen()
         if self._signals.heard:
-            raise _EndedError
+            raise InterruptedError
         done = step()
         self._inverses.append((what, lambda: inverse(done)))
         return done

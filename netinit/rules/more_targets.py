@@ -6,11 +6,47 @@ Sections are those of iptables-extensions(8).
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK, Family
-from netinit.rules.targets import GO_ON, Capture, Target
+from netinit.rules.targets import ACCEPTED, GO_ON, Capture, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.traversal import Traversal, Verdict
+
+
+class Accept(Target):
+    """Ends the table: the packet goes on unchanged."""
+
+    name = "ACCEPT"
+
+    def xt(self, family: Family) -> str:
+        return "ACCEPT"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("accept",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return ACCEPTED
+
+    def describe(self) -> str:
+        return "accept it"
+
+
+class Drop(Target):
+    """The packet vanishes."""
+
+    name = "DROP"
+
+    def xt(self, family: Family) -> str:
+        return "DROP"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("drop",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.drop()
+
+    def describe(self) -> str:
+        return "drop it"
 
 
 class Reject(Target):

@@ -61,42 +61,6 @@ class Target(Record):
         return self.calls or (self.name or self.describe().partition(" (")[0]) + port
 
 
-class Accept(Target):
-    """Ends the table: the packet goes on unchanged."""
-
-    name = "ACCEPT"
-
-    def xt(self, family: Family) -> str:
-        return "ACCEPT"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("accept",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return ACCEPTED
-
-    def describe(self) -> str:
-        return "accept it"
-
-
-class Drop(Target):
-    """The packet vanishes."""
-
-    name = "DROP"
-
-    def xt(self, family: Family) -> str:
-        return "DROP"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("drop",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return packet.drop()
-
-    def describe(self) -> str:
-        return "drop it"
-
-
 class Return(Target):
     """Back to the calling chain; in a built-in chain the policy decides."""
 

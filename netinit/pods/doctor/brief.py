@@ -34,7 +34,7 @@ def _lines(*, of_kernel: bool) -> list[str]:
             "NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
-    have = [name for name in (detect.NFT, detect.LEGACY) if detect.programs(name, IPV4).restore]
+    have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_program(name, IPV4, "restore")]
     programs = [f"iptables-{name}" for name in have] + (["nft"] if run.find("nft") else [])
     if not programs:
         lines.append("neither iptables nor nft is installed: add the package iptables (or nftables) to the image")

@@ -27,8 +27,8 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.more_targets import Reject
-from netinit.rules.targets import Accept, Jump, Return
+from netinit.rules.more_targets import Accept, Reject
+from netinit.rules.targets import Jump, Return
 
 SSH_PORT = 22
 TCP = inbound.TCP

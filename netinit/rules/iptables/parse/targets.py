@@ -7,7 +7,9 @@ from collections.abc import Callable
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.more_targets import (
+    Accept,
     DestinationNat,
+    Drop,
     LogTarget,
     Observe,
     Reject,
@@ -20,7 +22,7 @@ from netinit.rules.more_targets import (
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return, Target
+from netinit.rules.targets import Jump, Redirect, Return, Target
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
 _OBSERVING = frozenset((

@@ -11,7 +11,9 @@ from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.more_targets import (
+    Accept,
     DestinationNat,
+    Drop,
     LogTarget,
     Observe,
     Reject,
@@ -24,7 +26,7 @@ from netinit.rules.more_targets import (
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
+from netinit.rules.targets import Jump, Redirect, Return
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),
