@@ -6,12 +6,11 @@ import itertools
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+from hostile import tool
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
 from netinit.lab import APP_ID, Probe, start_servers
@@ -227,12 +226,11 @@ def test_rules_with_sets_move_from_one_variant_to_the_other(pod):
 
 @variants
 def test_live_rules_are_explained_with_what_their_sets_hold(pod, variant):
-    apply_in(pod, options(variant))
-    words = ["--netns", pod.path, "--ipset-threshold", "100", "-x", ",".join(NETWORKS), "--uid", str(APP_ID)]
+    networks = NETWORKS[700:900]
+    apply_in(pod, options(variant, networks=networks))
+    words = ["--netns", pod.path, "--ipset-threshold", "100", "-x", ",".join(networks), "--uid", str(APP_ID)]
     for to, where in (("10.3.7.9:80", "these networks are not captured"), ("203.0.113.7:80", "every other outbound connection")):
-        done = subprocess.run(
-            [sys.executable, TOOL[-1], "explain", "--to", to, *words, "-i", "*", "-b", "*"], capture_output=True, text=True, check=False
-        )
+        done = tool("explain", "--to", to, *words, "-i", "*", "-b", "*")
         assert done.returncode == 0, done.stderr
         assert where in done.stdout
         assert "not known to netinit" not in done.stdout
