@@ -1,7 +1,7 @@
 """The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among foreign rules.
 
 `make test` lives the life of each of Istio's cases with one backend, and takes a few drawn options; `make prove` lives it with
-all, and takes more. One pod lives them all, which must be as it was before after each.
+all, and takes more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ApplyError
 from netinit.kernel.detect import settle
+from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.rules.iptables.write import parse_listing, write_plan
 from netinit.rules.layouts import plan
@@ -101,17 +102,9 @@ def keep_in_order(texts, wanted):
     return kept
 
 
-@pytest.fixture
-def foreign(pod, backend):
-    """A pod with rules of others, and what it is like."""
-    needs(backend)
-    add_foreign_rules(pod, variant_of(backend))
-    return pod, state(pod)
-
-
-def check_contract(foreign, options, others):
-    """One life of a pod's rules; `options.backend` names who programs, `others` are what they are removed with too."""
-    pod, before = foreign
+def check_contract(pod, options, others):
+    """One life of rules; `options.backend` names who programs, `others` are what they are removed with too."""
+    before = state(pod)
     first = apply_in(pod, options)
     assert first.changed
     check_planned(pod, options)
@@ -131,7 +124,9 @@ def check_contract(foreign, options, others):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_case_of_istio_keeps_the_contract(conformance, foreign, backend):
+def test_every_case_of_istio_keeps_the_contract(conformance, pod, backend):
+    needs(backend)
+    add_foreign_rules(pod, variant_of(backend))
     paths = sorted((conformance / "rules").glob("*.json"))
     place = BACKENDS.index(backend)
     for number, path in enumerate(paths[-3:] if backend == "libiptc" else choose(paths[place :: len(VARIANTS)], paths)):
@@ -139,45 +134,49 @@ def test_every_case_of_istio_keeps_the_contract(conformance, foreign, backend):
         options = Options.from_argv(case["argv"], case["env"]).replace(
             backend=backend, ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])
         )
-        check_contract(foreign, options, choose(OTHERS[number % len(OTHERS) :][:1], OTHERS))
+        check_contract(pod, options, choose(OTHERS[number % len(OTHERS) :][:1], OTHERS))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_options_by_the_dozen_keep_the_contract(foreign, backend):
+def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
+    needs(backend)
+
     @settings(FEW, max_examples=FEW_EXAMPLES.get(backend, EXAMPLES))
     @given(full_options(), st.sampled_from(OTHERS))
     def check(options, other):
-        check_contract(foreign, options.replace(backend=backend), [other])
+        with Pod() as pod:
+            add_foreign_rules(pod, variant_of(backend))
+            check_contract(pod, options.replace(backend=backend), [other])
 
     check()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_reconciling_ends_where_a_fresh_start_ends(foreign, backend):
-    pod, before = foreign
+def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
+    needs(backend)
 
     @settings(FEW, max_examples=FEW_EXAMPLES.get(backend, EXAMPLES))
     @given(full_options(), full_options())
     def check(old, new):
         old = old.replace(backend=backend, rule_comments=new.rule_comments)  # comments alone are no difference
         new = new.replace(backend=backend)
-        apply_in(pod, new)
-        wanted = forget_priority(state(pod))
-        remove_in(pod)
+        with Pod() as pod:
+            add_foreign_rules(pod, variant_of(backend))
+            apply_in(pod, new)
+            wanted = forget_priority(state(pod))
+            remove_in(pod)
 
-        apply_in(pod, old)
-        programmed = state(pod)
-        try:
-            apply_in(pod, new)  # allowed where nothing of the old is in the way
-            check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} without --reconcile")
-        except ApplyError as error:
-            assert "--reconcile" in str(error)
-            check_same(state(pod), programmed, "refused, and still changed")
-        apply_in(pod, new.replace(reconcile=True))
-        check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} with --reconcile")
-        assert not apply_in(pod, new).changed
-        remove_in(pod)
-        check_same(state(pod), before, f"{new.to_argv()} removed")
+            apply_in(pod, old)
+            programmed = state(pod)
+            try:
+                apply_in(pod, new)  # allowed where nothing of the old is in the way
+                check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} without --reconcile")
+            except ApplyError as error:
+                assert "--reconcile" in str(error)
+                check_same(state(pod), programmed, "refused, and still changed")
+            apply_in(pod, new.replace(reconcile=True))
+            check_same(forget_priority(state(pod)), wanted, f"{old.to_argv()}, then {new.to_argv()} with --reconcile")
+            assert not apply_in(pod, new).changed
 
     check()
 

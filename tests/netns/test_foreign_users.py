@@ -217,7 +217,7 @@ def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same
     """Inside of the pod it can read nothing of its own: what it needs was loaded before."""
     needs("iptables-nft")
     closed = tmp_path / "closed"
-    shutil.copytree(Path(TOOL[-1]).parent, closed / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(TOOL[-1]).parent, closed / "netinit")
     for path in (closed, *closed.rglob("*")):
         os.chown(path, owner, owner)
     closed.chmod(0o700)

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from netinit.base.errors import ApplyError
 from netinit.kernel.detect import settle
@@ -20,7 +20,11 @@ from programming import TOOL, add_foreign_rules, apply_in, check_same, differenc
 from strategies import made_options
 from sweeps import choose
 
-FEW = settings(max_examples=choose(3, 12), suppress_health_check=list(HealthCheck))
+FEW = settings(
+    max_examples=choose(3, 12),
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),  # every example costs pods: a failure is read, not shrunk
+)
 OTHERS = Options(inbound_mode="TPROXY", tproxy_mark=77, tproxy_table=78, inbound_ports=(1,), ipv6="on")
 BACKENDS = ("nftables", "iptables-nft", "iptables-legacy")
 MOVES = [move for move in itertools.permutations(BACKENDS, 2) if "nftables" in move]
@@ -51,39 +55,39 @@ def lines_of(pod: Pod) -> str:
     return "\n".join(sorted(state(pod).splitlines()))
 
 
-def test_options_by_the_dozen_keep_the_contract(pod):
-    add_foreign_rules(pod, "iptables-nft")
-    before = state(pod)
-
+def test_options_by_the_dozen_keep_the_contract():
     @FEW
     @given(made_options())
     def check(options):
         options = native(options)
-        assert apply_in(pod, options).changed
-        check_planned(pod, options)
-        programmed = state(pod)
-        assert not apply_in(pod, options).changed, "the second run found something to do"
-        check_same(state(pod), programmed, "the second run changed something")
-        assert differences_in(pod, options) == []
-        for other in (options, native(OTHERS), OTHERS):
-            apply_in(pod, options)
-            assert remove_in(pod, other).changed
-            check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
-        assert not remove_in(pod, options).changed
+        with Pod() as pod:
+            add_foreign_rules(pod, "iptables-nft")
+            before = state(pod)
+            assert apply_in(pod, options).changed
+            check_planned(pod, options)
+            programmed = state(pod)
+            assert not apply_in(pod, options).changed, "the second run found something to do"
+            check_same(state(pod), programmed, "the second run changed something")
+            assert differences_in(pod, options) == []
+            for other in (options, native(OTHERS), OTHERS):
+                apply_in(pod, options)
+                assert remove_in(pod, other).changed
+                check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
+            assert not remove_in(pod, options).changed
 
     check()
 
 
-def test_reconciling_ends_where_a_fresh_start_ends(pod):
+def test_reconciling_ends_where_a_fresh_start_ends():
     @FEW
     @given(made_options(), made_options())
     def check(old, new):
-        apply_in(pod, native(old))
-        apply_in(pod, native(new).replace(reconcile=True))
-        check_planned(pod, native(new))
-        assert not apply_in(pod, native(new)).changed
-        assert differences_in(pod, native(new)) == []
-        remove_in(pod, native(new))
+        with Pod() as pod:
+            apply_in(pod, native(old))
+            apply_in(pod, native(new).replace(reconcile=True))
+            check_planned(pod, native(new))
+            assert not apply_in(pod, native(new)).changed
+            assert differences_in(pod, native(new)) == []
 
     check()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -166,7 +167,9 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
     code = "unshare(NEWNET | NEWNS); os.chroot(sys.argv[1]); os.chdir('/')"
     seen = {"read": 0, "refused": 0, "nothing": 0}
     with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(Options(pid=pod.pid)) as opened:
-        for _ in range(choose(60, 400)):
+        for number in itertools.count():  # on a busy machine one finds the same again and again
+            if number >= choose(60, 400) and seen["read"] and seen["refused"]:
+                break
             try:
                 text = opened.read_resolv_conf()
             except NamespaceError as error:
@@ -176,8 +179,6 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
                 assert text in ("", "nameserver 10.96.0.10\n"), "another file was read"
                 seen["read" if text else "nothing"] += 1
         assert pod.poll() is None, "it stopped swapping"
-    assert seen["read"], seen
-    assert seen["refused"], seen
 
 
 def test_a_file_system_that_never_answers_ends_in_an_error(monkeypatch):
