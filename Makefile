@@ -61,8 +61,10 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 endurance: install ## the webhook for 20 minutes while configuration, certificate and workers change; RATE=150 SECONDS=1200
 	@$(BIN)/python tests/bench/webhook.py --endurance $(or $(SECONDS),1200) --rate $(or $(RATE),150)
 
-prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal; with new random examples (root)
-	@NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property $(ARGS)
+# Sweeps: of them `make test` takes a few cases, see tests/sweeps.py.
+SWEEPS = $(shell grep -l '^from sweeps import' tests/netns/*.py)
+prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal, whole sweeps; with new random examples (root)
+	@NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 NETINIT_SWEEPS=all $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property $(SWEEPS) $(ARGS)
 
 fuzz: install ## hostile templates, pods, annotations and configurations of the plugin: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard plugin; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done

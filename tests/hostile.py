@@ -49,8 +49,8 @@ def chrooted(root: Path, then: str = "") -> contextlib.AbstractContextManager[su
 
 def tool(*arguments: str, env: dict[str, str] | None = None, timeout: float = 60, **more: object) -> subprocess.CompletedProcess[str]:
     """netinit as an operator runs it, in the machine's own namespace; TimeoutExpired where it hangs."""
-    if not (env or more) and prefork.can_run(arguments):
-        return prefork.run(arguments, timeout=timeout)
+    if not more and prefork.can_run(arguments, env):
+        return prefork.run(arguments, env, timeout=timeout)
     return subprocess.run(
         [*TOOL, *arguments], env={"PATH": FOLDERS, **(env or {})},
         capture_output=True, text=True, timeout=timeout, check=False, **more,

@@ -2,8 +2,8 @@
 
 A command for people takes an eighth of a second, nearly all of which is Python that reads modules. Here the command runs as
 `python3 -I -S netinit/__main__.py WORDS` would, in a process of its own, with arguments, working folder and
-network namespace of its own, from main() to the end of the interpreter; only the modules are in memory already.
-What pods start themselves (apply, inject) is always started in full, since what it reads is a promise.
+environment and network namespace of its own, from main() to the end of the interpreter; only the modules are in memory already.
+What apply reads before it has done its work is a promise: tests of that start it in full, as `start_tool` of programming does.
 """
 
 from __future__ import annotations
@@ -22,32 +22,39 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
-COMMANDS = ("audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify")
+COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify")
 MORE = (  # that commands import when they get there
-    "backends.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
+    "netinit.backends.ipset", "netinit.backends.iptables", "netinit.backends.libiptc", "netinit.backends.lock", "netinit.backends.nft_tables",
+    "netinit.backends.nftables", "netinit.backends.tally", "netinit.cli.job", "netinit.kernel.emptied", "netinit.kernel.pods", "netinit.rules.census",
+    "netinit.rules.layouts.classic", "netinit.rules.layouts.current", "netinit.rules.layouts.dns", "netinit.rules.layouts.inbound",
+    "netinit.rules.layouts.outbound", "netinit.rules.layouts.tproxy",
+    "ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile",  # what python-iptables imports
 )  # fmt: skip
+AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that mean something before main()
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
 WORD = 4  # bytes of an answer
 
 
-def can_run(words: Sequence[str]) -> bool:
+def can_run(words: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
     """Whether this is a command line for `run`."""
-    return bool(words) and words[0] in COMMANDS
+    named = bool(words) and (words[0] in COMMANDS or words[0].startswith("-"))
+    return named and not any(name.startswith(AT_THE_START) for name in env or {})
 
 
-def run(words: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """The program, run to its end in this thread's network namespace with `ENVIRONMENT` and nothing on stdin.
+def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """The program, run to its end in this thread's network namespace with `ENVIRONMENT` and `env`, and nothing on stdin.
 
     Raises subprocess.TimeoutExpired after so many seconds; the program is killed then.
     """
-    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd())}).encode()
+    environment = {**ENVIRONMENT, **(env or {})}
+    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd()), "environment": environment}).encode()
     told, telling = os.pipe()
     files = [os.open(os.devnull, os.O_RDONLY), os.memfd_create("stdout"), os.memfd_create("stderr")]
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -120,6 +127,8 @@ def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) 
     for descriptor in (namespace, telling, *files):
         os.close(descriptor)
     os.chdir(request["folder"])
+    os.environ.clear()  # the same bytes as those of `posix`, where the lean modules look
+    os.environ.update(request["environment"])
     sys.argv = request["words"]
 
 
@@ -143,8 +152,8 @@ if __name__ == "__main__":
 
     start._find_packages()
     group = import_module("netinit.cli.group")
-    for module in (*(f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS), *MORE):
-        import_module(f"netinit.{module}")
+    for module in (*(f"netinit.cli.{group.COMMANDS[name][0]}" for name in COMMANDS), *MORE):
+        import_module(module)
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -169,9 +169,9 @@ def run_tool(
     namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: Any
 ) -> subprocess.CompletedProcess[str]:
     """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
-    if not (prefix or more or env) and prefork.can_run(arguments):
+    if not (prefix or more) and prefork.can_run(arguments, env):
         with namespace.entered():
-            return prefork.run(arguments)
+            return prefork.run(arguments, env)
     environment = {"PATH": FOLDERS, **(env or {})}
     return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)
 

@@ -20,7 +20,7 @@ APP = {"uid": APP_ID, "gid": APP_ID}
 ZTUNNEL = {"mark": NODE_PROXY_MARK}
 INBOUND, OUTBOUND, RESOLVER = ("proxy", 15006), ("proxy", 15001), ("proxy", 15053)
 TRANSPARENT = {4: (socket.SOL_IP, 19), 6: (socket.IPPROTO_IPV6, 75)}  # IP_TRANSPARENT, IPV6_TRANSPARENT
-families = pytest.mark.parametrize("family", [4, 6])
+FAMILIES = (4, 6)
 backends = pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
 
 
@@ -31,54 +31,54 @@ def program(pod, backend, *arguments):
     assert differences_in(pod, options) == []
 
 
-@families
 @backends
-def test_the_application_s_connections_are_captured_and_the_node_s_proxy_s_are_not(pod, family, backend):
+def test_the_application_s_connections_are_captured_and_the_node_s_proxy_s_are_not(pod, backend):
     start_servers(pod, app=(80, 8080), proxy=(15001, 15006, 15008))
     program(pod, backend, "--redirect-dns")
+    for family in FAMILIES:
+        to = OUTSIDE[family]
+        out = [Probe(to, 80, **APP), Probe(to, 80, uid=0, gid=0), Probe(to, 80, **ZTUNNEL)]
+        assert arrivals(pod, *out) == [OUTBOUND, OUTBOUND, ("outside", 80)], "a mark, not a user, tells the proxy"
+        assert arrivals(pod, Probe(to, 53, **APP), Probe(to, 53, udp=True, **APP), Probe(to, 53, udp=True, **ZTUNNEL)) == [
+            RESOLVER, RESOLVER, ("outside", 53),
+        ]  # fmt: skip
+        assert arrivals(pod, Probe(POD[family], 80, **APP), Probe(LOOP[family], 80, **APP)) == [("app", 80)] * 2
+        inbound = pod.client.probe([Probe(POD[family], 80), Probe(POD[family], 15008)])
+        assert [(one.server, one.port) for one in inbound] == [INBOUND, ("proxy", 15008)]
+        assert inbound[0].original_destination == (f"{POD[family]}:80" if family == 4 else f"[{POD[family]}]:80")
 
-    to = OUTSIDE[family]
-    out = [Probe(to, 80, **APP), Probe(to, 80, uid=0, gid=0), Probe(to, 80, **ZTUNNEL)]
-    assert arrivals(pod, *out) == [OUTBOUND, OUTBOUND, ("outside", 80)], "a mark, not a user, tells the proxy"
-    assert arrivals(pod, Probe(to, 53, **APP), Probe(to, 53, udp=True, **APP), Probe(to, 53, udp=True, **ZTUNNEL)) == [
-        RESOLVER, RESOLVER, ("outside", 53),
-    ]  # fmt: skip
-    assert arrivals(pod, Probe(POD[family], 80, **APP), Probe(LOOP[family], 80, **APP)) == [("app", 80)] * 2
-    inbound = pod.client.probe([Probe(POD[family], 80), Probe(POD[family], 15008)])
-    assert [(one.server, one.port) for one in inbound] == [INBOUND, ("proxy", 15008)]
-    assert inbound[0].original_destination == (f"{POD[family]}:80" if family == 4 else f"[{POD[family]}]:80")
 
-
-@families
 @backends
-def test_the_kubelet_s_probes_and_a_gateway_s_callers_reach_the_application(pod, family, backend):
+def test_the_kubelet_s_probes_and_a_gateway_s_callers_reach_the_application(pod, backend):
     start_servers(pod, app=(80,))
-    program(pod, backend, "--host-probe-address", CLIENT[family])
-    assert arrivals(pod.client, Probe(POD[family], 80)) == [("app", 80)]
-    remove_in(pod)
+    inbound = [Probe(POD[family], 80) for family in FAMILIES]
+    for exempt in FAMILIES:
+        program(pod, backend, "--host-probe-address", CLIENT[exempt])
+        assert arrivals(pod.client, *inbound) == [("app", 80) if family == exempt else INBOUND for family in FAMILIES]
+        remove_in(pod)
 
     program(pod, backend)
-    assert arrivals(pod.client, Probe(POD[family], 80)) == [INBOUND]
+    assert arrivals(pod.client, *inbound) == [INBOUND] * 2
     remove_in(pod)
 
     program(pod, backend, "--ingress")
-    assert arrivals(pod.client, Probe(POD[family], 80)) == [("app", 80)]
-    assert arrivals(pod, Probe(OUTSIDE[family], 80, **APP)) == [OUTBOUND]
+    assert arrivals(pod.client, *inbound) == [("app", 80)] * 2
+    assert arrivals(pod, *[Probe(OUTSIDE[family], 80, **APP) for family in FAMILIES]) == [OUTBOUND] * 2
 
 
-@families
 @backends
-def test_the_application_sees_the_client_s_address_and_its_answers_go_back_to_the_node_s_proxy(pod, family, backend):
+def test_the_application_sees_the_client_s_address_and_its_answers_go_back_to_the_node_s_proxy(pod, backend):
     start_servers(pod, app=(80,))
     program(pod, backend)
-    with pod.entered(), closing(socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6)) as ztunnel:
-        ztunnel.settimeout(3)
-        ztunnel.setsockopt(*TRANSPARENT[family], 1)
-        ztunnel.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, NODE_PROXY_MARK)
-        ztunnel.bind((CLIENT[family], 0))  # an address that is not the pod's
-        ztunnel.connect((POD[family], 80))
-        answer = ztunnel.recv(4096).decode()
-    assert f'"peer": "{CLIENT[family] if family == 4 else f"[{CLIENT[family]}]"}:' in answer
+    for family in FAMILIES:
+        with pod.entered(), closing(socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6)) as ztunnel:
+            ztunnel.settimeout(3)
+            ztunnel.setsockopt(*TRANSPARENT[family], 1)
+            ztunnel.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, NODE_PROXY_MARK)
+            ztunnel.bind((CLIENT[family], 0))  # an address that is not the pod's
+            ztunnel.connect((POD[family], 80))
+            answer = ztunnel.recv(4096).decode()
+        assert f'"peer": "{CLIENT[family] if family == 4 else f"[{CLIENT[family]}]"}:' in answer
 
 
 def test_the_policy_rule_and_route_stand_where_istio_puts_them_and_go_with_the_rules(pod):

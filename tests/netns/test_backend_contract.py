@@ -1,4 +1,8 @@
-"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among foreign rules."""
+"""The contract of backends on the kernel: apply, apply again, verify, reconcile, remove; among foreign rules.
+
+`make test` lives the life of each of Istio's cases with one backend, and takes a few drawn options; `make prove` lives it with
+all, and takes more.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,11 @@ from programming import (
     variant_of,
 )
 from strategies import made_options
+from sweeps import choose
 
 BACKENDS = (*VARIANTS, "libiptc")
-QUICK = {"libiptc": 3}  # examples, where the default takes long: a process and an import a family and step
-EXAMPLES = 16
+EXAMPLES = choose(3, 16)
+FEW_EXAMPLES = {"libiptc": choose(1, 3)}  # where the default takes long: a process and an import a family and step
 OTHERS = (  # what remove may be called with, whatever was applied
     Options(),
     Options(layout=CLASSIC, inbound_ports="*"),
@@ -97,53 +102,51 @@ def keep_in_order(texts, wanted):
     return kept
 
 
-def check_contract(options):
-    """One life of a pod's rules; `options.backend` names who programs."""
-    with Pod() as pod:
-        add_foreign_rules(pod, variant_of(options.backend))
-        before = state(pod)
+def check_contract(pod, options, others):
+    """One life of rules; `options.backend` names who programs, `others` are what they are removed with too."""
+    before = state(pod)
+    first = apply_in(pod, options)
+    assert first.changed
+    check_planned(pod, options)
+    programmed = state(pod)
 
-        first = apply_in(pod, options)
-        assert first.changed
-        check_planned(pod, options)
-        programmed = state(pod)
+    second = apply_in(pod, options)
+    assert not second.changed, "the second run found something to do"
+    check_same(state(pod), programmed, "the second run changed something")
+    assert [line for line in differences_in(pod, options) if not line.startswith("shadowing")] == []
 
-        second = apply_in(pod, options)
-        assert not second.changed, "the second run found something to do"
-        check_same(state(pod), programmed, "the second run changed something")
-        assert [line for line in differences_in(pod, options) if not line.startswith("shadowing")] == []
-
-        others = OTHERS[:1] if options.backend in QUICK else OTHERS
-        for number, other in enumerate((options, *others)):
-            if number:
-                apply_in(pod, options)
-            assert remove_in(pod, other.replace(backend=options.backend)).changed
-            check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
-        assert not remove_in(pod).changed
+    for number, other in enumerate((options, *others)):
+        if number:
+            apply_in(pod, options)
+        assert remove_in(pod, other.replace(backend=options.backend)).changed
+        check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
+    assert not remove_in(pod).changed
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_case_of_istio_keeps_the_contract(conformance, require_netns, backend):
+def test_every_case_of_istio_keeps_the_contract(conformance, pod, backend):
     needs(backend)
+    add_foreign_rules(pod, variant_of(backend))
     paths = sorted((conformance / "rules").glob("*.json"))
-    for path in paths[-QUICK[backend] :] if backend in QUICK else paths:
+    place = BACKENDS.index(backend)
+    for number, path in enumerate(paths[-3:] if backend == "libiptc" else choose(paths[place :: len(VARIANTS)], paths)):
         case = json.loads(path.read_text().replace("java", "4001").replace("ftp", "4002"))
-        options = Options.from_argv(case["argv"], case["env"])
-        check_contract(
-            options.replace(
-                backend=backend, ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])
-            )
+        options = Options.from_argv(case["argv"], case["env"]).replace(
+            backend=backend, ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])
         )
+        check_contract(pod, options, choose(OTHERS[number % len(OTHERS) :][:1], OTHERS))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
     needs(backend)
 
-    @settings(FEW, max_examples=QUICK.get(backend, EXAMPLES))
-    @given(full_options())
-    def check(options):
-        check_contract(options.replace(backend=backend))
+    @settings(FEW, max_examples=FEW_EXAMPLES.get(backend, EXAMPLES))
+    @given(full_options(), st.sampled_from(OTHERS))
+    def check(options, other):
+        with Pod() as pod:
+            add_foreign_rules(pod, variant_of(backend))
+            check_contract(pod, options.replace(backend=backend), [other])
 
     check()
 
@@ -152,7 +155,7 @@ def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
 def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
     needs(backend)
 
-    @settings(FEW, max_examples=QUICK.get(backend, EXAMPLES))
+    @settings(FEW, max_examples=FEW_EXAMPLES.get(backend, EXAMPLES))
     @given(full_options(), full_options())
     def check(old, new):
         old = old.replace(backend=backend, rule_comments=new.rule_comments)  # comments alone are no difference

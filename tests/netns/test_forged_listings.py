@@ -22,6 +22,7 @@ from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MOST_ELEMENTS
 from programming import FOLDERS, TOOL, needs, run_tool, variant_of
+from sweeps import choose, pairs
 
 OPTIONS = ("-p", "15001", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
 BACKENDS = ("iptables-nft", "iptables-legacy", "libiptc")
@@ -137,11 +138,11 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("comment", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nobody(inside, backend, comment):
+@pytest.mark.parametrize(("backend", "kind"), pairs(BACKENDS, HOSTILE))
+def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nobody(inside, backend, kind):
     """Before ours in a built-in chain, as a jump to ours, and in a chain of ours."""
     needs(backend)
+    comment = HOSTILE[kind]
     chosen = (*OPTIONS, "--backend", backend)
     assert run_tool(inside, "apply", *chosen).returncode == 0
     for where in (("-I", "OUTPUT", "-j", "ISTIO_OUTPUT"), ("-A", "ISTIO_OUTPUT", "-j", "RETURN"), ("-I", "OUTPUT", "-p", "udp", "-j", "LOG")):
@@ -175,12 +176,11 @@ BARE = {
 }
 
 
-@pytest.mark.parametrize("words", BARE.values(), ids=BARE)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_names_that_iptables_prints_bare_are_refused_by_every_command_and_change_nothing(inside, backend, words):
+@pytest.mark.parametrize(("backend", "kind"), pairs(BACKENDS, BARE))
+def test_names_that_iptables_prints_bare_are_refused_by_every_command_and_change_nothing(inside, backend, kind):
     needs(backend)
     call(inside, program(backend), "-t", "nat", "-N", "ZZ")
-    call(inside, program(backend), "-t", "nat", "-A", "ZZ", *words)
+    call(inside, program(backend), "-t", "nat", "-A", "ZZ", *BARE[kind])
     refuse_everything(inside, backend)
 
 
@@ -232,7 +232,7 @@ def usable(comment):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=choose(5, 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(comments.filter(usable), min_size=1, max_size=4))
 def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(inside, backend, texts):
     needs(backend)

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: the next run ends right."""
+"""kill -9 at any moment: the next run ends right. `make prove` kills more often."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from programming import (
     start_tool,
     state,
 )
+from sweeps import choose
 
-KILLS = 200
-KILLS_OF_PYTHON = 20
+KILLS = choose(24, 200)
+KILLS_OF_PYTHON = choose(6, 20)
 
 
 @pytest.mark.timeout(400)
@@ -126,7 +127,7 @@ def test_a_change_killed_between_two_tables_leaves_nothing_behind(pod, variant):
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-REQUESTS = 48
+REQUESTS = choose(9, 48)  # each of the signals to each of the runs, at least
 
 
 @pytest.mark.timeout(400)
@@ -144,13 +145,13 @@ def test_a_signal_to_a_run_from_outside_is_the_childs_to_answer_and_leaves_all_o
     chance = random.Random(11)
     seen = {"too early": 0, "went back": 0, "done": 0}
     for number in itertools.count():
-        if number >= REQUESTS and seen["went back"] >= 5 and seen["done"]:
+        if number >= REQUESTS and seen["went back"] >= choose(2, 5) and seen["done"]:
             break
         (before, words), (duration, wanted) = cases[number % len(cases)], durations[number % len(cases)]
         asked = SIGNALS[number // len(cases) % len(SIGNALS)]
         with Pod() as pod:
             if before:
-                run_tool(pod, *before, check=True)
+                assert run_tool(pod, *before).returncode == 0
             was = state(pod)
             process = start_outside(pod, words)
             time.sleep(chance.uniform(0.3, 1.0) * duration)
@@ -179,7 +180,7 @@ def measure_outside(before, words):
     """How long a run that nobody disturbs takes, in seconds, and what it leaves."""
     with Pod() as pod:
         if before:
-            run_tool(pod, *before, check=True)
+            assert run_tool(pod, *before).returncode == 0
         began = time.monotonic()
         said = end(start_outside(pod, words))
         assert "\terror\t" not in said, said

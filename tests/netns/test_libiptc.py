@@ -35,6 +35,7 @@ from netinit.pods.apply import apply, remove
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import load, needs
+from sweeps import choose
 
 pytestmark = pytest.mark.netns
 
@@ -61,7 +62,7 @@ def read_cases(folder):
 
 def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
     """Programmed among foreign rules, then changed to other options, then removed; each step beside the program's."""
-    cases = list(read_cases(conformance))
+    cases = list(read_cases(conformance))[:: choose(3, 1)]
     assert cases
     for name, options in cases:
         with fresh() as namespace:

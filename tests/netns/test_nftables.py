@@ -21,6 +21,7 @@ from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.rules.nft import render_script
 from programming import run_tool
+from sweeps import choose
 
 FOREIGN = """
 table inet firewall {
@@ -254,7 +255,7 @@ def test_killed_at_any_moment_the_rules_are_wholly_old_or_wholly_new(inside):
     inside.run(["nft", "-f", "-"], stdin=scripts["old"], check=True)
     chance = random.Random(1)
     seen, longest = [], 0.012
-    for _ in range(200):
+    for _ in range(choose(40, 200)):
         wanted = "old" if seen and seen[-1] == "new" else "new"
         process = subprocess.Popen(["nft", "-f", "-"], stdin=subprocess.PIPE, process_group=0)
         process.stdin.write(scripts[wanted].encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -16,10 +17,14 @@ from netinit.kernel.files import read_in_root
 from netinit.kernel.locks import FOLDER as LOCKS
 from netinit.kernel.pods import OpenPod
 from programming import SIDECAR
+from sweeps import choose, pairs
 
 DNS = (*SIDECAR, "--redirect-dns", "--ipv6", "off")
 SECRET = "6.6.6.6 HOST-FILE-CONTENT"
-COMMANDS = (["verify", *DNS], ["apply", *DNS], ["remove", "--redirect-dns"], ["explain", "--to", "10.0.0.1:80", *DNS], ["doctor", *DNS])
+COMMANDS = {
+    words[0]: words
+    for words in (["verify", *DNS], ["apply", *DNS], ["remove", "--redirect-dns"], ["explain", "--to", "10.0.0.1:80", *DNS], ["doctor", *DNS])
+}
 
 
 @pytest.fixture
@@ -51,13 +56,12 @@ UNSUITABLE = {
 }
 
 
-@pytest.mark.parametrize("kind", UNSUITABLE)
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(("command", "kind"), pairs(COMMANDS, UNSUITABLE))
 def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(root, kind, command):
     UNSUITABLE[kind](root / "etc" / "resolv.conf")
     with chrooted(root) as pod:
         named = Path(f"/proc/{pod.pid}/ns/net").stat()
-        refused = tool(*command, "--pid", str(pod.pid))
+        refused = tool(*COMMANDS[command], "--pid", str(pod.pid))
         rules = tool("verify", "--pid", str(pod.pid), *SIDECAR, "--ipv6", "off").stdout
     assert refused.returncode == 1, refused.stdout + refused.stderr
     said = refused.stdout + refused.stderr
@@ -66,12 +70,14 @@ def test_what_is_no_regular_file_is_refused_by_name_before_anything_is_locked(ro
     assert not Path(LOCKS, f"{named.st_dev}-{named.st_ino}.lock").exists(), "a lock is left"
 
 
-@pytest.mark.parametrize("target", ["{secret}", "../../../../../../../../../..{secret}"], ids=["absolute", "upwards"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
-def test_a_link_to_a_file_of_the_machine_leads_nowhere(root, secret, target, command):
-    (root / "etc" / "resolv.conf").symlink_to(target.format(secret=secret))
+LINKS = {"absolute": "{secret}", "upwards": "../../../../../../../../../..{secret}"}
+
+
+@pytest.mark.parametrize(("command", "kind"), pairs(COMMANDS, LINKS))
+def test_a_link_to_a_file_of_the_machine_leads_nowhere(root, secret, kind, command):
+    (root / "etc" / "resolv.conf").symlink_to(LINKS[kind].format(secret=secret))
     with chrooted(root) as pod:
-        done = tool(*command, "--pid", str(pod.pid))
+        done = tool(*COMMANDS[command], "--pid", str(pod.pid))
         live = tool("verify", "--json", *DNS, "--dns-servers", "9.9.9.9", "--pid", str(pod.pid))
     assert "6.6.6.6" not in done.stdout + done.stderr + live.stdout, "a file of the machine was read"
     assert "HOST-FILE" not in done.stdout + done.stderr
@@ -160,7 +166,9 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
     code = "unshare(NEWNET | NEWNS); os.chroot(sys.argv[1]); os.chdir('/')"
     seen = {"read": 0, "refused": 0, "nothing": 0}
     with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(pid=pod.pid) as opened:
-        for _ in range(400):
+        for number in itertools.count():  # on a busy machine one finds the same again and again
+            if number >= choose(60, 400) and seen["read"] and seen["refused"]:
+                break
             try:
                 text = opened.read_resolv_conf()
             except NamespaceError as error:
@@ -170,8 +178,6 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
                 assert text in ("", "nameserver 10.96.0.10\n"), "another file was read"
                 seen["read" if text else "nothing"] += 1
         assert pod.poll() is None, "it stopped swapping"
-    assert seen["read"], seen
-    assert seen["refused"], seen
 
 
 def test_a_file_system_that_never_answers_ends_in_an_error(monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 from netinit.lab import APP_ID, start_servers
 from programming import FOLDERS, SIDECAR, needs, run_tool
+from sweeps import pairs
 
 OUTSIDE = "203.0.113.7"
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
@@ -124,8 +125,10 @@ def test_a_namespace_without_rules_has_none_and_that_is_said_in_one_line(pod, wo
     assert done.stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("words", [("verify",), ("verify", *SIDECAR), ("explain", "--live", "--to", "1.2.3.4:80"), ("draw", "--live"), ("remove", "--dry-run")])
+READING = (("verify",), ("verify", *SIDECAR), ("explain", "--live", "--to", "1.2.3.4:80"), ("draw", "--live"), ("remove", "--dry-run"))
+
+
+@pytest.mark.parametrize(("backend", "words"), pairs(BACKENDS, READING))
 def test_root_without_net_admin_cannot_read_and_says_so(pod, backend, words):
     read(pod, "apply", *MODES["sidecar"], "--backend", backend)
     done = run_tool(pod, *words, prefix=WITHOUT_NET_ADMIN)

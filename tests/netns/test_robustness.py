@@ -38,6 +38,7 @@ from programming import (
     state,
 )
 from readable import NOBODY
+from sweeps import choose, pairs
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -47,8 +48,7 @@ OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 # At the same time
 
 
-@variants
-@pytest.mark.parametrize("runs", [2, 5])
+@pytest.mark.parametrize(("variant", "runs"), pairs(VARIANTS, [2, 5]))
 def test_runs_at_the_same_time_end_as_one(pod, variant, runs):
     needs(variant)
     options = Options.from_argv([*TPROXY, "--backend", variant])
@@ -144,7 +144,7 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
         caller.start()
     try:
         rounds = 0
-        while rounds < 30 or len(arrivals) < 300:
+        while rounds < choose(9, 30) or len(arrivals) < choose(100, 300):
             apply_in(pod, lives[rounds % len(lives)])
             rounds += 1
     finally:

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from hostile import tool
 from netinit.base.net import IPV4
 from netinit.lab import Pod
 from netinit.options import Options
@@ -134,11 +135,11 @@ def test_an_operator_verifies_from_outside_by_pid(pod):
 
 def outside(*arguments):
     """The tool run in the machine's own namespace."""
-    return run_outside((), *arguments)
+    return tool(*arguments)
 
 
 def run_outside(prefix, *arguments):
-    """The same, started by a prefix: whoever joins a pod's users reads files as one of them from there on."""
+    """The same, started in full, by a prefix: whoever joins a pod's users reads files as one of them from there on."""
     return subprocess.run([*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -148,7 +148,7 @@ def test_hooks_of_other_priorities_and_policies_are_others():
         ({"meta": {"key": "iifname"}}, ["tap1", "eth0"], 'iifname { "eth0", "tap1" }'),
         ({"meta": {"key": "iifname"}}, ["b", "ab", "ba"], 'iifname { "b", "ba", "ab" }'),
         ({"meta": {"key": "oifname"}}, ["b", "ab", "ba"], 'oifname { "b", "ba", "ab" }'),  # as numbers of the byte order
-        ({"payload": {"protocol": "tcp", "field": "dport"}}, [443, 80, {"range": [90, 99]}, 8080], "tcp dport { 80, 443, 8080, 90-99 }"),
+        ({"payload": {"protocol": "tcp", "field": "dport"}}, [443, 80, {"range": [90, 99]}, 8080], "tcp dport { 80, 90-99, 443, 8080 }"),
         ({"payload": {"protocol": "ip", "field": "saddr"}}, ["10.0.0.2", {"prefix": {"addr": "9.0.0.0", "len": 8}}, {"range": ["10.0.0.0", "10.0.0.1"]}],
          "ip saddr { 9.0.0.0/8, 10.0.0.0-10.0.0.1, 10.0.0.2 }"),
         ({"payload": {"protocol": "ip", "field": "saddr"}}, ["10.0.0.2"], "ip saddr 10.0.0.2"),
