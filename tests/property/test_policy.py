@@ -23,10 +23,11 @@ from core import (
     plan,
 )
 from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_no_connection, expected_fate
+from randomness import some
 
 BATCH = 40
 QUIC = Options.from_argv(["-p", "15001", "-b", "*", "-i", "*", "--ipv6", "on", "--reject-quic"])  # seldom drawn with what it needs
-OFTEN = settings(max_examples=200, suppress_health_check=list(HealthCheck))
+OFTEN = settings(max_examples=some(60), suppress_health_check=list(HealthCheck))
 
 
 def surroundings(made, family):
