@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
-COMMANDS = ("audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify")
+COMMANDS = ("audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch")
 MORE = (  # that commands import when they get there
     "backends.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
 )  # fmt: skip
@@ -47,26 +47,92 @@ def run(words: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedP
 
     Raises subprocess.TimeoutExpired after so many seconds; the program is killed then.
     """
-    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd())}).encode()
-    told, telling = os.pipe()
-    files = [os.open(os.devnull, os.O_RDONLY), os.memfd_create("stdout"), os.memfd_create("stderr")]
-    namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    files = [os.memfd_create("stdout"), os.memfd_create("stderr")]
     try:
-        rights = array.array("i", [namespace, telling, *files])
-        _nursery().sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        os.close(telling)
-        telling = -1
-        pid = int.from_bytes(os.read(told, WORD), sys.byteorder)
+        pid, told = _start(words, files)
+        files.append(told)
         if not select.select([told], [], [], timeout)[0]:
             os.kill(pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(list(words), timeout)
-        code = os.waitstatus_to_exitcode(int.from_bytes(os.read(told, WORD), sys.byteorder))
-        out, err = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[1:])
+        code = _read_code(told)
+        out, err = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[:2])
         return subprocess.CompletedProcess([*words], code, out, err)
     finally:
-        for descriptor in (told, telling, namespace, *files):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for file in files:
+            os.close(file)
+
+
+class Running:
+    """The program, just started in this thread's network namespace; what is used of subprocess.Popen is here as there."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        try:
+            self.pid, self._told = _start(words, [out_end, err_end])
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        self.stdout, self.stderr = os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8")
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code where it has ended."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; raises subprocess.TimeoutExpired after so many seconds."""
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.words, timeout or 0)
+        return code
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
+            self.returncode = _read_code(self._told)
+            os.close(self._told)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What is left of both outputs, and its end; raises subprocess.TimeoutExpired after so many seconds."""
+        told: dict[object, str] = {}
+        outputs = [one for one in (self.stdout, self.stderr) if not one.closed]
+        readers = [threading.Thread(target=lambda one=one: told.update({one: one.read()}), daemon=True) for one in outputs]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        self.stdout.close()
+        self.stderr.close()
+        return told.get(self.stdout, ""), told.get(self.stderr, "")
+
+    def send_signal(self, number: int) -> None:
+        """Sent where it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _start(words: Sequence[str], outputs: Sequence[int]) -> tuple[int, int]:
+    """A process of the program, and the pipe that tells its status when it has ended."""
+    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd())}).encode()
+    told, telling = os.pipe()
+    files = [os.open("/proc/thread-self/ns/net", os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
+    try:
+        rights = array.array("i", [*files, *outputs])
+        _nursery().sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+    return int.from_bytes(os.read(told, WORD), sys.byteorder), told
+
+
+def _read_code(told: int) -> int:
+    return os.waitstatus_to_exitcode(int.from_bytes(os.read(told, WORD), sys.byteorder))
 
 
 @functools.cache
