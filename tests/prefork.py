@@ -3,7 +3,8 @@
 A command for people takes an eighth of a second, nearly all of which is Python that reads modules. Here the command runs as
 `python3 -I -S netinit/__main__.py WORDS` would, in a process of its own, with arguments, working folder and
 network namespace of its own, from main() to the end of the interpreter; only the modules are in memory already.
-What pods start themselves (apply, inject) is always started in full, since what it reads is a promise.
+What pods start themselves (apply, inject) is always started in full, since what it reads is a promise. The node's agent and
+the webhook's server are started so, too, half of whose processor time is Python that reads modules.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import io
 import json
 import os
 import select
@@ -22,16 +24,21 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
 COMMANDS = ("audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch")
-MORE = (  # that commands import when they get there
-    "backends.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
-)  # fmt: skip
+PEOPLE, AGENT, WEBHOOK = "people", "agent", "webhook"
+MODULES = {  # what each kind of process has read, beside what a plain start reads
+    PEOPLE: (
+        "backends.tally", "rules.census", "rules.layouts.current", "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound",
+    ),
+    AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
+    WEBHOOK: ("cli.webhook.serve", "webhook.supervisor", "webhook.keeper", "webhook.worker"),
+}  # fmt: skip
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
 WORD = 4  # bytes of an answer
@@ -65,16 +72,21 @@ def run(words: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedP
 class Running:
     """The program, just started in this thread's network namespace; what is used of subprocess.Popen is here as there."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], kind: str = PEOPLE, *, log: int | None = None, **more: Any) -> None:
+        """`log` gets both outputs; without it they are read here. `more`: the environment, the working folder."""
         self.words = list(words)
+        self.returncode: int | None = None
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        if log is not None:
+            self.pid, self._told = _start(words, [log, log], kind, **more)
+            return
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8")
         try:
-            self.pid, self._told = _start(words, [out_end, err_end])
+            self.pid, self._told = _start(words, [out_end, err_end], kind, **more)
         finally:
             os.close(out_end)
             os.close(err_end)
-        self.stdout, self.stderr = os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8")
-        self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """The exit code where it has ended."""
@@ -117,14 +129,16 @@ class Running:
         self.send_signal(signal.SIGKILL)
 
 
-def _start(words: Sequence[str], outputs: Sequence[int]) -> tuple[int, int]:
+def _start(
+    words: Sequence[str], outputs: Sequence[int], kind: str = PEOPLE, *, environ: Mapping[str, str] = ENVIRONMENT, folder: Path | None = None
+) -> tuple[int, int]:
     """A process of the program, and the pipe that tells its status when it has ended."""
-    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd())}).encode()
+    request = json.dumps({"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}).encode()
     told, telling = os.pipe()
     files = [os.open("/proc/thread-self/ns/net", os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
     try:
         rights = array.array("i", [*files, *outputs])
-        _nursery().sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        _nursery(kind).sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     finally:
         for descriptor in files:
             os.close(descriptor)
@@ -136,12 +150,12 @@ def _read_code(told: int) -> int:
 
 
 @functools.cache
-def _nursery() -> socket.socket:
-    """The socket to the process that forks, one for all of this process; it ends with this process, as the socket closes."""
+def _nursery(kind: str) -> socket.socket:
+    """The socket to the process that forks, one of each kind for all of this process; it ends with this process, as the socket closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         theirs.set_inheritable(True)
-        start = [sys.executable, "-I", "-S", __file__, str(theirs.fileno())]
+        start = [sys.executable, "-I", "-S", __file__, str(theirs.fileno()), kind]
         pid = os.posix_spawn(start[0], start, ENVIRONMENT, setpgroup=0)
 
     def end() -> None:
@@ -186,6 +200,8 @@ def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) 
     for descriptor in (namespace, telling, *files):
         os.close(descriptor)
     os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
     sys.argv = request["words"]
 
 
@@ -209,7 +225,8 @@ if __name__ == "__main__":
 
     start._find_packages()
     group = import_module("netinit.cli.group")
-    for module in (*(f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS), *MORE):
+    commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if sys.argv[2] == PEOPLE else []
+    for module in (*commands, *MODULES[sys.argv[2]]):
         import_module(f"netinit.{module}")
     gc.collect()
     gc.freeze()
