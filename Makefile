@@ -19,8 +19,12 @@ ROOT := $(filter 0,$(shell id -u))
 JOBS ?= $(shell echo $$(($$(nproc) * 3 / 2)))# tests at the same time: many wait for the kernel
 export PATH := $(PATH):/usr/sbin:/sbin
 
+# What `lint` looks at is looked at side by side; all else follows one after the other.
+LINTERS := lint-style lint-types lint-imports lint-workflows
+ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
-.PHONY: help system tools install demo wants-root test lint wheel bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
+endif
+.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel bench endurance prove fuzz mutants image lock sbom image-test cluster-test node-test kernels clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,15 +36,30 @@ wants-root:
 	@$(if $(ROOT),,echo "make $(firstword $(MAKECMDGOALS)) needs root: it makes network namespaces; sudo make $(firstword $(MAKECMDGOALS))"; exit 1)
 
 # Every test has namespaces of its own. tests/sharing.py says which stay together, and which start first.
-test: lint ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS)
+# The linters run beside them, and say at the end what they found.
+LINT = nice -n 5 $(MAKE) lint# by this name, since `make -n` runs every recipe that says MAKE
+test: install ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
+	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
+	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node $(ARGS) || code=$$?; \
+	wait $$linters || code=$$?; trap - EXIT; \
+	cat $(VENV)/lint.log; exit $$code
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
 lint: install ## ruff, mypy --strict, the direction of imports, the workflows
+	@$(MAKE) --jobs --output-sync=target --keep-going $(LINTERS)
+
+lint-style:
 	@$(BIN)/ruff check --quiet --output-format concise
+
+lint-types:
 	@$(BIN)/mypy --strict --no-error-summary
+
+lint-imports:
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+
+lint-workflows:
 ifneq ($(WORKFLOWS),)
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS) > $(VENV)/workflows.log || { cat $(VENV)/workflows.log; exit 1; }
 	@$(BIN)/zizmor --quiet --offline --no-progress --persona pedantic .github > $(VENV)/zizmor.log || { cat $(VENV)/zizmor.log; exit 1; }
@@ -64,7 +83,8 @@ endurance: install ## the webhook for 20 minutes while configuration, certificat
 # Sweeps: of them `make test` takes a few cases, see tests/sweeps.py.
 SWEEPS = $(shell grep -l '^from sweeps import' tests/netns/*.py)
 prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal, whole sweeps; with new random examples (root)
-	@NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 NETINIT_SWEEPS=all $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property $(SWEEPS) $(ARGS)
+	@NETINIT_EXAMPLES=10 NETINIT_SEED=$${NETINIT_SEED:-$$RANDOM} NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 NETINIT_BOXES=12 NETINIT_SWEEPS=all \
+	  $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property tests/unit/simulate/test_lint.py tests/unit/node/test_door.py tests/netns/test_node.py tests/netns/test_node_sweep.py $(SWEEPS) $(ARGS)
 
 fuzz: install ## hostile templates, pods, annotations and configurations of the plugin: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard plugin; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
@@ -72,7 +92,7 @@ fuzz: install ## hostile templates, pods, annotations and configurations of the 
 
 # A mutant may lack the very condition that keeps this machine's own network namespace alone: it gets another to play in.
 mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
-	@$(if $(ROOT),unshare --net -- )nice -n 15 $(BIN)/mutmut run $(MUTANTS)
+	@$(if $(ROOT),unshare --net -- )env NETINIT_EXAMPLES=5 nice -n 15 $(BIN)/mutmut run $(MUTANTS)
 	@$(BIN)/python tests/mutants.py
 
 DOCS := $(VENV)/.installed-docs

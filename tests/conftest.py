@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from netinit.lab import Pod, find_obstacle
+from randomness import some
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 # that a change is judged by what it changed; `--hypothesis-profile new-examples`, which `make prove` gives, draws others.
 PROFILES = {"netinit": True, "new-examples": False}
 for name, same in PROFILES.items():
-    settings.register_profile(name, deadline=None, derandomize=same, database=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(name, deadline=None, derandomize=same, database=None, max_examples=some(40), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("netinit")
 
 
@@ -32,6 +35,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-netns", action="store_true", help="fail, not skip, where no network namespace can be made"
     )
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the code says now")
+
+
+def pytest_configure() -> None:
+    """A session behind `&` of a script ignores these, and so would what tests start and interrupt."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests stay from here to the end: nobody looks through them for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @functools.cache

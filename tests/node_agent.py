@@ -18,6 +18,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from prefork import AGENT, Running
 from webhook_server import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -166,7 +167,7 @@ class Api:
 class Node:
     """A running agent, by `with`, and the plugin that asks it."""
 
-    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None):
+    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False):
         self.folder = Path(folder)
         self.api = api
         self.words = words
@@ -178,6 +179,7 @@ class Node:
         self.monitoring = free_port()
         self.socket = self.folder / "run" / "cni.sock"
         self.log = self.folder / "agent.log"
+        self.in_full = in_full  # started as the image starts it, not forked (prefork.py)
         self.process = None
 
     def __enter__(self):
@@ -193,16 +195,18 @@ class Node:
 
     def start(self):
         command = [
-            sys.executable, "-m", "netinit", "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
+            "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
             "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
             "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
             "--pluginFile", self.plugin, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
             "--netnsFolder", self.folder / "netns", *self.words,
         ]  # fmt: skip
+        words, environ = [str(word) for word in command], {**os.environ, **self.environ}
         with self.log.open("a") as log, self.inside():
-            self.process = subprocess.Popen(
-                [str(word) for word in command], cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **self.environ}
-            )
+            if self.in_full:
+                self.process = subprocess.Popen([sys.executable, "-m", "netinit", *words], cwd=ROOT, stdout=log, stderr=log, env=environ)
+            else:
+                self.process = Running(words, AGENT, log=log.fileno(), environ=environ, folder=ROOT)
         if self.wait:
             self.until(lambda: self.get("/readyz")[0] == 200, "the agent is ready")
 

@@ -1,9 +1,10 @@
 """The program without its start: a process that has read the modules forks itself for each command line.
 
 A command for people takes an eighth of a second, nearly all of which is Python that reads modules. Here the command runs as
-`python3 -I -S netinit/__main__.py WORDS` would, in a process of its own, with arguments, working folder and
+`python3 -I -S netinit/__main__.py WORDS` would, in a process of its own, with arguments, working folder,
 environment and network namespace of its own, from main() to the end of the interpreter; only the modules are in memory already.
 What apply reads before it has done its work is a promise: tests of that start it in full, as `start_tool` of programming does.
+The node's agent and the webhook's server are started so, too, half of whose processor time is Python that reads modules.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import io
 import json
 import os
 import select
@@ -28,14 +30,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
-COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify")
-MORE = (  # that commands import when they get there
-    "netinit.backends.ipset", "netinit.backends.iptables", "netinit.backends.libiptc", "netinit.backends.lock", "netinit.backends.nft_tables",
-    "netinit.backends.nftables", "netinit.backends.tally", "netinit.cli.job", "netinit.kernel.emptied", "netinit.kernel.pods", "netinit.rules.census",
-    "netinit.rules.layouts.classic", "netinit.rules.layouts.current", "netinit.rules.layouts.dns", "netinit.rules.layouts.inbound",
-    "netinit.rules.layouts.outbound", "netinit.rules.layouts.tproxy",
-    "ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile",  # what python-iptables imports
-)  # fmt: skip
+COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch")
+PEOPLE, AGENT, WEBHOOK = "people", "agent", "webhook"
+MODULES = {  # what each kind of process has read, beside what a plain start reads
+    PEOPLE: (
+        "backends.ipset", "backends.iptables", "backends.legacy", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
+        "backends.tally", "cli.job", "kernel.emptied", "kernel.pods", "rules.census", "rules.layouts.classic", "rules.layouts.current",
+        "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
+    ),
+    AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
+    WEBHOOK: ("cli.webhook.serve", "webhook.supervisor", "webhook.keeper", "webhook.worker"),
+}  # fmt: skip
+STANDARD = ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile")  # what python-iptables imports
 AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that mean something before main()
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
@@ -53,36 +59,108 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: 
 
     Raises subprocess.TimeoutExpired after so many seconds; the program is killed then.
     """
-    environment = {**ENVIRONMENT, **(env or {})}
-    request = json.dumps({"words": [str(MAIN), *words], "folder": str(Path.cwd()), "environment": environment}).encode()
-    told, telling = os.pipe()
-    files = [os.open(os.devnull, os.O_RDONLY), os.memfd_create("stdout"), os.memfd_create("stderr")]
-    namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    files = [os.memfd_create("stdout"), os.memfd_create("stderr")]
     try:
-        rights = array.array("i", [namespace, telling, *files])
-        _nursery().sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        os.close(telling)
-        telling = -1
-        pid = int.from_bytes(os.read(told, WORD), sys.byteorder)
+        pid, told = _start(words, files, environ={**ENVIRONMENT, **(env or {})})
+        files.append(told)
         if not select.select([told], [], [], timeout)[0]:
             os.kill(pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(list(words), timeout)
-        code = os.waitstatus_to_exitcode(int.from_bytes(os.read(told, WORD), sys.byteorder))
-        out, err = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[1:])
+        code = _read_code(told)
+        out, err = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[:2])
         return subprocess.CompletedProcess([*words], code, out, err)
     finally:
-        for descriptor in (told, telling, namespace, *files):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for file in files:
+            os.close(file)
+
+
+class Running:
+    """The program, just started in this thread's network namespace; what is used of subprocess.Popen is here as there."""
+
+    def __init__(self, words: Sequence[str], kind: str = PEOPLE, *, log: int | None = None, **more: Any) -> None:
+        """`log` gets both outputs; without it they are read here. `more`: the environment, the working folder."""
+        self.words = list(words)
+        self.returncode: int | None = None
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        if log is not None:
+            self.pid, self._told = _start(words, [log, log], kind, **more)
+            return
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8")
+        try:
+            self.pid, self._told = _start(words, [out_end, err_end], kind, **more)
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+
+    def poll(self) -> int | None:
+        """The exit code where it has ended."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; raises subprocess.TimeoutExpired after so many seconds."""
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.words, timeout or 0)
+        return code
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
+            self.returncode = _read_code(self._told)
+            os.close(self._told)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What is left of both outputs, and its end; raises subprocess.TimeoutExpired after so many seconds."""
+        told: dict[object, str] = {}
+        outputs = [one for one in (self.stdout, self.stderr) if not one.closed]
+        readers = [threading.Thread(target=lambda one=one: told.update({one: one.read()}), daemon=True) for one in outputs]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        self.stdout.close()
+        self.stderr.close()
+        return told.get(self.stdout, ""), told.get(self.stderr, "")
+
+    def send_signal(self, number: int) -> None:
+        """Sent where it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _start(
+    words: Sequence[str], outputs: Sequence[int], kind: str = PEOPLE, *, environ: Mapping[str, str] = ENVIRONMENT, folder: Path | None = None
+) -> tuple[int, int]:
+    """A process of the program, and the pipe that tells its status when it has ended."""
+    request = json.dumps({"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}).encode()
+    told, telling = os.pipe()
+    files = [os.open("/proc/thread-self/ns/net", os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
+    try:
+        rights = array.array("i", [*files, *outputs])
+        _nursery(kind).sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+    return int.from_bytes(os.read(told, WORD), sys.byteorder), told
+
+
+def _read_code(told: int) -> int:
+    return os.waitstatus_to_exitcode(int.from_bytes(os.read(told, WORD), sys.byteorder))
 
 
 @functools.cache
-def _nursery() -> socket.socket:
-    """The socket to the process that forks, one for all of this process; it ends with this process, as the socket closes."""
+def _nursery(kind: str) -> socket.socket:
+    """The socket to the process that forks, one of each kind for all of this process; it ends with this process, as the socket closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         theirs.set_inheritable(True)
-        start = [sys.executable, "-I", "-S", __file__, str(theirs.fileno())]
+        start = [sys.executable, "-I", "-S", __file__, str(theirs.fileno()), kind]
         pid = os.posix_spawn(start[0], start, ENVIRONMENT, setpgroup=0)
 
     def end() -> None:
@@ -128,7 +206,7 @@ def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) 
         os.close(descriptor)
     os.chdir(request["folder"])
     os.environ.clear()  # the same bytes as those of `posix`, where the lean modules look
-    os.environ.update(request["environment"])
+    os.environ.update(request["environ"])
     sys.argv = request["words"]
 
 
@@ -152,7 +230,11 @@ if __name__ == "__main__":
 
     start._find_packages()
     group = import_module("netinit.cli.group")
-    for module in (*(f"netinit.cli.{group.COMMANDS[name][0]}" for name in COMMANDS), *MORE):
+    people = sys.argv[2] == PEOPLE
+    commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if people else []
+    for module in (*commands, *MODULES[sys.argv[2]]):
+        import_module(f"netinit.{module}")
+    for module in STANDARD if people else ():
         import_module(module)
     gc.collect()
     gc.freeze()

@@ -176,6 +176,12 @@ def run_tool(
     return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)
 
 
+def begin_tool(namespace: NetworkNamespace, *arguments: str) -> prefork.Running:
+    """The program, just started inside. The caller ends it and hears its end."""
+    with namespace.entered():
+        return prefork.Running(arguments)
+
+
 def call_on(namespace, host, user, stop, arrivals):
     """Connects to port 80 again and again; says who answered, or what went wrong."""
     with namespace.entered():

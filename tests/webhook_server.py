@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.inject import apply_patch
 from netinit.webhook.certificates import make_pair
+from prefork import WEBHOOK, Running
 
 ROOT = Path(__file__).parent.parent
 CONFIG = {
@@ -90,7 +91,7 @@ class Server:
     """The process tree, by `with`: it answers when the block begins."""
 
     def __init__(
-        self, folder, *words, processes=1, config=CONFIG, values='{"release": "first"}', environ=None, wait=True
+        self, folder, *words, processes=1, config=CONFIG, values='{"release": "first"}', environ=None, wait=True, in_full=False
     ):
         self.folder = Path(folder)
         self.port, self.monitoring = free_port(), free_port()
@@ -116,14 +117,12 @@ class Server:
         ]
         delay = [] if "--shutdownDelay" in words else ["--shutdownDelay", "0s"]
         self.command = [
-            sys.executable,
-            "-m",
-            "netinit",
             "webhook",
             "serve",
             *map(str, [*own, *tls, *ports, *delay, *words]),
         ]
         self.environ = {**os.environ, **(environ or {})}
+        self.in_full = in_full  # started as the image starts it, not forked (prefork.py)
         self.wait = wait
 
     def write_certificate(self, pair):
@@ -133,9 +132,11 @@ class Server:
 
     def __enter__(self):
         self.output = self.log.open("w")
-        self.process = subprocess.Popen(
-            self.command, stdout=self.output, stderr=subprocess.STDOUT, env=self.environ, cwd=ROOT
-        )
+        if self.in_full:
+            command = [sys.executable, "-m", "netinit", *self.command]
+            self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT, env=self.environ, cwd=ROOT)
+        else:
+            self.process = Running(self.command, WEBHOOK, log=self.output.fileno(), environ=self.environ, folder=ROOT)
         if self.wait:
             self.until(lambda: self.get("/readyz")[0] == 200, "it is ready")
         return self

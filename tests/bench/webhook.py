@@ -184,7 +184,7 @@ def start(folder, processes, cores):
         texts = {"config": (SETTINGS / "config.yaml").read_text(), "values": (SETTINGS / "values.json").read_text()}
         (folder / "mesh").write_text((SETTINGS / "mesh.yaml").read_text())
     words = ["--meshConfig", str(folder / "mesh")] if texts else []
-    server = Server(folder, *words, "--log_output_level", "error", processes=processes, **texts)
+    server = Server(folder, *words, "--log_output_level", "error", processes=processes, in_full=True, **texts)
     if not texts:
         index = server.command.index("--injectConfig")
         del server.command[index : index + 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 import sys
@@ -38,8 +39,13 @@ spec:
 """
 
 
+@functools.cache
+def read_yaml(path):
+    return yaml.safe_load(path.read_text())
+
+
 def example(name):
-    return yaml.safe_load((FOLDER / name).read_text())
+    return copy.deepcopy(read_yaml(FOLDER / name))
 
 
 def joined(base, over):
@@ -55,7 +61,7 @@ def installed(values):
     """The injector's ConfigMap that Istio's chart makes of these values over its defaults."""
     folder = CURRENT / "settings" / "default"
     values = joined(json.loads((folder / "values.json").read_text()), values)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config = copy.deepcopy(read_yaml(folder / "config.yaml"))
     hook = values["sidecarInjectorWebhook"]
     config["templates"] |= hook["templates"]
     config["defaultTemplates"] = hook["defaultTemplates"] or config["defaultTemplates"]
@@ -63,7 +69,7 @@ def installed(values):
     return {
         "kind": "ConfigMap",
         "metadata": {"name": f"istio-sidecar-injector{suffix}"},
-        "data": {"config": yaml.safe_dump(config), "values": json.dumps(values)},
+        "data": {"config": json.dumps(config), "values": json.dumps(values)},
     }
 
 

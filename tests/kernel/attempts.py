@@ -6,13 +6,12 @@ NETINIT_CONNECTIONS sets how many are made for each dialect, NETINIT_SEED repeat
 from __future__ import annotations
 
 import os
-import random
 import socket
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conversation import Conversation, Listener, Players, converse
 from hypothesis import strategies as st
@@ -35,12 +34,12 @@ from netinit.simulate.endpoints import make_inbound, make_outbound, spell_endpoi
 from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
+from randomness import SEED
 from strategies import PORTS
 
-CONNECTIONS = int(os.environ.get("NETINIT_CONNECTIONS", "1000"))  # for each dialect
-SEED = int(os.environ.get("NETINIT_SEED") or random.SystemRandom().randrange(2**32))
+CONNECTIONS = int(os.environ.get("NETINIT_CONNECTIONS", "500"))  # for each dialect
 BATCH = 25
-SILENCE = 0.3  # seconds after which nobody answers
+SILENCE, PATIENCE = 0.3, 2.0  # seconds after which nobody answers, and where a busy machine gets a second chance
 DIALECTS = ("iptables-nft", "iptables-legacy", "nftables")
 
 OUTSIDE = ("198.51.100.7", "203.0.113.7", "203.0.113.200", "2001:db8::7", "2001:db8:1::8")
@@ -230,12 +229,12 @@ def read_counters(pod: Pod, dialect: str, family: Family) -> Ruleset:
     return load_listing(parse_listing(text, counted=True), family)
 
 
-def send(pod: Pod, attempts: list[Attempt]) -> list[Arrival]:
+def send(pod: Pod, attempts: list[Attempt], silence: float = SILENCE) -> list[Arrival]:
     arrivals: dict[int, Arrival] = {}
     for start in dict.fromkeys(one.start for one in attempts):
         namespace = {"pod": pod, "client": pod.client}.get(start) or pod.neighbours[start]
         chosen = [number for number, one in enumerate(attempts) if one.start == start]
-        arrivals |= zip(chosen, namespace.probe([attempts[number].probe for number in chosen]), strict=True)
+        arrivals |= zip(chosen, namespace.probe([replace(attempts[number].probe, timeout=silence) for number in chosen]), strict=True)
     return [arrivals[number] for number in range(len(attempts))]
 
 
@@ -393,7 +392,7 @@ def _is_noisy(rule) -> bool:
     return not any(isinstance(match, Port | Protocol | Owner) for match in rule.matches)
 
 
-def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt]) -> list[str]:
+def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt], silence: float = SILENCE) -> list[str]:
     """Every difference between prediction and kernel."""
     talks = predict({family: load_plan(wanted, family) for family in FAMILIES}, wanted, attempts)
     unknown = [
@@ -402,7 +401,7 @@ def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt]) -> l
     assert not unknown, f"rules of our own are not understood: {unknown}"
     program(pod, dialect, wanted)
     forget_connections(pod)
-    arrivals = send(pod, attempts)
+    arrivals = send(pod, attempts, silence)
     found = compare_fates(attempts, talks, arrivals)
     if dialect != "nftables":
         found += compare_counters({family: read_counters(pod, dialect, family) for family in FAMILIES}, attempts, talks)

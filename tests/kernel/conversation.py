@@ -95,8 +95,9 @@ def converse(host: Host, packet: Packet, players: Players) -> Conversation:
     if server is None:
         return Conversation(REFUSED_BY_PORT if came_back else TIMEOUT, tuple(traces))
     if packet.protocol == "tcp" and came_back:
-        # Rules before NAT ask for a socket with the addresses that the packet has there; NAT has moved the real one.
-        moved = (first.last.destination, first.last.destination_port) != (packet.destination, packet.destination_port)
+        # Rules before NAT ask for a socket with the addresses that the packet has there; NAT has moved the real one. What
+        # the pod sends to itself was moved on its way out already.
+        moved = bool(packet.in_interface) and (first.last.destination, first.last.destination_port) != (packet.destination, packet.destination_port)
         more = (
             packet.replace(flags=("ACK",), socket=inside and not moved),
             _answer(first, server).replace(flags=("ACK",)),

@@ -2,7 +2,7 @@
 
 A connection can be made when a process with that uid and gid, in the pod or beside it, can send its first packet: to an
 address that somebody has, without a mark, as a new connection. NETINIT_PLANS sets how many random option sets are
-programmed beside goldens and Istio's cases, in each dialect; without it, a few of each.
+programmed beside all goldens and Istio's cases, in each dialect; without it, a few of each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from attempts import (
     NEIGHBOUR,
     OUTSIDE,
     OWN,
+    PATIENCE,
     PORTS,
     SEED,
     Attempt,
@@ -57,7 +58,11 @@ from strategies import made_options
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(3600)]
 PLANS = int(os.environ.get("NETINIT_PLANS", "0"))
-SHOWN = ("sidecar-captures-everything", "everything-at-once", "inbound-tproxy-with-port-list", "owner-groups-captured-alone")
+SHOWN = {
+    "iptables-nft": ("sidecar-captures-everything", "everything-at-once"),
+    "iptables-legacy": ("sidecar-captures-everything", "inbound-tproxy-with-port-list"),
+    "nftables": ("owner-groups-captured-alone", "inbound-tproxy-with-port-list"),
+}
 NOBODY = 2**32 - 1  # no uid: setuid(2) leaves it as it is
 
 
@@ -127,12 +132,12 @@ def check(pod, dialect, options, counted):
     counted["plans"] += 1
     counted["connections"] += len(attempts)
     if disagree(pod, dialect, wanted, attempts):  # a late packet, a port taken twice: what is real shows again
-        assert disagree(pod, dialect, wanted, attempts) == [], report(pod, dialect, options, wanted, attempts)
+        assert disagree(pod, dialect, wanted, attempts, PATIENCE) == [], report(pod, dialect, options, wanted, attempts)
 
 
 def test_a_connection_out_of_each_part_of_the_goldens_ends_where_the_part_says(pod, dialect, capsys):
     counted = Counter()
-    for behaviour in BEHAVIOURS if PLANS else SHOWN:
+    for behaviour in BEHAVIOURS if PLANS else SHOWN[dialect]:
         check(pod, dialect, options_of(behaviour), counted)
     with capsys.disabled():
         print(f"\n{dialect}, goldens: {dict(counted)}")
@@ -142,7 +147,7 @@ def test_a_connection_out_of_each_part_of_istios_cases_ends_where_the_part_says(
     counted = Counter()
     cases = list(read_cases(conformance))
     assert cases
-    for case in cases if PLANS else cases[:2]:
+    for case in cases if PLANS else cases[:1]:
         check(pod, dialect, read_options(case), counted)
     with capsys.disabled():
         print(f"\n{dialect}, Istio's cases: {dict(counted)}")
@@ -153,7 +158,7 @@ def test_a_connection_out_of_each_part_of_random_options_ends_where_the_part_say
 
     @seed(SEED)
     @settings(
-        max_examples=PLANS or 3, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+        max_examples=PLANS or 1, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
         report_multiple_bugs=False,
     )  # fmt: skip
     @given(made_options(interfaces=(NEIGHBOUR,)))

@@ -7,7 +7,6 @@ connection for every row of a table of probes (who connects, over what, to where
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.nft import render_script
+from randomness import some
 from strategies import made_options
 
 pytestmark = pytest.mark.netns
@@ -256,7 +256,7 @@ def test_every_connection_of_further_cases_meets_the_same_fate_in_every_dialect(
     check_iptables(pod, Options.from_argv(MORE[name], ENVIRONMENTS.get(name, {})))
 
 
-@settings(max_examples=int(os.environ.get("NETINIT_EQUIVALENCE_EXAMPLES", "8")))
+@settings(max_examples=some(4))
 @given(options=made_options(interfaces=("eth1", "eth2")))
 def test_every_connection_meets_the_same_fate_in_every_dialect_whatever_the_options(pod, options):
     check_iptables(pod, options)

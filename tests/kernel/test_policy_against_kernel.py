@@ -17,11 +17,12 @@ from connections import CARD, NEIGHBOUR, OUTSIDE, made_connections, made_policie
 from netinit.lab import Listener, Pod, Probe
 from policy import DIRECT, REFUSED, Connection, expected_fate
 from programming import apply_in, needs
+from randomness import some
 from strategies import PORTS
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
-BATCHES, BATCH = 20, 25
+BATCHES, BATCH = some(8), 25
 SILENCE, PATIENCE = 0.3, 3.0  # seconds after which nobody answers, and where an answer was to come
 NOBODY = "by nobody"
 PROXY = (15001, 15002, 15006, 15007, 15053)

@@ -16,6 +16,7 @@ from attempts import (
     CONNECTIONS,
     FOREIGN,
     NEIGHBOUR,
+    PATIENCE,
     SEED,
     Attempt,
     compare_counters,
@@ -66,7 +67,7 @@ def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
         if not found:
             return
         made["repeated"] += 1  # a late packet, a port taken twice: what is real shows again
-        assert disagree(pod, dialect, wanted, attempts) == [], report(pod, dialect, options, wanted, attempts)
+        assert disagree(pod, dialect, wanted, attempts, PATIENCE) == [], report(pod, dialect, options, wanted, attempts)
 
     try:
         hold()

@@ -34,7 +34,8 @@ def node(tmp_path, shift, require_netns):
     """An agent whose clock the test sets."""
     library = tmp_path / "clock.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, ROOT / "tests" / "clock.c"], check=True)
-    with Api() as api, Node(tmp_path, api, "--sweepInterval", "1s", environ={"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}) as made:
+    environ = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
+    with Api() as api, Node(tmp_path, api, "--sweepInterval", "1s", environ=environ, in_full=True) as made:
         yield made
 
 

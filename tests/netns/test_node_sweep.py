@@ -15,6 +15,7 @@ from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod
 from programming import check_same, differences_in, state
+from randomness import some
 
 V4 = {"address": "10.77.0.2/24"}
 DAEMON_SET_PATH = f"/apis/apps/v1/namespaces/netinit-system/daemonsets/{DAEMON_SET}"
@@ -218,10 +219,13 @@ def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, fold
     assert json.loads(body)[1] == {"op": "replace", "path": "/spec/taints", "value": [other]}
 
 
-def test_a_sweep_of_a_hundred_pods_is_cheap(api, tmp_path, require_netns):
+MANY = min(some(20), 100)
+
+
+def test_a_sweep_of_many_pods_is_cheap(api, tmp_path, require_netns):
     folder = tmp_path / "netns"
     folder.mkdir()
-    pods = [NetworkNamespace(f"pod-{number}") for number in range(100)]
+    pods = [NetworkNamespace(f"pod-{number}") for number in range(MANY)]
     with contextlib.ExitStack() as stack, Node(tmp_path, api, "--sweepInterval", "2s") as node:
         for number, one in enumerate(pods):
             stack.enter_context(one)
@@ -231,7 +235,7 @@ def test_a_sweep_of_a_hundred_pods_is_cheap(api, tmp_path, require_netns):
             stack.callback(subprocess.run, ["umount", path], check=True)
             api.put(make_validated_pod(one.name, f"10.0.0.{number}"))
             assert node.ask("ADD", netns=path, pod=one.name, configuration={"prevResult": {"ips": [V4]}})[0] == 0
-        node.until(lambda: 'state="captured"} 100.0' in node.get("/metrics")[1], "the sweep", 90)
+        node.until(lambda: f'state="captured"}} {MANY}.0' in node.get("/metrics")[1], "the sweep", 90)
         line = next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds"))
         print(line)
         assert float(line.split()[1]) < 60

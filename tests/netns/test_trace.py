@@ -16,7 +16,8 @@ import netinit
 from hostile_texts import commands
 from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
 from netinit.options import Options
-from programming import REDIRECT, TOOL, TPROXY, apply_in, needs, remove_in, run_tool, state
+from prefork import Running
+from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool, state
 
 pytestmark = pytest.mark.netns
 OUTSIDE = "203.0.113.7"
@@ -41,7 +42,7 @@ def backend(request) -> str:
 @contextlib.contextmanager
 def tracing(place, *words: str):
     """A running `netinit trace` that waits for packets."""
-    process = place.popen([*TOOL, "trace", "--json", *words])
+    process = begin_tool(place, "trace", "--json", *words)
     try:
         told = []
         while not (told and told[-1].startswith(WAITS)):
@@ -53,13 +54,13 @@ def tracing(place, *words: str):
         process.communicate()
 
 
-def read_packet(process: subprocess.Popen[str]) -> dict:
+def read_packet(process: Running) -> dict:
     found = json.loads(process.stdout.readline())
     jsonschema.validate(found, SCHEMA)
     return found
 
 
-def end(process: subprocess.Popen[str]) -> int:
+def end(process: Running) -> int:
     """The exit code of a run that comes to its end by itself."""
     process.communicate(timeout=60)
     return process.returncode
@@ -138,7 +139,7 @@ def test_a_foreign_rule_before_ours_is_predicted_and_met_and_its_comment_command
     apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
     rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", EVIL, "-j", "ACCEPT"]
     pod.run(["iptables-nft", "-w", "-t", "nat", "-I", "OUTPUT", *rule], check=True)
-    process = pod.popen([*TOOL, "trace", "--to", f"{OUTSIDE}:80"])
+    process = begin_tool(pod, "trace", "--to", f"{OUTSIDE}:80")
     while not process.stderr.readline().startswith(WAITS):
         pass
     assert call(pod).server == "outside"

@@ -14,7 +14,8 @@ import pytest
 from hostile_texts import commands
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
-from programming import REDIRECT, TOOL, TPROXY, apply_in, needs, remove_in, run_tool
+from prefork import Running
+from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool
 
 pytestmark = pytest.mark.netns
 OUTSIDE, EXCLUDED = "203.0.113.7", "198.51.100.7"
@@ -33,7 +34,7 @@ def backend(request) -> str:
 @contextlib.contextmanager
 def watching(place, *words: str):
     """A running `netinit watch` with an object a line, of which the first has been read."""
-    process = place.popen([*TOOL, "watch", "--format", "json", "--interval", "0.1", *words])
+    process = begin_tool(place, "watch", "--format", "json", "--interval", "0.1", *words)
     try:
         json.loads(process.stdout.readline())
         yield process
@@ -42,7 +43,7 @@ def watching(place, *words: str):
         process.communicate()
 
 
-def look_until(process: subprocess.Popen[str], wanted) -> list[dict]:
+def look_until(process: Running, wanted) -> list[dict]:
     """What was seen up to the first look that is as wanted."""
     looks = []
     while len(looks) < MOST_LOOKS:

@@ -32,7 +32,7 @@ DUAL = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
 @contextlib.contextmanager
 def agent(runtime, api, folder, *words):
     """The agent, which installs itself in the runtime's folders."""
-    with Node(folder, api, "--cniBinFolder", runtime.folder / "bin", "--cniConfFolder", runtime.folder / "net.d", "--netnsFolder", "/run/netns", *words, install=True) as node:
+    with Node(folder, api, "--cniBinFolder", runtime.folder / "bin", "--cniConfFolder", runtime.folder / "net.d", "--netnsFolder", "/run/netns", *words, install=True, in_full=True) as node:
         runtime.settle()
         yield node
 

@@ -12,6 +12,7 @@ from netinit.cli.config import read_options
 from netinit.options import FLAGS, Options
 from netinit.options.argv import parse_flags, take_flags
 from netinit.options.kinds import SWITCH
+from randomness import some
 from strategies import made_options
 
 VALUES = ("15001", "80,443", "*", "", "true", "false", "0", "10.0.0.0/8", "eth0", "1337", "5s", "TPROXY", "classic", "on", "-", "-b", "--", "x y", "é", "\n", "=", "a=b")
@@ -64,7 +65,7 @@ def read_by_click(words, environ):
         return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(60))
 @given(command_lines, st.dictionaries(st.sampled_from([name for flag in FLAGS for name in flag.variables]), _value, max_size=2))
 @example(["-i", "-b", "80"], {})
 @example(["--", "-p", "1"], {})
@@ -77,7 +78,7 @@ def test_both_parsers_make_the_same_of_any_command_line(words, environ):
     assert read_lean(words, environ) == read_by_click(words, environ)
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(40))
 @given(valid_lines())
 def test_both_parsers_understand_every_valid_command_line(words):
     lean = read_lean(words, {})

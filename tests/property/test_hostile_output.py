@@ -46,13 +46,14 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
 from netinit.simulate.lint import Finding as LintFinding
 from netinit.simulate.ruleset import load_listing
+from randomness import some
 
 OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on"])
 PLAN = plan(OPTIONS)
 AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 PACKET = make_outbound(AROUND, "1.2.3.4", 80, uid=1000, gid=1000)
 NO_CLOCK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-FEW = settings(NO_CLOCK, max_examples=25)
+FEW = settings(NO_CLOCK, max_examples=some(10))
 
 
 def word(text):
@@ -289,7 +290,7 @@ MANIFEST = {
 }  # fmt: skip
 
 
-@settings(NO_CLOCK, max_examples=40)
+@settings(NO_CLOCK, max_examples=some(15))
 @given(text=st.sampled_from(ATTACKS) | texts, host=st.booleans(), key=st.sampled_from(["inject", "includeInboundPorts", "note"]))
 def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, host, key):
     text = text.encode("utf-8", "replace").decode()  # a manifest is UTF-8
@@ -315,7 +316,7 @@ def test_a_pods_names_and_annotations_reach_no_terminal(tmp_path_factory, text, 
 BROKEN = ("{text}", "a: [{text}", "a: '{text}'\n b: {text}", "kind: Pod\nmetadata: {{name: [{text}]}}", "{{{{ {text} }}}}", "templates:\n  sidecar: |\n    {{{{ {text} }}}}\n")
 
 
-@settings(NO_CLOCK, max_examples=60)
+@settings(NO_CLOCK, max_examples=some(15))
 @given(text=texts, form=st.sampled_from(BROKEN), debug=st.booleans())
 def test_errors_that_quote_a_file_command_nothing(tmp_path_factory, text, form, debug):
     path = tmp_path_factory.mktemp("file") / "x.yaml"

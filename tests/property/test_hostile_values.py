@@ -18,6 +18,7 @@ from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Options, kinds
 from netinit.rules import render
 from netinit.rules.layouts import plan
+from randomness import some
 from restore_grammar import check
 
 HOSTILE = (
@@ -138,7 +139,7 @@ text_values = st.one_of(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=some(60))
 @given(st.dictionaries(st.sampled_from([flag for flag in FLAGS if flag.long]), text_values, max_size=6), st.booleans())
 @example({}, False)  # noqa: FBT003 - a value to draw
 def test_any_mix_of_values_is_refused_readably_or_harmless(chosen, by_environment):

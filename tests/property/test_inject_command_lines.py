@@ -13,6 +13,7 @@ from netinit.cli.inject import command as inject
 from netinit.cli.inject.flags import STDIN, InjectFlags
 from netinit.options.argv import parse_flags
 from netinit.options.kinds import SWITCH
+from randomness import some
 
 FLAGS = InjectFlags.flags
 NAMES = {flag.field: [f"--{flag.long}"] + ([f"-{flag.short}"] if flag.short else []) for flag in FLAGS}
@@ -60,7 +61,7 @@ def read_by_click(words, environ):
         return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(60))
 @given(
     st.lists(_piece, max_size=4).map(lambda pieces: [word for piece in pieces for word in piece]),
     st.dictionaries(st.sampled_from(VARIABLES), _value, max_size=2),
@@ -73,7 +74,7 @@ def test_any_command_line_means_the_same_with_click_and_without(words, environ):
     assert read_lean(words, environ) == read_by_click(words, environ)
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(50))
 @given(right_lines())
 def test_every_spelling_of_right_values_is_understood_without_click(line):
     words, wanted = line

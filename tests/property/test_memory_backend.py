@@ -17,6 +17,7 @@ from netinit.lab import NetworkNamespace
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs
+from randomness import some
 from strategies import made_options
 
 pytestmark = pytest.mark.netns
@@ -28,7 +29,7 @@ FOREIGN = """*nat
 -A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
 COMMIT
 """
-SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=some(20), suppress_health_check=list(HealthCheck))
 
 
 def run_restore(variant, text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from connections import CARD, NEIGHBOUR, OWN, made_ambient_policies, made_connections, made_policies
@@ -23,10 +23,11 @@ from core import (
     plan,
 )
 from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_no_connection, expected_fate
+from randomness import SEED, some
 
 BATCH = 40
 QUIC = Options.from_argv(["-p", "15001", "-b", "*", "-i", "*", "--ipv6", "on", "--reject-quic"])  # seldom drawn with what it needs
-OFTEN = settings(max_examples=200, suppress_health_check=list(HealthCheck))
+FEW, MANY = (settings(max_examples=some(number), suppress_health_check=list(HealthCheck)) for number in (60, 200))
 
 
 def surroundings(made, family):
@@ -65,17 +66,18 @@ def tell(options: Options, connection: Connection, wanted: str, found: str, path
     )
 
 
-def compare_with_policy(policies) -> Counter[str]:
+def compare_with_policy(policies, often=FEW) -> Counter[str]:
     """Every connection ends where the policy says; how often each end was seen."""
     seen: Counter[str] = Counter()
 
-    @OFTEN
+    @seed(SEED)
+    @often
     @given(policies, st.integers(0, 2**32))
-    def hold(options, seed):
+    def hold(options, number):
         made = plan(options)
         rulesets = {family.version: load_plan(made, family) for family in FAMILIES}
         around = {family.version: surroundings(made, family) for family in FAMILIES}
-        for connection in made_connections(BATCH, seed):
+        for connection in made_connections(BATCH, number):
             if "::6" in (connection.source, connection.destination) and not made.addresses:
                 continue  # the pod has no such address
             found, path = simulated_fate(Host(rulesets[connection.version], around[connection.version]), connection)
@@ -88,7 +90,7 @@ def compare_with_policy(policies) -> Counter[str]:
 
 
 def test_every_connection_ends_where_the_policy_says():
-    seen = compare_with_policy(st.one_of(*[made_policies()] * 6, st.just(QUIC)))
+    seen = compare_with_policy(st.one_of(*[made_policies()] * 6, st.just(QUIC)), MANY)  # as many as every end wants
     # What never came up was not compared.
     for layout, ports in (("current", (15001, 15006, 15053)), ("classic", (15001,))):
         for way in ("eth1", "lo"):
@@ -109,11 +111,12 @@ def test_every_connection_of_an_ambient_mesh_ends_where_the_policy_says():
 def test_what_belongs_to_no_connection_is_dropped_where_the_policy_says():
     seen: Counter[bool] = Counter()
 
-    @OFTEN
+    @seed(SEED)
+    @FEW
     @given(made_policies(), st.integers(0, 2**32))
-    def hold(options, seed):
+    def hold(options, number):
         made = plan(options)
-        for connection in made_connections(BATCH, seed):
+        for connection in made_connections(BATCH, number):
             if connection.protocol != "tcp" or not connection.interface or connection.passes:
                 continue
             family = FAMILIES[connection.version == 6]
@@ -130,4 +133,4 @@ def test_what_belongs_to_no_connection_is_dropped_where_the_policy_says():
             seen[wanted] += 1
 
     hold()
-    assert seen[True] > 100 < seen[False], seen
+    assert seen[True] > 25 < seen[False], seen

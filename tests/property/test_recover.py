@@ -19,11 +19,12 @@ from netinit.rules.nft.reading import read_tables
 from netinit.rules.recover import Recovered, from_listings, from_tables
 from netinit.rules.render import render_commands
 from nft_json import as_json
+from randomness import some
 from strategies import made_any_options
 
 ANY = made_any_options()
-MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
-SOME = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=some(60), suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=some(15), suppress_health_check=list(HealthCheck))
 
 
 def routing_of(made: Plan) -> dict[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -17,13 +16,11 @@ from netinit.simulate.ruleset import load_tables
 from netinit.simulate.symbolic.compare import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from nft_json import as_json
+from randomness import SEED
 from strategies import made_any_options
 
 pytestmark = pytest.mark.timeout(3600)
-SETS = int(os.environ.get("NETINIT_OPTION_SETS", "50"))
-
-
-SEED = int(os.environ.get("NETINIT_SEED") or Random().randrange(2**32))
+SETS = int(os.environ.get("NETINIT_OPTION_SETS", "10"))
 
 
 def diverge(made, counted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -42,6 +43,11 @@ DOORS = {  # to stdout and stderr
 }  # fmt: skip
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {"print", "echo", "secho", "echo_via_pager", "print_exc", "print_exception", "print_last", "print_stack", "print_tb"}
+
+
+@functools.cache
+def read(path):
+    return ast.parse(path.read_text())
 
 
 def lint_imports(folder):
@@ -91,7 +97,7 @@ def test_every_file_says_what_it_is_and_stays_readable():
 def test_a_name_of_a_class_has_one_meaning():
     places = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(read(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
@@ -131,7 +137,7 @@ def test_only_the_log_and_the_output_module_print():
         f"{name}, {place}: print with netinit.base.output or a netinit.logs.Log"
         for path in SOURCES
         if (name := str(path.relative_to(ROOT))) not in DOORS
-        for place in find_prints(ast.parse(path.read_text()))
+        for place in find_prints(read(path))
     ]
     assert not problems, "\n".join(problems)
 
@@ -157,7 +163,7 @@ def gather_calls(names, allowed, folders=("",)):
         f"{name}, {place}"
         for path in SOURCES
         if (name := str(path.relative_to(ROOT))) not in allowed and name.startswith(tuple(f"netinit/{folder}" for folder in folders))
-        for place in find_calls(ast.parse(path.read_text()), names)
+        for place in find_calls(read(path), names)
     ]
 
 
@@ -175,7 +181,7 @@ def test_what_is_excused_exists_and_needs_it():
     excused = [*FORKING, *STARTING, *OF_THE_LAB, *READS_ITS_OWN_DATA, *DOORS, *TABLES]
     assert [name for name in excused if not (ROOT / name).is_file()] == []
     for names, files in ((FORKS, FORKING), (STARTS, STARTING | OF_THE_LAB), (OPENERS, READS_ITS_OWN_DATA)):
-        assert [name for name in files if not list(find_calls(ast.parse((ROOT / name).read_text()), names))] == []
+        assert [name for name in files if not list(find_calls(read(ROOT / name), names))] == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +202,7 @@ def test_a_line_that_prints_on_its_own_is_found(line):
 
 def find_problems(path):
     text = path.read_text()
-    tree = ast.parse(text)
+    tree = read(path)
     if not ast.get_docstring(tree):
         yield "has no docstring"
     if tree.body[1:] and "from __future__ import annotations" not in text:

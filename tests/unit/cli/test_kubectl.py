@@ -42,7 +42,7 @@ def kubectl(run, tmp_path):
         (folder / "calls.json").write_text(json.dumps(answers))
         log = tmp_path / "log"
         log.write_text("")
-        return {"PATH": f"{FAKE}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
+        return {"PATH": f"{FAKE}:{Path(sys.executable).parent}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
 
     def ask(line, *answers, files=None):
         done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))

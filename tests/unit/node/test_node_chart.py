@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from helm import HELM, needs_helm
+from helm import HELM, needs_helm, render_chart
 from netinit.base.more_errors import ConfigError
-from netinit.cli.webhook.manifests import CHART, objects
+from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
 from netinit.node.settings import AgentSettings
 from netinit.options.argv import take_flags
@@ -32,7 +32,7 @@ FOLDERS = {
 
 
 def made(*given):
-    return [tree for tree in objects("mesh", "netinit", (), ("node.enabled=true", *given)) if "netinit-node" in tree["metadata"]["name"]]
+    return [tree for tree in render_chart("node.enabled=true", *given) if "netinit-node" in tree["metadata"]["name"]]
 
 
 def daemon_set(*given):
@@ -46,7 +46,7 @@ def container(*given):
 
 
 def test_it_is_not_there_unless_it_is_wanted():
-    assert not [tree for tree in objects("mesh", "netinit") if tree["kind"] == "DaemonSet"]
+    assert not [tree for tree in render_chart() if tree["kind"] == "DaemonSet"]
 
 
 @pytest.mark.parametrize("given", VALUES, ids=",".join)

@@ -12,6 +12,7 @@ from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Chain, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from netinit.simulate.lint import ERROR, lint
+from randomness import some
 from strategies import made_options
 
 TEST = Origin(option="a_test", label="a test")
@@ -207,7 +208,7 @@ FIELDS = [flag.field for flag in Interception.flags if flag.field != "layout"]
 MORE = {"outbound_port": 15008, "inbound_port": 15001, "tunnel_port": 15006, "tproxy_mark": 7, "tproxy_table": 8, "dual_stack": True}
 
 
-@settings(max_examples=600)
+@settings(max_examples=some(100))
 @given(made_options(), st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
 def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
     """But for networks that are excluded in vain (of a family that is off, or excluded already), and for health ports."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helm import HELM, needs_helm
+from helm import HELM, needs_helm, render_chart
 from inject_data import DATA, needs_data
 from netinit.base.more_errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
@@ -41,7 +41,7 @@ WITH_NODE = ("node.enabled=true", "injection.values={istio_cni: {enabled: false}
 
 
 def made(*given, namespace="mesh"):
-    return objects(namespace, "netinit", (), given)
+    return render_chart(*given, namespace=namespace)
 
 
 def one(kind, *given):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from netinit.cli.webhook.manifests import objects
+from helm import render_chart
 from netinit.webhook.certificates import make_pair
 from netinit.webhook.linting import lint
 
@@ -20,7 +20,7 @@ PAIR = make_pair(("x",), now=NOW, seconds=90 * 86400)
 
 def installed(*given):
     """The chart's objects as a cluster has them: with caBundles, endpoints and a namespace that is labelled."""
-    trees = copy.deepcopy(objects("mesh", "netinit", (), given))
+    trees = render_chart(*given)
     for tree in trees:
         for hook in tree.get("webhooks", ()):
             hook["clientConfig"]["caBundle"] = base64.b64encode(PAIR.authority.encode()).decode()
@@ -58,7 +58,7 @@ def test_our_own_installation_is_sound(given):
 
 
 def test_the_manifests_alone_are_sound():
-    assert kinds(objects("mesh", "netinit"), whole=False) == []
+    assert kinds(render_chart(), whole=False) == []
 
 
 def test_nothing_installed():
@@ -192,7 +192,7 @@ def test_selectors_that_match_nothing():
 def test_revisions_do_not_get_in_each_others_way():
     canary = [
         tree
-        for tree in objects("mesh", "netinit", (), ("revision=canary",))
+        for tree in render_chart("revision=canary")
         if tree["kind"] == "MutatingWebhookConfiguration"
     ]
     bundled = base64.b64encode(PAIR.authority.encode()).decode()

@@ -306,7 +306,7 @@ def test_without_the_keeper_reviews_go_on(tmp_path):
 
 
 def test_the_whole_tree_ends_with_its_supervisor(tmp_path):
-    with Server(tmp_path, processes=2) as server:
+    with Server(tmp_path, processes=2, in_full=True) as server:
         tree = server.children()
         server.process.kill()
         server.process.wait(10)
@@ -473,7 +473,7 @@ def test_bad_flags_are_told_by_name(words, said):
 
 def test_a_port_that_is_taken_is_one_line(tmp_path):
     with Server(tmp_path) as server:
-        done = subprocess.run(server.command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([sys.executable, "-m", "netinit", *server.command], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1
         assert f"port {server.port} of 127.0.0.1 cannot be listened on: Address already in use" in done.stderr
 
