@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from netinit.lab import Pod, find_obstacle
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
@@ -23,6 +23,8 @@ ROOT = Path(__file__).parent.parent
 PROFILES = {"netinit": True, "new-examples": False}
 for name, same in PROFILES.items():
     settings.register_profile(name, deadline=None, derandomize=same, database=None, suppress_health_check=[HealthCheck.too_slow])
+# Of a mutant it is asked whether an example fails, not which is the smallest.
+settings.register_profile("mutants", settings.get_profile("netinit"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("netinit")
 
 

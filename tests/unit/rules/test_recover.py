@@ -1,0 +1,79 @@
+"""Options read back from rules: in what they differ from others, and what rules that were changed do not tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import IPV4, Network, Options, plan
+from listings import listing_of, make_listing
+from netinit.base.net import PortRange
+from netinit.rules.recover import Recovered, find_other_values, from_listings
+
+DEFAULT = ("-b", "*", "-i", "*")
+
+
+def given(*arguments: str) -> Options:
+    return Options.from_argv([*DEFAULT, *arguments], {})
+
+
+def networks(*texts: str) -> tuple[Network, ...]:
+    return tuple([Network.parse(text) for text in texts])
+
+
+def read(options: Options, *changes: tuple[str, str]) -> Recovered:
+    """What the options' rules tell where the text of some is another, or where they are missing: then the new text is empty."""
+    made = plan(options)
+    listings = {}
+    for family in made.families:
+        text = listing_of(made, family)
+        for old, new in changes:
+            text = text.replace(old, new) if new else "\n".join(line for line in text.splitlines() if old not in line)
+        listings[family] = make_listing(text)
+    return from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "differing"),
+    [
+        ((), (), {}),
+        (("-d", "1,2"), ("-d", "2,1"), {}),
+        (("-d", "1,2"), ("-d", "1,3"), {"exclude_inbound_ports": ((1, 2), (1, 3))}),
+        (("-d", "1-3"), ("-d", "2,1,3"), {}),
+        (("-d", "1-3,7"), ("-d", "7,1-2,3"), {}),
+        (("-d", "1-3"), ("-d", "1-4"), {"exclude_inbound_ports": ((PortRange((1, 3)),), (PortRange((1, 4)),))}),
+        (("-x", "10.0.0.0/9,10.128.0.0/9,fd00::/8"), ("-x", "fd00::/8,10.0.0.0/8"), {}),
+        (("-x", "10.0.0.0/9"), ("-x", "10.0.0.0/8"), {"exclude_outbound_cidrs": (networks("10.0.0.0/9"), networks("10.0.0.0/8"))}),
+        (("-x", "fd00::/8"), ("-x", "fd00::/9"), {"exclude_outbound_cidrs": (networks("fd00::/8"), networks("fd00::/9"))}),
+        (("-p", "15002"), (), {"outbound_port": (15002, 15001)}),
+        (("-c", "a,b"), ("-c", "b,a"), {}),
+        (("-u", "5"), ("-u", "6"), {"proxy_uids": ((5,), (6,)), "proxy_gids": ((5,), (6,))}),
+        (("-u", "5,6"), ("-u", "6,5"), {}),
+        (("-m", "TPROXY"), (), {"inbound_mode": ("TPROXY", "REDIRECT")}),
+        (("-m", "TPROXY", "-r", "134"), ("-m", "TPROXY"), {"tproxy_table": (134, 133)}),
+        (("--dual-stack",), (), {}),  # it makes no rule
+    ],
+)
+def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, differing):
+    found = read(given(*live)).options
+    assert found
+    assert {flag.field: tuple(values) for flag, *values in find_other_values(given(*wanted), found)} == differing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "unread"),
+    [
+        ((), (), ()),
+        ((), (("REDIRECT --to-ports 15001", ""),), ("--envoy-port: the rule that redirects to it is missing",)),
+        ((), (("REDIRECT --to-ports 15006", ""),), ("--inbound-capture-port: the rule that redirects to it is missing",)),
+        ((), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
+        ((), (("--gid-owner", ""),), ("--proxy-gid: no rule names one",)),
+        (("-m", "TPROXY"), (("MARK --set-xmark", ""), ("CONNMARK --save-mark", "")), ("--istio-inbound-tproxy-mark: no rule has it",)),
+    ],
+)
+def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
+    assert read(given(*arguments), *changes).unread == unread
+
+
+def test_rules_of_nobody_make_no_options():
+    assert from_listings({}, {}) == Recovered(None)
+    assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
