@@ -200,6 +200,13 @@ def test_what_istio_made_goes_as_well_and_comes_back_with_its_place_where_a_remo
     assert machine.link.routes == []
 
 
+def test_what_istio_made_with_the_mark_of_the_options_goes_as_well(machine):
+    machine.link.rules = [PolicyRule(family=2, priority=50, mark=7, mask=FULL_MASK, table=133, protocol=BOOT, plain=True)]
+    machine.link.routes = [LocalRoute(family=2, table=133, protocol=BOOT)]
+    assert remove(asked(NFT, "-t", "7", mode="TPROXY"), machine=machine).changed
+    assert machine.link.rules == machine.link.routes == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("side", [NFT, LEGACY])
 def test_a_lock_of_either_side_is_had_before_the_first_change(machine, side, mode):

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from core import IPV4, Network, Options, plan
+from core import FAMILIES, IPV4, Network, Options, plan
+from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
-from netinit.rules.recover import Recovered, find_other_values, from_listings
+from netinit.rules.nft import render_tables
+from netinit.rules.nft import write_plan as write_nft
+from netinit.rules.nft.reading import read_tables
+from netinit.rules.recover import Recovered, find_other_values, from_listings, from_tables
+from netinit.rules.render import render_commands
+from nft_json import as_json
 
 DEFAULT = ("-b", "*", "-i", "*")
 
@@ -77,3 +83,17 @@ def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
 def test_rules_of_nobody_make_no_options():
     assert from_listings({}, {}) == Recovered(None)
     assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
+    options = options_of(behaviour)
+    made, found = plan(options), read(options)
+    if behaviour == "virtual-interfaces-with-nothing-captured":
+        assert found.unread == ("--kube-virt-interfaces: nothing tells whether the rules that exclude tap1, tap0 are netinit's",)
+    else:
+        assert found.unread == ()
+        assert render_commands(plan(found.options)) == render_commands(made)
+    found = from_tables(read_tables([as_json(made)]), {rule.mark: rule.table for rule in made.ip_rules}, FAMILIES)
+    assert found.unread == ()
+    assert render_tables(write_nft(plan(found.options))) == render_tables(write_nft(made))
