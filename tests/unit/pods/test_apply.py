@@ -62,6 +62,11 @@ def test_a_first_run_programs_and_a_second_finds_nothing_to_do(machine, backend,
     assert machine.held == []
 
 
+def test_who_does_not_want_to_see_the_rules_gets_none(machine):
+    outcome = apply(asked(NFT), machine=machine, final=False)
+    assert (outcome.changed, outcome.committed, outcome.rules) == (True, False, {})
+
+
 def test_force_apply_writes_what_is_right_already(machine):
     apply(asked(NFT), machine=machine)
     before, steps = machine.snapshot(), len(machine.steps)

@@ -26,7 +26,7 @@ def networks(*texts: str) -> tuple[Network, ...]:
     return tuple([Network.parse(text) for text in texts])
 
 
-def read(options: Options, *changes: tuple[str, str]) -> Recovered:
+def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | None = None) -> Recovered:
     """What the options' rules tell where the text of some is another, or where they are missing: then the new text is empty."""
     made = plan(options)
     listings = {}
@@ -35,7 +35,7 @@ def read(options: Options, *changes: tuple[str, str]) -> Recovered:
         for old, new in changes:
             text = text.replace(old, new) if new else "\n".join(line for line in text.splitlines() if old not in line)
         listings[family] = make_listing(text)
-    return from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules})
+    return from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules} if routing is None else routing)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,16 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
         ((), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
         ((), (("--gid-owner", ""),), ("--proxy-gid: no rule names one",)),
         (("-m", "TPROXY"), (("MARK --set-xmark", ""), ("CONNMARK --save-mark", "")), ("--istio-inbound-tproxy-mark: no rule has it",)),
+        (("--ipv6", "off", "--redirect-dns", "--dns-servers", "fd00::53"), (),
+         ("--dns-servers: servers of IPv6, which is off, so that no rule names them",)),
+        (("--redirect-dns", "--dns-servers", "10.0.0.1"), (("-d 10.0.0.1/32", "-d 10.0.0.0/25"),),
+         ("--dns-servers: a rule for more than 64 addresses", "--dns-servers: servers of IPv6, which is off, so that no rule names them")),
+        (("-x", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),),
+         ("--istio-service-exclude-cidr: the address set of IPv4 cannot be read",)),
+        (("-i", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),), ("--istio-service-cidr: the address set of IPv4 cannot be read",)),
+        (("--layout", "classic"), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
+        (("--layout", "classic", "-i", "fd00::/8", "--ipv6", "off"), (),
+         ("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them",)),
     ],
 )
 def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
@@ -97,3 +107,29 @@ def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
     found = from_tables(read_tables([as_json(made)]), {rule.mark: rule.table for rule in made.ip_rules}, FAMILIES)
     assert found.unread == ()
     assert render_tables(write_nft(plan(found.options))) == render_tables(write_nft(made))
+
+
+def test_what_an_ambient_mesh_s_missing_rule_does_not_tell_is_named():
+    options = Options.from_argv(["--layout", "ambient"], {})
+    assert read(options).unread == ()
+    assert read(options, ("REDIRECT --to-ports 15001", "")).unread == ("--envoy-port: the rule that redirects to it is missing",)
+
+
+def test_a_mark_that_no_policy_rule_routes_is_named_unless_nothing_is_captured():
+    options = given("-m", "TPROXY")
+    assert read(options, routing={}).unread == ("--istio-inbound-tproxy-route-table: no policy rule routes the mark 1337",)
+    assert read(options, routing={1337: 5}).options.tproxy_table == 5
+    assert read(options.replace(inbound_ports=()), routing={}).unread == ()
+
+
+@pytest.mark.parametrize(("layout", "more"), [("classic", ("-b", "80")), ("current", ("-b", "80"))])
+def test_a_layout_is_known_without_the_jump_to_its_rules(layout, more):
+    found = read(given("--layout", layout, *more), ("nat OUTPUT ", ""))
+    assert found.options.layout == layout
+
+
+def test_rules_that_no_options_can_make_are_named():
+    found = read(given("-d", "1"), ("--dport 1 ", "--dport 0 "))
+    assert found.options is None
+    assert len(found.unread) == 1
+    assert found.unread[0].startswith("the rules make no valid options: exclude_inbound_ports: '(0,)' is not a port")
