@@ -174,7 +174,7 @@ def _order_of(left: str) -> Callable[[str], Any]:
         return lambda text: number_of(text.partition("/")[0].partition("-")[0])
     if left in ("iifname", "oifname"):
         return lambda text: int.from_bytes(text.strip('"').encode(), "little")
-    return lambda text: (not text.isdigit(), int(text) if text.isdigit() else 0, text)
+    return lambda text: (int(first) if (first := text.partition("-")[0]).isdigit() else 0, text)
 
 
 def _spell_assignment(content: dict[str, Any]) -> str | None:

@@ -54,6 +54,7 @@ def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | 
         (("-c", "a,b"), ("-c", "b,a"), {}),
         (("-u", "5"), ("-u", "6"), {"proxy_uids": ((5,), (6,)), "proxy_gids": ((5,), (6,))}),
         (("-u", "5,6"), ("-u", "6,5"), {}),
+        (("--exclude-outbound-for-uids", "udp:53:5;tcp:80:5"), ("--exclude-outbound-for-uids", "tcp:80:5;udp:53:5"), {}),
         (("-m", "TPROXY"), (), {"inbound_mode": ("TPROXY", "REDIRECT")}),
         (("-m", "TPROXY", "-r", "134"), ("-m", "TPROXY"), {"tproxy_table": (134, 133)}),
         (("--dual-stack",), (), {}),  # it makes no rule
@@ -93,6 +94,35 @@ def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
 def test_rules_of_nobody_make_no_options():
     assert from_listings({}, {}) == Recovered(None)
     assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-i", "127.0.0.0/8"),
+        ("-i", "::1/128", "--ipv6", "off"),
+        ("-i", "10.0.0.0/8,::1/128", "--ipv6", "off"),
+        ("-i", "10.0.0.0/8,::1/128"),
+        ("-i", "126.0.0.0/7,10.0.0.0/8"),
+        ("-i", "10.0.0.0/8", "--ipv6", "off"),
+        ("-i", "0.0.0.0/0"),
+    ],
+)
+def test_networks_that_hold_a_loopback_one_are_told_by_what_is_missing_beside_them(arguments):
+    options = given(*arguments)
+    found = read(options)
+    assert found.unread == ()
+    assert render_commands(plan(found.options)) == render_commands(plan(options))
+
+
+def test_the_tunnel_s_port_is_told_by_either_rule_that_has_it():
+    options = given("--inbound-tunnel-port", "15009")
+    no_owner = ("--proxy-uid: no rule names one", "--proxy-gid: no rule names one")
+    found = read(options, ("! --dport 15009", ""))
+    assert (found.options.tunnel_port, found.unread) == (15009, no_owner)
+    assert read(options, ("ISTIO_INBOUND -p tcp -m tcp --dport 15009", "")).options.tunnel_port == 15009
+    found = read(options, ("--dport 15009", ""))
+    assert (found.options.tunnel_port, set(found.unread)) == (15008, {"--inbound-tunnel-port: no rule names it", *no_owner})
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
