@@ -113,6 +113,8 @@ class Forks:
 
 def attempt(name: str, tests: list[pytest.Item], limit: int) -> int:
     """Runs the tests with the change, in a process that ends with the first that fails; mutmut's exit code."""
+    if not tests:
+        return UNTESTED[-1]
     os.environ["MUTANT_UNDER_TEST"] = name
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -123,7 +125,7 @@ def attempt(name: str, tests: list[pytest.Item], limit: int) -> int:
             test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
     except BaseException:  # noqa: BLE001 - whatever it is, the change was noticed
         return BROKEN
-    return SURVIVED if tests else UNTESTED[-1]
+    return SURVIVED
 
 
 def run(patterns: list[str], most: int) -> None:
