@@ -280,6 +280,10 @@ def test_rules_are_numbered_as_they_stand_and_each_twin_counts_once():
     assert compare({"x": ("", ["drop", "counter", "return"])}, *items) == [f"missing: {where} 2: counter", f"extra: {where} 2: accept"]
     assert compare({"x": ("", ["drop", "accept", "return", "return"])}, *items) == [f"missing: {where} 4: return"]
     assert compare({"x": ("", ["drop", "accept"])}, *items) == [f"extra: {where} 3: return"]
+    assert compare({"x": ("", ["counter", "drop", "accept", "return", "limit rate 1/second"])}, *items) == [
+        f"missing: {where} 1: counter", f"missing: {where} 5: limit rate 1/second",
+    ]  # fmt: skip
+    assert compare({"x": ("", ["accept"])}, *items) == [f"extra: {where} 1: drop", f"extra: {where} 3: return"]
 
 
 def test_a_list_is_shown_whole_up_to_ten_elements():
