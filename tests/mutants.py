@@ -6,7 +6,8 @@ mutmut makes the changed functions in mutants/ and learns which tests run which 
 change, which costs ten times as much as the tests that notice it. Here one pytest collects all tests, and each change is
 tried in a fork of it, the quickest tests first. A sample is drawn by the name of the file: always the same.
 
-A change after which the tests do not end within their limit of processor time counts as noticed.
+What runs while modules are imported ran before the fork: such a change survives here, and is tried with MUTANT_UNDER_TEST=NAME
+in the environment of a fresh pytest in mutants/. A change after which the tests do not end within their limit of processor time counts as noticed.
 """
 
 from __future__ import annotations
