@@ -74,6 +74,7 @@ MATCHES = [
     (compared(MARK, 1337, "!="), Mark(value=1337, negated=True)),
     (compared(CONNECTION_MARK, 7), Mark(value=7, connection=True)),
     (compared({"&": [MARK, 15]}, 1), Mark(value=1, mask=15)),
+    (compared({"&": [MARK, 0]}, 0), Mark(value=0, mask=0)),
     (compared({"&": [CONNECTION_MARK, 15]}, 1, "!="), Mark(value=1, mask=15, connection=True, negated=True)),
     (compared({"ct": {"key": "state"}}, "invalid", "in"), ConnectionState(states=("INVALID",))),
     (compared({"ct": {"key": "state"}}, ["established", "related"], "in"), ConnectionState(states=("RELATED", "ESTABLISHED"))),
