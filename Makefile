@@ -91,9 +91,8 @@ fuzz: install ## hostile templates, pods, annotations and configurations of the 
 	@$(BIN)/python tests/fuzz/fuzz_webhook.py --cases $(or $(CASES),10000)
 
 # A mutant may lack the very condition that keeps this machine's own network namespace alone: it gets another to play in.
-mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part of it)
-	@$(if $(ROOT),unshare --net -- )env NETINIT_EXAMPLES=5 nice -n 15 $(BIN)/mutmut run $(MUTANTS)
-	@$(BIN)/python tests/mutants.py
+mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part, SAMPLE=60 some of each file)
+	@$(if $(ROOT),unshare --net -- )env NETINIT_EXAMPLES=5 nice -n 15 $(BIN)/python tests/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(foreach part,$(MUTANTS),'$(part)')
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

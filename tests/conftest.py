@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 
 from netinit.lab import Pod, find_obstacle
 from randomness import some
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parent.parent
 PROFILES = {"netinit": True, "new-examples": False}
 for name, same in PROFILES.items():
     settings.register_profile(name, deadline=None, derandomize=same, database=None, max_examples=some(40), suppress_health_check=[HealthCheck.too_slow])
+# Of a mutant it is asked whether an example fails, not which is the smallest.
+settings.register_profile("mutants", settings.get_profile("netinit"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("netinit")
 
 
@@ -37,8 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the code says now")
 
 
-def pytest_configure() -> None:
-    """A session behind `&` of a script ignores these, and so would what tests start and interrupt."""
+def pytest_configure(config: pytest.Config) -> None:
+    """What all tests of a session share: examples that are the same each time, signals that are heard."""
+    if config.getoption("--hypothesis-profile") != "new-examples":
+        # Else numbers and texts of all modules that a worker has imported by then are drawn from, too.
+        providers._get_local_constants = lambda: providers._local_constants  # type: ignore[attr-defined]
+    # A session behind `&` of a script ignores these, and so would what tests start and interrupt.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)

@@ -16,6 +16,7 @@ import pytest
 
 from core import IPV4, IPV6, Options, plan, render_preparation, render_restore, render_script, use_sets
 from goldens import BEHAVIOURS, FOLDER, options_of
+from netinit.rules.render import describe_plan
 
 
 def write_files(options):
@@ -43,3 +44,9 @@ def test_the_rules_are_those_on_file(behaviour, golden):
 def test_every_behaviour_says_what_is_to_be_seen():
     silent = [name for name in BEHAVIOURS if not (FOLDER / name / "options.txt").read_text().startswith("# ")]
     assert silent == []
+
+
+def test_the_purposes_of_rules_are_those_on_file(golden):
+    described = [describe_plan(plan(options_of(behaviour))) for behaviour in BEHAVIOURS]
+    found = {(rule["origin"] or "", rule["comment"]) for one in described for rule in one["rules"]}
+    golden({FOLDER.parent / "purposes.txt": "".join([f"{origin}: {purpose}\n" for origin, purpose in sorted(found)])})

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from netinit.base.errors import ApplyError
-from netinit.kernel.detect import settle
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
+from netinit.pods.planning import settle
 from netinit.rules.iptables.write import parse_listing, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from netinit.base.errors import ApplyError
-from netinit.kernel.detect import settle
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
+from netinit.pods.planning import settle
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_tables, write_plan
 from programming import TOOL, add_foreign_rules, apply_in, check_same, differences_in, needs, remove_in, state

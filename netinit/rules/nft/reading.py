@@ -174,7 +174,7 @@ def _read_rule(listed: Json, sockets: dict[str, list[Json]]) -> Rule:
         elif kind != "counter":
             statements.append(statement)
     target = read_target(statements)
-    if isinstance(target, Jump) and (halves := sockets.get(statements[0]["jump"]["target"])):
+    if isinstance(target, Jump) and (halves := sockets.get(statements[0].get("jump", {}).get("target"))):
         matches.append(Socket())
         target = read_target([halves[-1]["expr"][-1]])
     implied = {match.protocol for match in matches if isinstance(match, Port)}

@@ -154,7 +154,7 @@ def _comparable(value: Any) -> Any:
         return value
     if any(isinstance(item, PortsOfUsers) for item in value):
         return find_same(value)
-    if any(isinstance(item, PortRange) for item in value):
+    if any(isinstance(item, (int, PortRange)) for item in value):
         return join_ranges(sorted(map(bounds_of, value)))
     networks = [item for item in value if isinstance(item, Network)]
     if networks:

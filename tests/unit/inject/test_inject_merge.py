@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.more_errors import InjectionError
-from netinit.inject.merge import MERGE_KEYS, merge
+from netinit.inject.merge import MERGE_KEYS, merge, names_alone
 
 
 @pytest.mark.parametrize(("field", "key"), sorted(MERGE_KEYS.items()))
@@ -167,3 +167,22 @@ def test_an_order_of_what_is_no_list_or_not_there_changes_nothing():
 def test_items_to_be_deleted_do_not_come_into_a_list_that_is_replaced():
     patch = {"tolerations": [{"key": "a", "$patch": "delete"}, {"key": "b", "$patch": "other"}, "bare"]}
     assert merge({}, patch) == {"tolerations": [{"key": "b"}, "bare"]}
+
+
+def test_of_a_patch_only_names_and_directives_of_lists_joined_by_name_are_kept():
+    patch = {
+        "metadata": {"labels": {"a": "b"}}, "$retainKeys": ["spec"],
+        "spec": {
+            "containers": [{"name": "a", "image": "i", "$patch": "delete", "$setElementOrder/env": ["x"], "env": [{"name": "x"}]}, "bare"],
+            "volumes": None, "$setElementOrder/containers": ["a"], "nodeName": "n", "hostAliases": [{"ip": "1.2.3.4"}], "tolerations": [{"name": "t"}],
+        },
+    }  # fmt: skip
+    assert names_alone(patch) == {
+        "$retainKeys": ["spec"],
+        "spec": {
+            "containers": [{"name": "a", "$patch": "delete", "$setElementOrder/env": ["x"]}, "bare"],
+            "volumes": None, "$setElementOrder/containers": ["a"],
+        },
+    }  # fmt: skip
+    assert names_alone({"spec": "no mapping"}) == {"spec": "no mapping"}
+    assert names_alone({"kind": "Pod"}) == {}

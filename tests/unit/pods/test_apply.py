@@ -62,6 +62,11 @@ def test_a_first_run_programs_and_a_second_finds_nothing_to_do(machine, backend,
     assert machine.held == []
 
 
+def test_who_does_not_want_to_see_the_rules_gets_none(machine):
+    outcome = apply(asked(NFT), machine=machine, final=False)
+    assert (outcome.changed, outcome.committed, outcome.rules) == (True, False, {})
+
+
 def test_force_apply_writes_what_is_right_already(machine):
     apply(asked(NFT), machine=machine)
     before, steps = machine.snapshot(), len(machine.steps)
@@ -198,6 +203,13 @@ def test_what_istio_made_goes_as_well_and_comes_back_with_its_place_where_a_remo
     assert fail_in_turn(machine, lambda: remove(Options(), machine=machine)) == 2
     assert [rule.mark for rule in machine.link.rules] == [7]
     assert machine.link.routes == []
+
+
+def test_what_istio_made_with_the_mark_of_the_options_goes_as_well(machine):
+    machine.link.rules = [PolicyRule(family=2, priority=50, mark=7, mask=FULL_MASK, table=133, protocol=BOOT, plain=True)]
+    machine.link.routes = [LocalRoute(family=2, table=133, protocol=BOOT)]
+    assert remove(asked(NFT, "-t", "7", mode="TPROXY"), machine=machine).changed
+    assert machine.link.rules == machine.link.routes == []
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
 from netinit.base.more_errors import KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
@@ -80,6 +80,8 @@ def story(monkeypatch):
         (("--cleanup-only", "--run-validation"), ["remove"]),
         (("--skip-rule-apply",), []),
         (("--skip-rule-apply", "--run-validation"), ["validate"]),
+        (("--retries", "2"), ["apply"]),
+        (("--retries", "2", "--cleanup-only"), ["remove"]),
     ],
 )
 @pytest.mark.parametrize("place", [(), ("--pid", "7")])
@@ -143,6 +145,22 @@ class FakeLock:
 
     def __exit__(self, *_):
         self.story.append("unlock")
+
+
+def test_a_run_that_finds_the_kernel_busy_begins_anew_unless_a_signal_was_heard(monkeypatch):
+    for heard, runs in ((0, 3), (signal.SIGTERM, 1)):
+        calls, log = [], Said()
+
+        def busy(options, *, signals, heard=heard, calls=calls, **_):
+            calls.append(options)
+            signals.heard = heard
+            raise BusyError("busy")
+
+        monkeypatch.setattr(job, "apply", busy)
+        with pytest.raises(ApplyError):
+            job.main(asked("--retries", "2", "--retry-delay", "1ms"), log)
+        assert len(calls) == runs
+        assert [kind for kind, *_ in log.lines] == ["warn"] * (runs - 1)
 
 
 def test_the_machines_own_namespace_is_not_refused_where_it_is_meant(story, monkeypatch):

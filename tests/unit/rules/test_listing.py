@@ -196,6 +196,15 @@ def test_a_listing_counts_only_where_the_kernel_counts_the_same(tables, told):
     assert found == "" if not told else told in found
 
 
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [((":OUTPUT ACCEPT [0:0]", ":INPUT ACCEPT [0:0]"), False), ((":OUTPUT ACCEPT [0:0]", "-A OUTPUT -j DROP"), True), ((":ZZ - [0:0]",), True)],
+)
+def test_a_table_without_a_rule_or_a_chain_of_its_own_need_not_be_in_the_kernel(lines, missing):
+    found = find_contradiction(parse_listing(table(*lines)), {}, "IPv4")
+    assert found == ("IPv4: table nat is listed, and the kernel has none" if missing else "")
+
+
 def test_base_chains_that_iptables_does_not_list_are_left_out():
     counts = TableCount(chains={"OUTPUT": 1, "ZZ": 1, "mine": 5}, hooked=frozenset({"mine"}))
     assert find_contradiction(LISTING, {"nat": counts}, "IPv4") == ""

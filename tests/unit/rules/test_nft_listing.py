@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from goldens import BEHAVIOURS, options_of
 from netinit.base.errors import ParseError
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.nft import HOOKS, WrittenNftChain, write_plan
 from netinit.rules.nft.listing import compare_listing, parse_listing
+from nft_json import as_json
 
 TABLE = "istio-proxy-nat"
 TCP = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}
@@ -179,6 +181,13 @@ def test_elements_of_a_set_stand_in_the_order_in_which_nft_lists_them(left, elem
         {"reject": {"type": "icmp", "expr": "x", "more": 1}},
         {"redirect": {"port": {"range": [1, 2]}}},
         {"tproxy": {"family": "ip", "port": "x"}},
+        {"limit": {"rate": 2, "burst": 5, "per": "second", "inv": True}},
+        {"limit": {"rate": 2, "per": "second"}},
+        {"log": None},
+        {"log": {"group": 5}},
+        {"log": {"prefix": "x", "level": "info"}},
+        {"log": {"prefix": 'a" accept comment "'}},
+        {"log": {"prefix": "a\nb"}},
     ],
 )  # fmt: skip
 def test_what_is_nearly_like_a_plan_s_is_kept_as_it_is(expr):
@@ -201,6 +210,9 @@ def test_what_is_nearly_like_a_plan_s_is_kept_as_it_is(expr):
         ({"return": None}, "return"),
         ({"tproxy": {"family": "ip", "port": 1}}, "tproxy ip to :1"),
         ({"reject": {"type": "icmp", "expr": "port-unreachable"}}, "reject with icmp type port-unreachable"),
+        ({"limit": {"rate": 2, "burst": 5, "per": "second"}}, "limit rate 2/second burst 5 packets"),
+        ({"log": {"prefix": "in: "}}, 'log prefix "in: "'),
+        ({"log": {"prefix": "in: ", "group": 5}}, 'log prefix "in: " group 5'),
     ],
 )  # fmt: skip
 def test_each_statement_has_the_writer_s_spelling(expr, text):
@@ -268,6 +280,10 @@ def test_rules_are_numbered_as_they_stand_and_each_twin_counts_once():
     assert compare({"x": ("", ["drop", "counter", "return"])}, *items) == [f"missing: {where} 2: counter", f"extra: {where} 2: accept"]
     assert compare({"x": ("", ["drop", "accept", "return", "return"])}, *items) == [f"missing: {where} 4: return"]
     assert compare({"x": ("", ["drop", "accept"])}, *items) == [f"extra: {where} 3: return"]
+    assert compare({"x": ("", ["counter", "drop", "accept", "return", "limit rate 1/second"])}, *items) == [
+        f"missing: {where} 1: counter", f"missing: {where} 5: limit rate 1/second",
+    ]  # fmt: skip
+    assert compare({"x": ("", ["accept"])}, *items) == [f"extra: {where} 1: drop", f"extra: {where} 3: return"]
 
 
 def test_a_list_is_shown_whole_up_to_ten_elements():
@@ -282,3 +298,33 @@ def test_an_error_shows_the_beginning_of_what_is_no_listing():
     with pytest.raises(ParseError) as refusal:
         parse_listing("x" * 199 + "yz")
     assert str(refusal.value).endswith("x" * 199 + "y'")
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_what_nft_lists_of_a_golden_differs_in_nothing_with_comments_or_without(behaviour):
+    made = plan(options_of(behaviour))
+    for comments in (False, True):
+        assert list(compare_listing(write_plan(made, comments=comments), parse_listing(as_json(made)))) == []
+
+
+@pytest.mark.parametrize(("layout", "differs"), [("ambient", False), ("current", True)])
+def test_the_family_may_be_missing_in_tables_of_an_ambient_mesh_alone(layout, differs):
+    made = plan(Options(layout=layout, ipv6="off"))
+    listed = json.loads(as_json(made))
+    rules = [item["rule"] for item in listed["nftables"] if "rule" in item]
+    for rule in rules:
+        rule["expr"] = [one for one in rule["expr"] if "nfproto" not in json.dumps(one)]
+    assert bool(list(compare_listing(write_plan(made), parse_listing(json.dumps(listed))))) is differs
+
+
+def test_conditions_in_another_order_make_no_difference_but_another_condition_does():
+    made = plan(Options.from_argv(["-b", "*", "-i", "*"], {}))
+    listed = json.loads(as_json(made))
+    turned = [item["rule"] for item in listed["nftables"] if "rule" in item and sum("match" in one for one in item["rule"]["expr"]) > 1]
+    assert turned
+    for rule in turned:
+        matches = [one for one in rule["expr"] if "match" in one]
+        rule["expr"] = [*reversed(matches), *[one for one in rule["expr"] if "match" not in one]]
+    assert list(compare_listing(write_plan(made), parse_listing(json.dumps(listed)))) == []
+    turned[0]["expr"].pop(0)
+    assert [one.kind for one in compare_listing(write_plan(made), parse_listing(json.dumps(listed)))] == ["missing", "extra"]

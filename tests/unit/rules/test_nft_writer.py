@@ -11,7 +11,7 @@ import pytest
 import netinit
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.nft import render_replacement, render_script, render_tables, write_plan
+from netinit.rules.nft import miss_all, render_replacement, render_script, render_tables, write_plan
 
 
 def written(*arguments: str, **more):
@@ -112,3 +112,9 @@ def test_the_way_to_the_kernel_imports_nothing_slow(module):
     code = f"import sys; sys.path.insert(0, {folder!r}); import {module}; print(*sys.modules)"
     done = run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert SLOW.isdisjoint(done.stdout.split()), SLOW & set(done.stdout.split())
+
+
+def test_where_no_table_exists_each_is_missing_as_a_whole():
+    tables = written("-b", "*")
+    assert [difference.describe() for difference in miss_all(tables)] == [f"missing: nft {table}: the whole table" for table in tables]
+    assert tables

@@ -178,6 +178,11 @@ def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
     assert render.describe_plan(made, [IPV4])["addresses"] == []
 
 
+def test_a_policy_rule_with_a_place_of_its_own_is_described_with_its_mask():
+    described = render.describe_plan(plan(Options(layout="ambient", ipv6="off")))
+    assert described["ip_rules"] == [{"family": "IPv4", "fwmark": 0x111, "table": 100, "mask": 0xFFF, "priority": 32764}]
+
+
 def test_the_json_is_indented_by_two_and_ends_a_line():
     text = render.render_json(plan(SIDECAR))
     assert text == json.dumps(render.describe_plan(plan(SIDECAR)), indent=2) + "\n"

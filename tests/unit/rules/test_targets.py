@@ -17,6 +17,8 @@ from core import IPV4, IPV6, parse_rule, write_rule
         ("REJECT --reject-with tcp-reset", ("reject with tcp reset",), "refuse it with tcp-reset"),
         ("ISTIO_IN_REDIRECT", ("jump istio-in-redirect",), "go through chain ISTIO_IN_REDIRECT"),
         ("LOG", ("LOG",), "do `LOG` and go on"),
+        ('LOG --log-prefix "in: "', ('log prefix "in: "',), "report it to the kernel's log as 'in' and go on"),
+        ('NFLOG --nflog-prefix "in: " --nflog-group 5', ('log prefix "in: " group 5',), "report it to group 5 as 'in' and go on"),
         ("REDIRECT --to-ports 15001", ("redirect to :15001",), "redirect it to port 15001"),
         (
             "TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff",
@@ -74,7 +76,7 @@ def test_a_goto_is_no_jump():
 def test_a_rule_without_a_target_counts():
     rule = parse_rule("-p tcp", IPV4)
     assert write_rule(rule, IPV4) == ["-p tcp"]
-    assert rule.target.describe() == "count it and go on"
+    assert (rule.target.describe(), rule.target.label()) == ("count it and go on", "count")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,7 @@ def test_ipv6_has_its_own_spellings(text, nft):
         ("REDIRECT --to-ports 15001", "REDIRECT 15001", "", 15001),
         ("TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff", "TPROXY 15006", "", 15006),
         ("LOG --log-prefix x", "LOG", "", 0),
+        ("TRACE", "TRACE", "", 0),
         ("MARK --set-xmark 0x1/0x3", "change its mark", "", 0),
         ("MASQUERADE", "replace its source address", "", 0),
         ("DNAT --to-destination 1.2.3.4:80", "send it to 1.2.3.4:80 instead", "", 0),

@@ -1,0 +1,35 @@
+"""What a match chooses out of all packets at once: those that it is true of, one by one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from allpackets import around, check_cover, check_members, divide_all
+from core import IPV4, Network, parse_listing
+from netinit.simulate.ruleset import load_listing
+
+ROUTED = around(IPV4, routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.1.0.0/16"), "eth2")), forwards=True)
+MATCHES = (
+    "-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p tcp -m tcp ! --dport 80", "-p tcp -m tcp --sport 1:1023",
+    "-p tcp -m multiport --dports 80,1000:2000", "-s 10.0.0.0/8", "! -s 10.0.0.0/8", "-d 192.0.2.10/32", "! -d 198.51.100.0/24",
+    "-i eth0", "! -i lo", "-o eth+", "! -o eth1", "-m owner --uid-owner 1000", "-m owner --uid-owner 1000-2000",
+    "-m owner ! --gid-owner 5", "-m owner --gid-owner 5-6", "-m mark --mark 0x1/0x3", "-m mark ! --mark 0x539", "-m connmark --mark 0x10/0x10",
+    "-m connmark ! --mark 0x0", "-m conntrack --ctstate NEW", "-m conntrack ! --ctstate INVALID,UNTRACKED",
+    "-m conntrack --ctstate RELATED,ESTABLISHED", "-m conntrack --ctstate NEW,DNAT", "-m conntrack ! --ctstate NEW,SNAT", "-m addrtype --dst-type LOCAL",
+    "-m addrtype ! --dst-type LOCAL", "-m addrtype ! --src-type LOCAL", "-m addrtype --dst-type LOCAL,BROADCAST", "-m addrtype --dst-type BROADCAST",
+    "-m socket", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "-m limit --limit 1/sec --limit-burst 5", "-m set --match-set banned dst",
+)  # fmt: skip
+HOOKS = {"raw": ("PREROUTING", "OUTPUT"), "mangle": ("PREROUTING", "OUTPUT"), "filter": ("INPUT", "OUTPUT")}
+
+
+@pytest.mark.parametrize("match", MATCHES)
+@pytest.mark.parametrize("table", HOOKS)
+def test_of_all_packets_a_match_chooses_those_that_it_is_true_of(table, match):
+    hooks = [hook for hook in HOOKS[table] if not (hook == "OUTPUT" and "-i " in match) and not (hook != "OUTPUT" and ("-o " in match or "owner" in match))]
+    lines = [f"*{table}", *[f":{hook} ACCEPT [0:0]" for hook in HOOKS[table]], *[f"-A {hook} {match} -j DROP" for hook in hooks], "COMMIT", ""]
+    rulesets = {IPV4: load_listing(parse_listing("\n".join(lines)), IPV4)}
+    for partition in divide_all(rulesets, {IPV4: ROUTED}, free=False):
+        assert check_cover(partition)
+        assert check_members(partition, rulesets[IPV4], Random(1))

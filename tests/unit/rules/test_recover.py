@@ -1,0 +1,165 @@
+"""Options read back from rules: in what they differ from others, and what rules that were changed do not tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import FAMILIES, IPV4, Network, Options, plan
+from goldens import BEHAVIOURS, options_of
+from listings import listing_of, make_listing
+from netinit.base.net import PortRange
+from netinit.rules.nft import render_tables
+from netinit.rules.nft import write_plan as write_nft
+from netinit.rules.nft.reading import read_tables
+from netinit.rules.recover import Recovered, find_other_values, from_listings, from_tables
+from netinit.rules.render import render_commands
+from nft_json import as_json
+
+DEFAULT = ("-b", "*", "-i", "*")
+
+
+def given(*arguments: str) -> Options:
+    return Options.from_argv([*DEFAULT, *arguments], {})
+
+
+def networks(*texts: str) -> tuple[Network, ...]:
+    return tuple([Network.parse(text) for text in texts])
+
+
+def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | None = None) -> Recovered:
+    """What the options' rules tell where the text of some is another, or where they are missing: then the new text is empty."""
+    made = plan(options)
+    listings = {}
+    for family in made.families:
+        text = listing_of(made, family)
+        for old, new in changes:
+            text = text.replace(old, new) if new else "\n".join(line for line in text.splitlines() if old not in line)
+        listings[family] = make_listing(text)
+    return from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules} if routing is None else routing)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "differing"),
+    [
+        ((), (), {}),
+        (("-d", "1,2"), ("-d", "2,1"), {}),
+        (("-d", "1,2"), ("-d", "1,3"), {"exclude_inbound_ports": ((1, 2), (1, 3))}),
+        (("-d", "1-3"), ("-d", "2,1,3"), {}),
+        (("-d", "1-3,7"), ("-d", "7,1-2,3"), {}),
+        (("-d", "1-3"), ("-d", "1-4"), {"exclude_inbound_ports": ((PortRange((1, 3)),), (PortRange((1, 4)),))}),
+        (("-x", "10.0.0.0/9,10.128.0.0/9,fd00::/8"), ("-x", "fd00::/8,10.0.0.0/8"), {}),
+        (("-x", "10.0.0.0/9"), ("-x", "10.0.0.0/8"), {"exclude_outbound_cidrs": (networks("10.0.0.0/9"), networks("10.0.0.0/8"))}),
+        (("-x", "fd00::/8"), ("-x", "fd00::/9"), {"exclude_outbound_cidrs": (networks("fd00::/8"), networks("fd00::/9"))}),
+        (("-p", "15002"), (), {"outbound_port": (15002, 15001)}),
+        (("-c", "a,b"), ("-c", "b,a"), {}),
+        (("-u", "5"), ("-u", "6"), {"proxy_uids": ((5,), (6,)), "proxy_gids": ((5,), (6,))}),
+        (("-u", "5,6"), ("-u", "6,5"), {}),
+        (("--exclude-outbound-for-uids", "udp:53:5;tcp:80:5"), ("--exclude-outbound-for-uids", "tcp:80:5;udp:53:5"), {}),
+        (("-m", "TPROXY"), (), {"inbound_mode": ("TPROXY", "REDIRECT")}),
+        (("-m", "TPROXY", "-r", "134"), ("-m", "TPROXY"), {"tproxy_table": (134, 133)}),
+        (("--dual-stack",), (), {}),  # it makes no rule
+    ],
+)
+def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, differing):
+    found = read(given(*live)).options
+    assert found
+    assert {flag.field: tuple(values) for flag, *values in find_other_values(given(*wanted), found)} == differing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "unread"),
+    [
+        ((), (), ()),
+        ((), (("REDIRECT --to-ports 15001", ""),), ("--envoy-port: the rule that redirects to it is missing",)),
+        ((), (("REDIRECT --to-ports 15006", ""),), ("--inbound-capture-port: the rule that redirects to it is missing",)),
+        ((), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
+        ((), (("--gid-owner", ""),), ("--proxy-gid: no rule names one",)),
+        (("-m", "TPROXY"), (("MARK --set-xmark", ""), ("CONNMARK --save-mark", "")), ("--istio-inbound-tproxy-mark: no rule has it",)),
+        (("--ipv6", "off", "--redirect-dns", "--dns-servers", "fd00::53"), (),
+         ("--dns-servers: servers of IPv6, which is off, so that no rule names them",)),
+        (("--redirect-dns", "--dns-servers", "10.0.0.1"), (("-d 10.0.0.1/32", "-d 10.0.0.0/25"),),
+         ("--dns-servers: a rule for more than 64 addresses", "--dns-servers: servers of IPv6, which is off, so that no rule names them")),
+        (("-x", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),),
+         ("--istio-service-exclude-cidr: the address set of IPv4 cannot be read",)),
+        (("-i", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),), ("--istio-service-cidr: the address set of IPv4 cannot be read",)),
+        (("--layout", "classic"), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
+        (("--layout", "classic", "-i", "fd00::/8", "--ipv6", "off"), (),
+         ("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them",)),
+    ],
+)
+def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
+    assert read(given(*arguments), *changes).unread == unread
+
+
+def test_rules_of_nobody_make_no_options():
+    assert from_listings({}, {}) == Recovered(None)
+    assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-i", "127.0.0.0/8"),
+        ("-i", "::1/128", "--ipv6", "off"),
+        ("-i", "10.0.0.0/8,::1/128", "--ipv6", "off"),
+        ("-i", "10.0.0.0/8,::1/128"),
+        ("-i", "126.0.0.0/7,10.0.0.0/8"),
+        ("-i", "10.0.0.0/8", "--ipv6", "off"),
+        ("-i", "0.0.0.0/0"),
+    ],
+)
+def test_networks_that_hold_a_loopback_one_are_told_by_what_is_missing_beside_them(arguments):
+    options = given(*arguments)
+    found = read(options)
+    assert found.unread == ()
+    assert render_commands(plan(found.options)) == render_commands(plan(options))
+
+
+def test_the_tunnel_s_port_is_told_by_either_rule_that_has_it():
+    options = given("--inbound-tunnel-port", "15009")
+    no_owner = ("--proxy-uid: no rule names one", "--proxy-gid: no rule names one")
+    found = read(options, ("! --dport 15009", ""))
+    assert (found.options.tunnel_port, found.unread) == (15009, no_owner)
+    assert read(options, ("ISTIO_INBOUND -p tcp -m tcp --dport 15009", "")).options.tunnel_port == 15009
+    found = read(options, ("--dport 15009", ""))
+    assert (found.options.tunnel_port, set(found.unread)) == (15008, {"--inbound-tunnel-port: no rule names it", *no_owner})
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
+    options = options_of(behaviour)
+    made, found = plan(options), read(options)
+    if behaviour == "virtual-interfaces-with-nothing-captured":
+        assert found.unread == ("--kube-virt-interfaces: nothing tells whether the rules that exclude tap1, tap0 are netinit's",)
+    else:
+        assert found.unread == ()
+        assert render_commands(plan(found.options)) == render_commands(made)
+    found = from_tables(read_tables([as_json(made)]), {rule.mark: rule.table for rule in made.ip_rules}, FAMILIES)
+    assert found.unread == ()
+    assert render_tables(write_nft(plan(found.options))) == render_tables(write_nft(made))
+
+
+def test_what_an_ambient_mesh_s_missing_rule_does_not_tell_is_named():
+    options = Options.from_argv(["--layout", "ambient"], {})
+    assert read(options).unread == ()
+    assert read(options, ("REDIRECT --to-ports 15001", "")).unread == ("--envoy-port: the rule that redirects to it is missing",)
+
+
+def test_a_mark_that_no_policy_rule_routes_is_named_unless_nothing_is_captured():
+    options = given("-m", "TPROXY")
+    assert read(options, routing={}).unread == ("--istio-inbound-tproxy-route-table: no policy rule routes the mark 1337",)
+    assert read(options, routing={1337: 5}).options.tproxy_table == 5
+    assert read(options.replace(inbound_ports=()), routing={}).unread == ()
+
+
+@pytest.mark.parametrize(("layout", "more"), [("classic", ("-b", "80")), ("current", ("-b", "80"))])
+def test_a_layout_is_known_without_the_jump_to_its_rules(layout, more):
+    found = read(given("--layout", layout, *more), ("nat OUTPUT ", ""))
+    assert found.options.layout == layout
+
+
+def test_rules_that_no_options_can_make_are_named():
+    found = read(given("-d", "1"), ("--dport 1 ", "--dport 0 "))
+    assert found.options is None
+    assert len(found.unread) == 1
+    assert found.unread[0].startswith("the rules make no valid options: exclude_inbound_ports: '(0,)' is not a port")
