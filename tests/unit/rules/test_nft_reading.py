@@ -11,6 +11,8 @@ from netinit.base.errors import ParseError
 from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.more_targets import (
+    Accept,
+    Drop,
     LogTarget,
     Observe,
     Reject,
@@ -22,7 +24,7 @@ from netinit.rules.more_targets import (
     UnknownTarget,
 )
 from netinit.rules.nft.reading import read_tables
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Return
+from netinit.rules.targets import Jump, Redirect, Return
 from nft_json import as_json
 
 COUNTER = {"counter": {"packets": 3, "bytes": 180}}
