@@ -36,6 +36,7 @@ KILLED, BROKEN = 1, 3  # a test failed; pytest itself did
 FIRST = "netinit.rules.matches.x_spell_not__*"  # what mutmut tries itself, since it makes nothing without trying
 SECONDS, TIMES = 20, 5  # of processor time for the tests of one change: these, and so many times what they took without it
 AT_ONCE = 2
+MEMORY = 2 << 30  # bytes for one change
 
 
 def report(folder: Path) -> str:
@@ -118,6 +119,7 @@ def attempt(name: str, tests: list[pytest.Item], limit: int) -> int:
         return UNTESTED[-1]
     os.environ["MUTANT_UNDER_TEST"] = name
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a loop without end may collect something
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
