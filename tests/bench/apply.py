@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", default=COUNTS)
     parser.add_argument("--backends", default=BACKENDS)
-    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
     python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
