@@ -142,24 +142,29 @@ class Contender:
         return str(path)
 
     def run(self) -> None:
-        """One round: bare program, first run, second run, removal, with the floor right before and after each run."""
-        fresh_namespace()
-        bare = sum(time_program(program, path) for program, path in self._bare)
-        self._note("bare", bare)
+        """One round: first run, second run, removal, with the floor right before and after each, and the bare program around all."""
+        bare = self._time_bare()
         fresh_namespace()
         before = time_program(self._floor)
+        found = {}
         for name, arguments in (("first", self._apply), ("second", self._apply), ("remove", self._remove)):
-            took = time_program(arguments)
+            found[name] = time_program(arguments)
             after = time_program(self._floor)
             floor = (before + after) / 2
             before = after
             self._note("floor", floor)
-            self._note(name, took)
-            self._note(f"{name}/floor", took / floor)
-            self._note(f"{name}/bare", took / bare)
+            self._note(f"{name}/floor", found[name] / floor)
         if "memory" not in self.figures:
             fresh_namespace()
             self._note("memory", peak_memory(self._apply, self._tool[0]))
+        bare = (bare + self._time_bare()) / 2
+        for name, took in (("bare", bare), *found.items()):
+            self._note(name, took)
+            self._note(f"{name}/bare", took / bare)
+
+    def _time_bare(self) -> float:
+        fresh_namespace()
+        return sum(time_program(program, path) for program, path in self._bare)
 
     def _note(self, name: str, value: float) -> None:
         self.figures.setdefault(name, []).append(value)
