@@ -265,6 +265,6 @@ def peak_for(count, folder):
     return int(done.stderr.split()[-1]) / 1024
 
 
-def test_memory_stays_where_it_is_between_the_500th_and_the_5000th_document(tmp_path):
-    few, many = peak_for(500, tmp_path), peak_for(5000, tmp_path)
-    assert many - few < 12, f"{few:.0f} MiB for 500 documents, {many:.0f} MiB for 5,000: the output alone has 22 MiB more"
+def test_memory_stays_where_it_is_between_the_1000th_and_the_10000th_document(tmp_path):
+    few, many = peak_for(1000, tmp_path), peak_for(10_000, tmp_path)
+    assert many - few < 25, f"{few:.0f} MiB for 1,000 documents, {many:.0f} MiB for 10,000: the output alone has 45 MiB more"
