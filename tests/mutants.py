@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import gc
+import itertools
 import json
 import os
 import random
@@ -56,12 +57,15 @@ def report(folder: Path) -> str:
 
 
 def choose(folder: Path, patterns: Iterable[str], most: int) -> Iterator[str]:
-    """The changes whose names fit one of the patterns, at most so many of each file (0: all)."""
+    """The changes whose names fit one of the patterns, at most so many of each file (0: all); one of each file, then the
+    next, so that a run that is ended early has seen something of all."""
+    files = []
     for path in sorted(folder.rglob("*.meta")):
         names = sorted(json.loads(path.read_text())["exit_code_by_key"])
         fitting = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-        drawn = random.Random(str(path.relative_to(folder))).sample(fitting, most) if 0 < most < len(fitting) else fitting
-        yield from drawn
+        random.Random(str(path.relative_to(folder))).shuffle(fitting)
+        files.append(fitting[: most or None])
+    return (name for turn in itertools.zip_longest(*files) for name in turn if name)
 
 
 def keep(folder: Path, codes: dict[str, int]) -> None:
@@ -109,6 +113,8 @@ class Forks:
     def wait(self) -> None:
         process, status = os.wait()
         self.codes[self.running.pop(process)] = os.waitstatus_to_exitcode(status)
+        if len(self.codes) % 50 == 0:  # a run takes hours: what ends it loses little
+            keep(FOLDER, self.codes)
         if sys.stderr.isatty():
             print(f"\r{len(self.codes)} of {len(self.names)}", end="", file=sys.stderr)
 
@@ -143,9 +149,9 @@ def run(patterns: list[str], most: int) -> None:
     os.environ["MUTANT_UNDER_TEST"] = ""
     more = ["--rootdir", ".", "-s", "-p", "no:cacheprovider"]
     code = pytest.main([*more, *asked["pytest_add_cli_args_test_selection"], *asked["pytest_add_cli_args"]], plugins=[plugin])
-    if len(plugin.codes) != len(plugin.names):
-        raise SystemExit(f"pytest ended with {code!r} and {len(plugin.codes)} of {len(plugin.names)} changes tried")
     keep(FOLDER, plugin.codes)
+    if len(plugin.codes) != len(plugin.names):
+        raise SystemExit(f"{report(FOLDER)}\npytest ended with {code!r} and {len(plugin.codes)} of {len(plugin.names)} changes tried")
 
 
 if __name__ == "__main__":

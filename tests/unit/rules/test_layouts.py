@@ -237,3 +237,12 @@ def test_a_rule_names_the_option_that_made_it_where_two_belong_together():
     assert origins(layout="classic", inbound_ports="*") - origins(layout="classic") == {"--istio-inbound-ports"}
     refusing = describe_plan(plan(Options(layout="classic", ipv6="off")))["rules"]
     assert {rule["origin"] for rule in refusing if rule["table"] == "filter"} == {"--ipv6"}
+
+
+def test_where_quic_is_refused_in_one_family_the_other_reports_in_nat_alone():
+    options = Options(ipv6="on", outbound_cidrs=("2001:db8::/32",), reject_quic=True, log_rules=True)
+    quic = "-p udp -m udp --dport 443 -m conntrack --ctstate NEW -j ISTIO_LOG"
+    assert (chain(options, "filter OUTPUT", IPV6).count(quic), chain(options, "filter OUTPUT", IPV4).count(quic)) == (1, 0)
+    assert (len(chain(options, "filter ISTIO_LOG", IPV6)), chain(options, "filter ISTIO_LOG", IPV4)) == (1, [])
+    assert "-j ISTIO_LOG" in chain(options, "nat OUTPUT", IPV4)
+    assert "-j ISTIO_LOG" not in chain(options, "nat OUTPUT", IPV6)

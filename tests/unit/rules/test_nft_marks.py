@@ -45,5 +45,11 @@ def test_a_change_that_was_read_does_to_a_mark_what_nft_says(old):
     assert (old & ~change.mask) ^ change.value == old & 0xFFFFF111 | 0x111
 
 
+def test_a_connection_s_mark_is_changed_as_a_packet_s():
+    cleared = SetMark(value=0, mask=0xFF, connection=True)
+    assert read_change(CONNECTION_MARK, {"&": [CONNECTION_MARK, 0xFFFFFF00]}) == cleared
+    assert read_change(CONNECTION_MARK, {"|": [CONNECTION_MARK, 4]}) == SetMark(value=4, mask=4, connection=True)
+
+
 def test_only_marks_are_changed():
     assert read_change({"meta": {"key": "priority"}}, {"|": [MARK, 1]}) is None

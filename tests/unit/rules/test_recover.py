@@ -8,6 +8,7 @@ from core import FAMILIES, IPV4, Network, Options, plan
 from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
+from netinit.options.interception import HOST_PROBES
 from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.nft.reading import read_tables
@@ -79,6 +80,8 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
          ("--dns-servers: servers of IPv6, which is off, so that no rule names them",)),
         (("--redirect-dns", "--dns-servers", "10.0.0.1"), (("-d 10.0.0.1/32", "-d 10.0.0.0/25"),),
          ("--dns-servers: a rule for more than 64 addresses", "--dns-servers: servers of IPv6, which is off, so that no rule names them")),
+        (("--redirect-dns", "--dns-servers", "10.0.0.1,10.0.0.2"), (("-d 10.0.0.1/32", "-d 10.0.0.0/25"),),
+         ("--dns-servers: a rule for more than 64 addresses",)),
         (("-x", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),),
          ("--istio-service-exclude-cidr: the address set of IPv4 cannot be read",)),
         (("-i", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),), ("--istio-service-cidr: the address set of IPv4 cannot be read",)),
@@ -94,6 +97,13 @@ def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
 def test_rules_of_nobody_make_no_options():
     assert from_listings({}, {}) == Recovered(None)
     assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
+
+
+@pytest.mark.parametrize("foreign", ["PREROUTING -i eth5 -j RETURN", "OUTPUT -o eth5 -j RETURN", "OUTPUT -d 10.0.0.1/32 -p udp -m udp --dport 53 -j ISTIO"])
+def test_rules_of_others_in_built_in_chains_tell_nothing_about_ours(foreign):
+    made = plan(given())
+    listing = make_listing(f"nat {foreign}\n{listing_of(made, IPV4)}")
+    assert from_listings({IPV4: listing}, {}).options == from_listings({IPV4: make_listing(listing_of(made, IPV4))}, {}).options
 
 
 @pytest.mark.parametrize(
@@ -143,6 +153,43 @@ def test_what_an_ambient_mesh_s_missing_rule_does_not_tell_is_named():
     options = Options.from_argv(["--layout", "ambient"], {})
     assert read(options).unread == ()
     assert read(options, ("REDIRECT --to-ports 15001", "")).unread == ("--envoy-port: the rule that redirects to it is missing",)
+
+
+CAPTURED6, PROBE6 = "! -d ::1/128 -p tcp -m mark ! --mark 0x539/0xfff -j REDIRECT", "-d fd16:9254:7127:1337:ffff:ffff:ffff:ffff/128"
+DNS_RULES = ("--dport 53 -j REDIRECT", "--dport 53 -m mark ! --mark 0x539/0xfff -j REDIRECT", "CT --zone")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lost", "field", "value"),
+    [
+        ((), (), "ipv6", "on"),
+        ((), (CAPTURED6,), "ipv6", "on"),
+        ((), (PROBE6,), "ipv6", "on"),
+        ((), (CAPTURED6, PROBE6), "ipv6", "off"),
+        (("--ipv6", "off"), (), "ipv6", "off"),
+        (("--redirect-dns",), (), "redirect_dns", True),
+        (("--redirect-dns",), DNS_RULES[:2], "redirect_dns", True),
+        (("--redirect-dns",), DNS_RULES[2:], "redirect_dns", True),
+        (("--redirect-dns",), (*DNS_RULES, "raw PREROUTING", "raw OUTPUT", "raw ISTIO_OUTPUT"), "redirect_dns", False),
+        ((), (), "redirect_dns", False),
+        (("--host-probe-address", "10.0.0.1,fd00::1"), (), "host_probe_addresses", ("10.0.0.1", "fd00::1")),
+        (("--host-probe-address", "10.0.0.1,fd00::1"), ("nat ISTIO_PRERT -s",), "host_probe_addresses", ("10.0.0.1", "fd00::1")),
+        (("--host-probe-address", "10.0.0.1,fd00::1"), ("nat ISTIO_OUTPUT -d",), "host_probe_addresses", ("10.0.0.1", "fd00::1")),
+        (("--host-probe-address", "10.0.0.1,10.0.0.2,fd00::1"), (), "host_probe_addresses", ("10.0.0.1", "10.0.0.2", "fd00::1")),
+        (("--ipv6", "off"), (), "host_probe_addresses", HOST_PROBES),
+        (("--ipv6", "off", "--host-probe-address", "10.0.0.1"), (), "host_probe_addresses", ("10.0.0.1", HOST_PROBES[1])),
+        (("-z", "15007", "--inbound-tunnel-port", "15009"), (), "inbound_port", 15007),
+        (("-z", "15007", "--inbound-tunnel-port", "15009"), (), "tunnel_port", 15009),
+        ((), ("--dport 15008",), "ingress", True),
+        ((), (), "ingress", False),
+        (("-k", "tap0,tap1"), (), "virtual_interfaces", ("tap0", "tap1")),
+        (("-p", "15002"), (), "outbound_port", 15002),
+    ],
+)  # fmt: skip
+def test_each_option_of_an_ambient_mesh_is_told_by_any_rule_that_has_it(arguments, lost, field, value):
+    found = read(Options.from_argv(["--layout", "ambient", "--ipv6", "on", *arguments], {}), *[(text, "") for text in lost])
+    assert found.options.layout == "ambient"
+    assert getattr(found.options, field) == value, found
 
 
 def test_a_mark_that_no_policy_rule_routes_is_named_unless_nothing_is_captured():

@@ -53,6 +53,13 @@ def test_rules_of_others_are_no_differences_but_count_in_the_numbers():
     ]
 
 
+def test_a_rule_that_stands_hundreds_of_times_is_there_once_as_wanted():
+    captured = "nat ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n"
+    assert LIVE.count(captured) == 1
+    told = differences(LIVE.replace(captured, captured * 300))
+    assert [one.partition(":")[0] for one in told] == ["extra"] * 299
+
+
 def test_a_missing_rule_is_named_with_its_planned_number_and_its_purpose():
     lost = "-p tcp -m tcp --dport 15090 -j RETURN"
     assert differences(LIVE.replace(f"nat ISTIO_INBOUND {lost}\n", "")) == [

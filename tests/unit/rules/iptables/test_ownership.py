@@ -436,6 +436,11 @@ def test_a_form_reads_the_values_of_its_own_texts_alone(text, values):
     assert values is None or form.spell(*values) == text
 
 
+@pytest.mark.parametrize(("text", "values"), [("-j A eth1", ("eth1",)), ("-j A ", None), ("-j A eth1 -p tcp", None), ("-j B eth1", None)])
+def test_a_form_that_ends_with_a_value_reads_all_that_is_left(text, values):
+    assert Form(table="nat", chain="PREROUTING", parts=("-j A ", ""), holes=("an interface",)).read(text) == values
+
+
 def test_nothing_is_rendered_where_the_plan_explains_every_rule():
     def never():
         raise AssertionError("the forms of the layouts were asked for")

@@ -67,6 +67,8 @@ DIFFERENT = [
     ("! -s 0.0.0.0/0 -j RETURN", "-j RETURN"),
     ("-j MARK --set-mark 1", "-j CONNMARK --set-mark 1"),
     ("-j LOG --log-prefix a", "-j LOG --log-prefix b"),
+    ("-p tcp -m multiport --dports 1,2 -j RETURN", "-p tcp -m multiport --dports 3,4 -j RETURN"),
+    ("-d 10.0.0.0/8,9.0.0.0/8 -j RETURN", "-d 10.0.0.0/8,7.0.0.0/8 -j RETURN"),
 ]
 
 
@@ -163,7 +165,7 @@ def test_words_end_at_blanks_outside_of_quotes(text, words):
     assert [(word.text, word.raw, word.quoted) for word in split_words(text)] == words
 
 
-@pytest.mark.parametrize("text", ['"a', "'a", 'a "b\\"'])
+@pytest.mark.parametrize("text", ['"a', "'a", 'a "b\\"', '"a\\'])
 def test_a_quote_that_does_not_close_is_an_error_that_shows_the_rule(text):
     with pytest.raises(ParseError) as refusal:
         split_words(text)
@@ -310,6 +312,10 @@ def test_counters_of_a_rule_are_passed_over_and_all_protocols_are_none():
     assert parse_rule("--set-counters 5 300 -p 0 -j RETURN", IPV4).matches == ()
 
 
+def test_a_comment_without_words_is_none():
+    assert parse_rule("-m comment -j RETURN", IPV4) == parse_rule("-j RETURN", IPV4)
+
+
 def test_an_option_goes_to_the_last_module_that_knows_it():
     rule = parse_rule("-m mark --mark 1 -m connmark --mark 2 -j RETURN", IPV4)
     assert rule.matches == (Mark(value=1), Mark(value=2, connection=True))
@@ -385,6 +391,9 @@ TARGETS = [
     ("-j CT --notrack", Untrack()),
     ("-j CT --zone x", UnknownTarget(text="CT --zone x")),
     ("-j CT --zone 1 --helper ftp", UnknownTarget(text="CT --zone 1 --helper ftp")),
+    ("-j NFLOG --nflog-prefix a --nflog-group 7", LogTarget(prefix="a", group=7)),
+    ("-j NFLOG --nflog-prefix a --nflog-group 0", Observe(text="NFLOG --nflog-prefix a --nflog-group 0")),
+    ("-j NFLOG --nflog-prefix a --nflog-group x", Observe(text="NFLOG --nflog-prefix a --nflog-group x")),
     ("-j NOTRACK", Untrack()),
     ("-j NOTRACK --x", UnknownTarget(text="NOTRACK --x")),
     ("-j SNAT --to-source 1.2.3.4", SourceNat(text="SNAT --to-source 1.2.3.4")),

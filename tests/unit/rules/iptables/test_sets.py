@@ -21,6 +21,7 @@ from netinit.rules.iptables.sets import (
 )
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
+from netinit.rules.matches.packet import Destination
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
 SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))
@@ -165,3 +166,19 @@ def test_a_listed_rule_is_given_the_networks_of_its_set():
     assert [network.text for network in match.networks] == ["10.0.0.0/8", "192.0.2.1/32"]
     assert match.describe() == "it goes to one of the 2 networks in the set mine"
     assert resolve(listed, {}) == listed
+    single = resolve(parse_rule("-m set --match-set mine dst -j RETURN", IPV6), {"mine": frozenset({"fd00::1", "fd00::/8"})}).matches[0]
+    assert [network.text for network in single.networks] == ["fd00::/8", "fd00::1/128"]
+
+
+def test_of_two_lists_for_one_use_the_first_is_a_set_and_the_second_stays_as_it_is():
+    made = plan(Options(ipv6="on", exclude_outbound_cidrs=FOUR, outbound_cidrs="*"))
+
+    def twice(chain):
+        long = [rule for rule in chain.rules if rule.origin and rule.origin.option == "exclude_outbound_cidrs"]
+        other = [rule.replace(matches=(Destination(networks=FOUR[:3]),)) for rule in long[:1]]
+        return chain.replace(rules=(*chain.rules, *other))
+
+    tables = tuple([table.replace(chains=tuple([twice(chain) for chain in table.chains])) for table in made.tables])
+    new, wanted = use_sets(made.replace(tables=tables), "netinit-nft", 2)
+    assert [len(one.elements) for one in wanted] == [len(FOUR)]
+    assert rules_of(new, IPV4)[-3:] == [f"-d {network.text} -j RETURN" for network in FOUR[:3]]
