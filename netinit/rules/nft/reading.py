@@ -144,10 +144,12 @@ def _families_entering(tables: dict[str, _Chains]) -> dict[tuple[str, str], tupl
 
 
 def _count(rule: Json) -> int | None:
-    counts = [
-        statement["counter"]["packets"] for statement in rule["expr"] if isinstance(statement.get("counter"), dict)
-    ]
-    return int(counts[0]) if counts else None
+    """What the rule's counter has counted; None where it has none, or where the listing is without what counters hold."""
+    counters = [statement["counter"] for statement in rule["expr"] if isinstance(statement.get("counter"), dict)]
+    count = counters[0].get("packets") if counters else None
+    if count is not None and (not isinstance(count, int) or count < 0):
+        raise ParseError("nft's JSON listing is not understood: a counter whose packets are no number")
+    return count
 
 
 def _is_socket_chain(rules: list[Json]) -> bool:

@@ -282,6 +282,17 @@ def test_tables_stand_in_the_order_of_programming():
     assert list(read_tables(texts)) == ["mangle", "nat", "raw", "filter"]
 
 
+def test_a_counter_without_packets_counts_nothing_and_one_without_a_number_is_an_error():
+    def count(counter):
+        chains = read_tables([listing({"istio-output": [[{"counter": counter}, {"return": None}]]})])["nat"]
+        return [rule.packets for rule in chains["ISTIO_OUTPUT"].rules]
+
+    assert (count({"packets": 7, "bytes": 0}), count({}), count(None)) == ([7], [None], [None])
+    for packets in ("7", -1, [7]):
+        with pytest.raises(ParseError, match="a counter whose packets are no number"):
+            count({"packets": packets})
+
+
 @pytest.mark.parametrize("expr", [[{}], [{"match": 5}], [{"jump": {}}], [{"match": {"op": "=="}}], [{"mangle": {}}]])
 def test_a_statement_of_another_form_is_an_error_that_names_the_table(expr):
     with pytest.raises(ParseError, match=r"^nft's JSON listing of table istio-proxy-nat is not understood: "):

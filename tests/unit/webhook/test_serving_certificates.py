@@ -18,8 +18,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from netinit.webhook.certificates import Pair, make_pair
 from webhook_server import Server, make_client_pair, make_pod, make_review
 
-pytestmark = pytest.mark.xdist_group("webhook")
-
 
 def with_client(server, pair):
     """A context that shows the server a client's certificate, of (certificate, key)."""
