@@ -171,6 +171,8 @@ def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
     assert render.render_restore(made, [IPV4]).splitlines()[0] == "# IPv4, for iptables-restore --noflush"
     assert render.render_restore(made, [IPV4]).splitlines()[-2:] == [f"# besides: {command}" for command in four]
     assert render.render_commands(made, [IPV6]).splitlines()[-3:] == six
+    assert {line.split()[0] for line in render.render_commands(made, [IPV6]).splitlines()} == {"ip6tables", "ip"}
+    assert json.loads(render.render_json(made, [IPV6])) == json.loads(json.dumps(render.describe_plan(made, [IPV6])))
     described = render.describe_plan(made, [IPV6])
     assert described["addresses"] == [{"family": "IPv6", "cidr": "::6/128", "device": "lo"}]
     assert described["ip_rules"] == [{"family": "IPv6", "fwmark": 1337, "table": 133}]

@@ -246,6 +246,15 @@ def test_nat_is_asked_once_a_connection_and_translates_its_answers_back():
     assert (again.last.state, again.hits, end(again)) == ("ESTABLISHED", (), "10.0.0.2:15006")
 
 
+def test_a_packet_that_is_sent_again_before_an_answer_is_new_and_nat_is_not_asked_again():
+    host = Host(rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p tcp -j REDIRECT --to-ports 15006"), POD)
+    first, again = (host.process(make_inbound(POD, "9.9.9.9", "", 80)) for _ in range(2))
+    assert (first.last.state, again.last.state) == ("NEW", "NEW")
+    assert [step.table for step in first.hits] == ["mangle", "nat"]
+    assert [step.table for step in again.hits] == ["mangle"]
+    assert end(again) == end(first) == "10.0.0.2:15006"
+
+
 def test_a_connection_that_began_before_the_rules_is_not_translated():
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(state="ESTABLISHED")
     assert simulate(packet, rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 15006"), POD).redirect_port == 0
