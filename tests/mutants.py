@@ -6,8 +6,9 @@ mutmut makes the changed functions in mutants/ and learns which tests run which 
 change, which costs ten times as much as the tests that notice it. Here one pytest collects all tests, and each change is
 tried in a fork of it, the quickest tests first. A sample is drawn by the name of the file: always the same.
 
-What runs while modules are imported ran before the fork: such a change survives here, and is tried with MUTANT_UNDER_TEST=NAME
-in the environment of a fresh pytest in mutants/. A change after which the tests do not end within their limit of processor time counts as noticed.
+What runs while modules are imported ran before the fork, and is known as run by the test that imported them: a change that
+survives is tried once more, by all tests of its module in a pytest of its own.
+A change after which the tests do not end within their limit of time counts as noticed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ KILLED, BROKEN = 1, 3  # a test failed; pytest itself did
 FIRST = "netinit.rules.matches.x_spell_not__*"  # what mutmut tries itself, since it makes nothing without trying
 SECONDS, TIMES = 20, 5  # of processor time for the tests of one change: these, and so many times what they took without it
 AT_ONCE = 2
+AFRESH = 1200.0  # seconds for the tests of one change in a pytest of its own
 MEMORY = 2 << 30  # bytes for one change
 
 
@@ -137,6 +139,22 @@ def attempt(name: str, tests: list[pytest.Item], limit: int) -> int:
     return SURVIVED
 
 
+def find_tests(name: str, tests: dict[str, list[str]]) -> list[str]:
+    """All tests that run anything of the module in which the change is."""
+    module = name.rpartition(".")[0]
+    return sorted({test for function, known in tests.items() if function.rpartition(".")[0] == module for test in known})
+
+
+def attempt_afresh(name: str, tests: Iterable[str], more: Iterable[str]) -> int:
+    """The same in a pytest that has the change from its first import on."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", *more, *tests]
+    try:
+        done = subprocess.run(command, cwd=COPY, env={**os.environ, "MUTANT_UNDER_TEST": name}, check=False, capture_output=True, timeout=AFRESH)
+    except subprocess.TimeoutExpired:
+        return BROKEN
+    return done.returncode
+
+
 def run(patterns: list[str], most: int) -> None:
     """Tries the changes and writes down what was found."""
     made = subprocess.run([Path(sys.executable).parent / "mutmut", "run", FIRST], cwd=ROOT, check=False, capture_output=True, text=True)
@@ -147,8 +165,10 @@ def run(patterns: list[str], most: int) -> None:
     os.chdir(COPY)
     sys.path[:] = [str(COPY), *[entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / "tests")]]
     os.environ["MUTANT_UNDER_TEST"] = ""
-    more = ["--rootdir", ".", "-s", "-p", "no:cacheprovider"]
-    code = pytest.main([*more, *asked["pytest_add_cli_args_test_selection"], *asked["pytest_add_cli_args"]], plugins=[plugin])
+    more = ["--rootdir", ".", "-s", "-p", "no:cacheprovider", *asked["pytest_add_cli_args"]]
+    code = pytest.main([*more, *asked["pytest_add_cli_args_test_selection"]], plugins=[plugin])
+    for name in [name for name, found in plugin.codes.items() if found == SURVIVED]:
+        plugin.codes[name] = attempt_afresh(name, find_tests(name, plugin.tests), more)
     keep(FOLDER, plugin.codes)
     if len(plugin.codes) != len(plugin.names):
         raise SystemExit(f"{report(FOLDER)}\npytest ended with {code!r} and {len(plugin.codes)} of {len(plugin.names)} changes tried")

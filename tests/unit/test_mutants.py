@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from subprocess import run
 
-from mutants import choose, keep, report
+from mutants import choose, find_tests, keep, report
 
 TESTS = Path(__file__).parent.parent
 
@@ -69,3 +69,8 @@ def test_each_change_is_tried_by_its_own_tests_and_the_first_that_fails_or_dies_
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "m.x_f__mutmut_1": 1, "m.x_f__mutmut_2": -24, "m.x_f__mutmut_3": 0, "m.x_f__mutmut_4": 0, "m.x_g__mutmut_1": 33, "m.x_h__mutmut_1": 0,
     }, done.stdout + done.stderr  # fmt: skip
+
+
+def test_what_survives_is_tried_by_all_tests_of_its_module():
+    tests = {"a.b.x_f": ["2", "1"], "a.b.xǁCǁg": ["2", "3"], "a.b.c.x_f": ["4"], "a.x_f": ["5"]}
+    assert find_tests("a.b.x_f__mutmut_7", tests) == find_tests("a.b.xǁCǁg__mutmut_1", tests) == ["1", "2", "3"]
