@@ -97,6 +97,13 @@ def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
 def test_rules_of_nobody_make_no_options():
     assert from_listings({}, {}) == Recovered(None)
     assert from_listings({IPV4: make_listing("nat OUTPUT -o lo -j RETURN")}, {}) == Recovered(None)
+    assert from_listings({IPV4: make_listing("nat OUTPUT -j ISTIO_OUTPUT")}, {}) == Recovered(None), "a jump to what is gone"
+
+
+def test_a_port_that_is_excluded_for_udp_is_none_of_the_excluded_ports():
+    options = given("-o", "7,8")
+    assert read(options).options.exclude_outbound_ports == (7, 8)
+    assert read(options, ("-p tcp -m tcp --dport 7 ", "-p udp -m udp --dport 7 ")).options.exclude_outbound_ports == (8,)
 
 
 @pytest.mark.parametrize("foreign", ["PREROUTING -i eth5 -j RETURN", "OUTPUT -o eth5 -j RETURN", "OUTPUT -d 10.0.0.1/32 -p udp -m udp --dport 53 -j ISTIO"])
