@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import http.server
@@ -31,6 +32,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g",
 def build_plugin(*more, source="netinit/node/plugin.c"):
     """The plugin, compiled as the image's build does where musl is there."""
     folder = Path(tempfile.mkdtemp(prefix="netinit-plugin-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     own = more or (("-O2", "-static", "-s") if shutil.which("musl-gcc") else ("-O2",))
     compiler = "musl-gcc" if shutil.which("musl-gcc") and not more else "gcc"
     subprocess.run([compiler, *FLAGS, *own, "-o", folder / "netinit-cni", ROOT / source], check=True)
