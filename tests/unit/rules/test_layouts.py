@@ -244,5 +244,8 @@ def test_where_quic_is_refused_in_one_family_the_other_reports_in_nat_alone():
     quic = "-p udp -m udp --dport 443 -m conntrack --ctstate NEW -j ISTIO_LOG"
     assert (chain(options, "filter OUTPUT", IPV6).count(quic), chain(options, "filter OUTPUT", IPV4).count(quic)) == (1, 0)
     assert (len(chain(options, "filter ISTIO_LOG", IPV6)), chain(options, "filter ISTIO_LOG", IPV4)) == (1, [])
+    assert [line.split(" -m limit")[0] for line in chain(options, "filter ISTIO_QUIC", IPV6)][-2:] == [
+        "-d 2001:db8::/32", "-d 2001:db8::/32 -j REJECT --reject-with icmp6-port-unreachable",
+    ], "what is reported as refused is what is refused"  # fmt: skip
     assert "-j ISTIO_LOG" in chain(options, "nat OUTPUT", IPV4)
     assert "-j ISTIO_LOG" not in chain(options, "nat OUTPUT", IPV6)

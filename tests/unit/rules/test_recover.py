@@ -106,7 +106,16 @@ def test_a_port_that_is_excluded_for_udp_is_none_of_the_excluded_ports():
     assert read(options, ("-p tcp -m tcp --dport 7 ", "-p udp -m udp --dport 7 ")).options.exclude_outbound_ports == (8,)
 
 
-@pytest.mark.parametrize("foreign", ["PREROUTING -i eth5 -j RETURN", "OUTPUT -o eth5 -j RETURN", "OUTPUT -d 10.0.0.1/32 -p udp -m udp --dport 53 -j ISTIO"])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "PREROUTING -i eth5 -j RETURN",
+        "PREROUTING ! -i eth5 -j RETURN",
+        "PREROUTING -p udp -j RETURN",
+        "OUTPUT -o eth5 -j RETURN",
+        "OUTPUT -d 10.0.0.1/32 -p udp -m udp --dport 53 -j ISTIO",
+    ],
+)
 def test_rules_of_others_in_built_in_chains_tell_nothing_about_ours(foreign):
     made = plan(given())
     listing = make_listing(f"nat {foreign}\n{listing_of(made, IPV4)}")

@@ -135,6 +135,8 @@ def test_ipv6_has_its_own_spellings(text, nft):
         ("TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff", "TPROXY 15006", "", 15006),
         ("LOG --log-prefix x", "LOG", "", 0),
         ("TRACE", "TRACE", "", 0),
+        ("TEE --gateway 10.0.0.1", "TEE", "", 0),
+        ("NFLOG --nflog-prefix x --nflog-group 5", "NFLOG", "", 0),
         ("MARK --set-xmark 0x1/0x3", "change its mark", "", 0),
         ("MASQUERADE", "replace its source address", "", 0),
         ("DNAT --to-destination 1.2.3.4:80", "send it to 1.2.3.4:80 instead", "", 0),

@@ -8,6 +8,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.parse.modules import read_masked, read_number
+from netinit.rules.iptables.write import write_rule
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.more_targets import (
@@ -310,6 +311,13 @@ def test_what_iptables_lists_first_comes_first_and_extensions_in_their_order():
 def test_counters_of_a_rule_are_passed_over_and_all_protocols_are_none():
     assert parse_rule("-c 5 300 -p all -j RETURN", IPV4).matches == ()
     assert parse_rule("--set-counters 5 300 -p 0 -j RETURN", IPV4).matches == ()
+
+
+def test_the_flags_of_tcp_bring_their_protocol_with_them():
+    flags = TcpFlags(mask=("SYN", "ACK"), flags=("SYN",))
+    assert flags.xt().protocol == "tcp"
+    rule = parse_rule("-p tcp -m tcp --tcp-flags SYN,ACK SYN -j RETURN", IPV4)
+    assert write_rule(rule.replace(matches=(flags,)), IPV4) == ["-p tcp -m tcp --tcp-flags SYN,ACK SYN -j RETURN"]
 
 
 def test_a_comment_without_words_is_none():
