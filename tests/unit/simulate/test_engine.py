@@ -246,6 +246,17 @@ def test_nat_is_asked_once_a_connection_and_translates_its_answers_back():
     assert (again.last.state, again.hits, end(again)) == ("ESTABLISHED", (), "10.0.0.2:15006")
 
 
+def test_an_answer_has_its_own_source_until_it_leaves():
+    text = "nat PREROUTING -p tcp -j REDIRECT --to-ports 15006\nfilter OUTPUT -p tcp --sport 15006\nmangle POSTROUTING -p tcp --sport 80"
+    host = Host(rules(text), POD)
+    first = host.process(make_inbound(POD, "9.9.9.9", "", 80)).last
+    answer = Packet(family=IPV4, protocol="tcp", source=first.destination, source_port=15006, destination=first.source,
+                    destination_port=first.source_port, has_socket=True, uid=1337, gid=1337)  # fmt: skip
+    trace = host.process(answer)
+    assert [step.table for step in trace.hits] == ["filter"], "POSTROUTING's mangle stands before the translation"
+    assert trace.last.source_port == 80
+
+
 def test_a_packet_that_is_sent_again_before_an_answer_is_new_and_nat_is_not_asked_again():
     host = Host(rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p tcp -j REDIRECT --to-ports 15006"), POD)
     first, again = (host.process(make_inbound(POD, "9.9.9.9", "", 80)) for _ in range(2))

@@ -94,6 +94,7 @@ def test_a_jump_into_our_chains_is_ours_even_where_the_chain_is_gone(rule):
         ("-p tcp", ""),
         ("", ""),
         ('-m comment --comment "then -j DROP" -j ACCEPT', "ACCEPT"),
+        ("-m comment --comment -j -j ACCEPT", "ACCEPT"),
         ("-m conntrack --ctstate NEW -j LOG --log-prefix x", "LOG"),
     ],
 )
