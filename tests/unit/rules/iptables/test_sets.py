@@ -182,3 +182,14 @@ def test_of_two_lists_for_one_use_the_first_is_a_set_and_the_second_stays_as_it_
     new, wanted = use_sets(made.replace(tables=tables), "netinit-nft", 2)
     assert [len(one.elements) for one in wanted] == [len(FOUR)]
     assert rules_of(new, IPV4)[-3:] == [f"-d {network.text} -j RETURN" for network in FOUR[:3]]
+
+
+@pytest.mark.parametrize("changes", [{"origin": None}, {"paired": True}])
+def test_a_rule_of_no_option_or_one_that_goes_in_step_with_another_stays_as_it_is(changes):
+    made = plan(Options(exclude_outbound_cidrs=FOUR, outbound_cidrs="*"))
+
+    def change(chain):
+        return chain.replace(rules=tuple([rule.replace(**changes) for rule in chain.rules]))
+
+    tables = tuple([table.replace(chains=tuple([change(chain) for chain in table.chains])) for table in made.tables])
+    assert use_sets(made.replace(tables=tables), "netinit-nft", 2)[1] == ()
