@@ -10,6 +10,7 @@ import fcntl
 import functools
 import socket
 import struct
+import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ipaddress import ip_address
 from netinit.base.more_errors import LabError
 from netinit.kernel import route_library
 from netinit.kernel.isolated import write_sysctl
-from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, Netlink
+from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
 from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["wire"]
@@ -26,6 +27,9 @@ __all__ = ["wire"]
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
+_TENTATIVE = 0x40  # IFA_F_TENTATIVE
+_ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
+_LOOKS = 100  # one each millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # A pod must behave the same on every machine, whose own settings may be inherited, and send nothing by itself.
 _SETTINGS = {
@@ -128,6 +132,8 @@ def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]
         _request(end.netlink, "link", "set", index=index, state="up")
     for end in (theirs, ours):
         _await_carrier(end.namespace, end.name)
+    for end in (theirs, ours):
+        _await_addresses(end.netlink)
 
 
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
@@ -144,6 +150,18 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
         fcntl.ioctl(asking, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), address))
     if not value[1]:
         raise LabError(f"the veth interface {name} of {namespace.name!r} has no carrier though both ends are up")
+
+
+def _await_addresses(netlink: Netlink) -> None:
+    """The kernel has taken link-local addresses into use, which it does a moment after the carrier is there.
+
+    Where settings cannot be made it asks others for a second whether they have them, which nobody needs to wait for.
+    """
+    for _ in range(_LOOKS):
+        addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
+        if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
+            return
+        time.sleep(0.001)
 
 
 def _add_routes(netlink: Netlink, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
