@@ -37,10 +37,13 @@ REDIRECT = (*SIDECAR, "--ipv6", "on")
 TPROXY = (*REDIRECT, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid")
 VARIANTS = ("iptables-nft", "iptables-legacy")
 FOLDERS = prefork.ENVIRONMENT["PATH"]
-# In a mount namespace where no program of iptables or nft is, nor the libraries that serve without them.
+# In a mount namespace where no program of iptables or nft is, nor the libraries that serve without them, nor a compiler
+# and linker, which python-iptables would ask hundreds of times where those are.
 _HIDE = """
 for d in /usr/sbin /sbin /usr/local/sbin; do mount -t tmpfs none $(readlink -f $d); done
-for f in $(find /usr/lib -name 'libxtables.so.*.*'); do mount --bind /dev/null $f; done
+for f in /usr/lib/libxtables.so.*.* /usr/lib/*/libxtables.so.*.* $(command -v gcc cc ld objdump); do
+  [ ! -e $f ] || mount --bind /dev/null $f
+done
 exec "$@"
 """
 WITHOUT_PROGRAMS = ("unshare", "-m", "sh", "-c", _HIDE, "sh")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
+import struct
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from netinit.kernel import route_library
+from netinit.base.more_errors import LabError
+from netinit.kernel import netlink, route_library
 from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["drop_empty_tables", "list_rules", "take_snapshot"]
@@ -22,6 +26,18 @@ _COUNTERS = re.compile(r" \[\d+:\d+\]$| packets \d+ bytes \d+", re.MULTILINE)
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
+_FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}  # linux/netfilter.h, nft(8)
+_NFT_FAMILIES = {"iptables-nft-save": "ip", "ip6tables-nft-save": "ip6"}
+_NFT_MSG_GETTABLE, _NFTA_TABLE_NAME = 10 << 8 | 1, 1  # linux/netfilter/nf_tables.h
+_HEADER = 12  # bytes that a question for addresses, routes or policy rules has: the family, and zeros
+_NETWORK = (  # what is looked at: a word for it, the question, the families
+    ("address", netlink.RTM_GETADDR, (0,)),
+    ("route", netlink.RTM_GETROUTE, (2, 10)),
+    ("rule", netlink.RTM_GETRULE, (2, 10)),
+)
+# pyroute2's names for what answers
+_MESSAGES = {netlink.RTM_NEWADDR: "ifaddrmsg", netlink.RTM_NEWROUTE: "rtmsg", netlink.RTM_NEWRULE: "fibmsg"}
+_REMEMBERED = 1024  # messages, most of which all pods have
 
 
 def take_snapshot(namespace: NetworkNamespace) -> str:
@@ -39,7 +55,7 @@ def take_snapshot(namespace: NetworkNamespace) -> str:
 def list_rules(namespace: NetworkNamespace, program: str) -> str:
     """What `iptables-nft-save` or one of its sisters prints inside, without counters and comments.
 
-    The legacy programs run only when the kernel has legacy tables registered, because reading them is else reading
+    A program runs only when the kernel has tables of its variant and family, because reading them is else reading
     nothing, at the price of a process. Raises LabError when the program fails.
     """
     path = shutil.which(program, path=_PATH)
@@ -47,6 +63,8 @@ def list_rules(namespace: NetworkNamespace, program: str) -> str:
         return "(not installed)\n"
     names = _LEGACY_NAMES.get(program)
     if names is not None and not _read_inside(namespace, names):
+        return ""
+    if names is None and not any(table.startswith(f"{_NFT_FAMILIES[program]} ") for table in _list_tables(namespace)):
         return ""
     text = namespace.run([path], check=True).stdout
     return _COUNTERS.sub("", _COMMENT.sub("", text))
@@ -72,32 +90,44 @@ def _list_nft(namespace: NetworkNamespace) -> str:
     path = shutil.which("nft", path=_PATH)
     if path is None:
         return "(not installed)\n"
-    listing = namespace.run([path, "list", "tables"], check=True).stdout
-    tables = [line.removeprefix("table ") for line in listing.splitlines()]
-    texts = [
-        namespace.run([path, "list", "table", *table.split()], check=True).stdout
-        for table in tables
-        if table not in _XTABLES
-    ]
+    tables = [table.split(maxsplit=1) for table in _list_tables(namespace)]
+    mixed = {family for family, name in tables if f"{family} {name}" in _XTABLES}  # not all tables of these are listed
+    others = [(family, name) for family, name in tables if f"{family} {name}" not in _XTABLES]
+    wanted = dict.fromkeys(("table", family, name) if family in mixed else ("ruleset", family) for family, name in others)
+    texts = [namespace.run([path, "list", *what], check=True).stdout for what in wanted]
     return _COUNTERS.sub("", "".join(texts))
 
 
+def _list_tables(namespace: NetworkNamespace) -> list[str]:
+    """The family and name of each nft table, as `nft list tables` has them."""
+    try:
+        with namespace.entered(), netlink.Netlink(netlink.NETLINK_NETFILTER) as link:
+            found = link.dump(_NFT_MSG_GETTABLE, bytes(netlink.NETFILTER_SIZE))
+    except OSError as error:
+        raise LabError(f"the kernel does not list the nft tables of {namespace.name!r}: {error.strerror}") from error
+    names = [netlink.read_attributes(body, netlink.NETFILTER_SIZE)[_NFTA_TABLE_NAME] for _, body in found]
+    return [f"{_FAMILIES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
+
+
 def _list_network(namespace: NetworkNamespace) -> str:
-    library = route_library.load()
-    with namespace.entered():
-        socket = library.IPRoute()
-    with socket:
-        lines = [
-            *(f"address {text}" for text in _render(socket.get_addr())),
-            *(f"route {text}" for family in (2, 10) for text in _render(socket.get_routes(family=family))),
-            *(f"rule {text}" for family in (2, 10) for text in _render(socket.get_rules(family=family))),
-        ]
-    return "".join(f"{line}\n" for line in lines)
+    lines = []
+    with namespace.entered(), netlink.Netlink(netlink.NETLINK_ROUTE) as link:
+        for what, question, families in _NETWORK:
+            for family in families:
+                messages = link.dump(question, bytes((family,)).ljust(_HEADER, b"\0"))
+                lines += [f"{what} {text}\n" for text in sorted(_render(*message) for message in messages)]
+    return "".join(lines)
 
 
-def _render(messages: Any) -> Iterator[str]:
-    """Each netlink message as `field=value` pairs, in a stable order and without what changes by itself."""
-    return iter(sorted(" ".join(_fields(message)) for message in messages))
+@functools.lru_cache(_REMEMBERED)
+def _render(kind: int, body: bytes) -> str:
+    """A netlink message, as pyroute2 reads it, as `field=value` pairs in a stable order, without what changes by itself."""
+    route_library.load()
+    name = _MESSAGES[kind]
+    header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)
+    message = getattr(import_module(f"pyroute2.netlink.rtnl.{name}"), name)(header + body)
+    message.decode()
+    return " ".join(_fields(message))
 
 
 def _fields(message: Any) -> Iterator[str]:

@@ -1,20 +1,25 @@
-"""Links, addresses and routes of a pod and its surroundings, made over netlink with pyroute2."""
+"""Links, addresses and routes of a pod and its surroundings, made over netlink.
+
+pyroute2 puts the requests into bytes, which pods have in common: each is made once. It takes far longer than the kernel.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import socket
 import struct
+import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from netinit.base.more_errors import LabError
 from netinit.kernel import route_library
 from netinit.kernel.isolated import write_sysctl
+from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
 from netinit.lab.namespace import NetworkNamespace
 
 __all__ = ["wire"]
@@ -22,6 +27,9 @@ __all__ = ["wire"]
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
+_TENTATIVE = 0x40  # IFA_F_TENTATIVE
+_ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
+_LOOKS = 100  # one each millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # A pod must behave the same on every machine, whose own settings may be inherited, and send nothing by itself.
 _SETTINGS = {
@@ -49,9 +57,6 @@ def wire(
 
     Raises LabError with the kernel's reason when it refuses a link, an address or a route.
     """
-    route_library.load()
-    from pyroute2.netlink.exceptions import NetlinkError
-
     try:
         forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
         for setting, value in forwarding.items():
@@ -67,7 +72,7 @@ def wire(
                 with _netlink(neighbour, _SETTINGS) as beyond:
                     _join(_VethEnd(pod, inside, name), _VethEnd(neighbour, beyond, "eth0"), number, versions)
                     _add_routes(beyond, number, 2, versions)
-    except (NetlinkError, OSError) as error:
+    except OSError as error:
         raise LabError(
             f"the kernel refuses a link, an address or a route of the pod: {error}; "
             "pods need veth interfaces, and IPv6 unless they are made without"
@@ -75,18 +80,33 @@ def wire(
 
 
 @contextlib.contextmanager
-def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Any]:
+def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Netlink]:
     """A netlink socket that works in the namespace wherever this thread is; `lo` is up and the settings are made."""
-    library = route_library.load()
     with namespace.entered():
         for name, value in settings.items():
             # Some containers have /proc/sys read-only. Addresses are usable at once even then, the pod is less silent.
             with contextlib.suppress(LabError):
                 write_sysctl(name, value)
-        netlink = library.IPRoute()
+        netlink = Netlink(NETLINK_ROUTE)
     with netlink:
-        netlink.link("set", index=1, state="up")
+        _request(netlink, "link", "set", index=1, state="up")
         yield netlink
+
+
+def _request(netlink: Netlink, subject: str, verb: str, **fields: str | int) -> None:
+    """What `ip SUBJECT VERB` asks for, in pyroute2's words. OSError is the kernel's refusal."""
+    netlink.request(*_encode(subject, verb, **fields))
+
+
+@functools.cache
+def _encode(subject: str, verb: str, *, peer: str = "", peer_namespace: int = 0, **fields: str | int) -> tuple[int, int, bytes]:
+    """The kind, flags and body of a request; a veth pair has a `peer` in the namespace of that descriptor."""
+    more = {"peer": {"ifname": peer, "net_ns_fd": peer_namespace}} if peer else {}
+    with route_library.load().IPBatch() as batch:
+        getattr(batch, subject)(verb, **fields, **more)
+        message = bytes(batch.batch)
+    _, kind, flags = struct.unpack_from("=IHH", message)
+    return kind, flags, message[NLMSG_HEADER:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +114,26 @@ class _VethEnd:
     """One end of a veth pair: the interface `name` of `namespace`, reached over `netlink`."""
 
     namespace: NetworkNamespace
-    netlink: Any
+    netlink: Netlink
     name: str
 
 
 def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
     """A veth pair that works: our end has the addresses of net `number` that end in 2, theirs those that end in 1."""
-    peer = {"ifname": theirs.name, "net_ns_fd": theirs.namespace.descriptor}
-    ours.netlink.link("add", ifname=ours.name, kind="veth", peer=peer)
+    peer_namespace = theirs.namespace.descriptor
+    _request(ours.netlink, "link", "add", ifname=ours.name, kind="veth", peer=theirs.name, peer_namespace=peer_namespace)
     for end, host in ((theirs, 1), (ours, 2)):
-        index = end.netlink.link_lookup(ifname=end.name)[0]
+        with end.namespace.entered():
+            index = socket.if_nametoindex(end.name)
         for version in versions:
             flags = _NODAD if version == 6 else 0  # noqa: PLR2004 - the IP version
             address = _address(version, number, host)
-            end.netlink.addr("add", index=index, address=address, prefixlen=_PREFIX[version], flags=flags)
-        end.netlink.link("set", index=index, state="up")
+            _request(end.netlink, "addr", "add", index=index, address=address, prefixlen=_PREFIX[version], flags=flags)
+        _request(end.netlink, "link", "set", index=index, state="up")
     for end in (theirs, ours):
         _await_carrier(end.namespace, end.name)
+    for end in (theirs, ours):
+        _await_addresses(end.netlink)
 
 
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
@@ -129,19 +152,31 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
         raise LabError(f"the veth interface {name} of {namespace.name!r} has no carrier though both ends are up")
 
 
-def _add_routes(netlink: Any, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
+def _await_addresses(netlink: Netlink) -> None:
+    """The kernel has taken link-local addresses into use, which it does a moment after the carrier is there.
+
+    Where settings cannot be made it asks others for a second whether they have them, which nobody needs to wait for.
+    """
+    for _ in range(_LOOKS):
+        addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
+        if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
+            return
+        time.sleep(0.001)
+
+
+def _add_routes(netlink: Netlink, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
     """A route over a host of net `number`: to the net `target`, or the default route."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
-        netlink.route("add", dst=to, gateway=_address(version, number, host))
+        _request(netlink, "route", "add", dst=to, gateway=_address(version, number, host))
 
 
-def _add_outside(beyond: Any, versions: Sequence[int], outside: Sequence[str]) -> None:
+def _add_outside(beyond: Netlink, versions: Sequence[int], outside: Sequence[str]) -> None:
     """The client answers for these addresses too: they are on its `lo`, where every interface reaches them."""
     for text in outside:
         address = ip_address(text)
         if address.version in versions:
-            beyond.addr("add", index=1, address=text, prefixlen=address.max_prefixlen)
+            _request(beyond, "addr", "add", index=1, address=text, prefixlen=address.max_prefixlen)
 
 
 def _address(version: int, number: int, host: int) -> str:

@@ -191,13 +191,9 @@ def _settle_neighbours(pod: Pod) -> None:
         ("pod", NEIGHBOUR, NEIGHBOUR, "eth0", "fd78::2", "fd78::1"),
     )
     for one, device, other, its_device, address, its_address in pairs:
-        for near, card, far, its_card, host in (
-            (one, device, other, its_device, its_address),
-            (other, its_device, one, device, address),
-        ):
-            index = ends[near].link_lookup(ifname=card)[0]
-            hardware = ends[far].get_links(ends[far].link_lookup(ifname=its_card)[0])[0].get_attr("IFLA_ADDRESS")
-            ends[near].neigh("replace", dst=host, lladdr=hardware, ifindex=index, state=0x80)
+        here, there = (ends[name].get_links(ends[name].link_lookup(ifname=card)[0])[0] for name, card in ((one, device), (other, its_device)))
+        for near, card, far, host in ((one, here, there, its_address), (other, there, here, address)):
+            ends[near].neigh("replace", dst=host, lladdr=far.get_attr("IFLA_ADDRESS"), ifindex=card["index"], state=0x80)
     for end in ends.values():
         end.close()
 

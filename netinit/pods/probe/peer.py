@@ -69,30 +69,29 @@ class Peer:
             peer = {"ifname": "eth0", "net_ns_fd": self._there.descriptor}
             here.link("add", ifname=self.NAME, kind="veth", peer=peer)
             self._stack.callback(_unplug, here, self.NAME)
-            ends = [(here, self.NAME, POD_END), (there, "eth0", PEER_END)]
-            for link, name, addresses in ends:
-                _address(link, name, addresses, self._families)
-            for (link, name, _), (other, other_name, addresses) in zip(ends, reversed(ends), strict=True):
-                _introduce(link, name, _hardware(other, other_name), addresses, self._families)
+            ends = [(here, _find(here, self.NAME), POD_END), (there, _find(there, "eth0"), PEER_END)]
+            for link, device, addresses in ends:
+                _address(link, device["index"], addresses, self._families)
+            for (link, device, _), (_, other, addresses) in zip(ends, reversed(ends), strict=True):
+                _introduce(link, device["index"], other.get_attr("IFLA_ADDRESS"), addresses, self._families)
         except NetlinkError as error:
             raise LabError(f"the kernel refuses a veth pair: {error}") from None
 
 
-def _address(link: Any, name: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
-    index = link.link_lookup(ifname=name)[0]
+def _find(link: Any, name: str) -> Any:
+    """The device as the kernel describes it."""
+    return link.get_links(link.link_lookup(ifname=name)[0])[0]
+
+
+def _address(link: Any, index: int, addresses: dict[int, str], families: Sequence[Family]) -> None:
     for family in families:
         flags = NO_DAD if family is IPV6 else 0
         link.addr("add", index=index, address=addresses[family.version], prefixlen=PREFIX_LENGTH[family.version], flags=flags)
     link.link("set", index=index, state="up")
 
 
-def _hardware(link: Any, name: str) -> str:
-    return str(link.get_links(link.link_lookup(ifname=name)[0])[0].get_attr("IFLA_ADDRESS"))
-
-
-def _introduce(link: Any, name: str, hardware: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
+def _introduce(link: Any, index: int, hardware: str, addresses: dict[int, str], families: Sequence[Family]) -> None:
     """Neither end has to ask who the other is, which the pod's rules might refuse."""
-    index = link.link_lookup(ifname=name)[0]
     for family in families:
         link.neigh("replace", dst=addresses[family.version], lladdr=hardware, ifindex=index, state=NEVER_ASLEEP)
 
