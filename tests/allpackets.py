@@ -132,14 +132,17 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     packet, surroundings = packet_of(space, point)
     trace = simulate(packet, ruleset, surroundings)
     wanted, ended, last = part.outcome, part.outcome.condition, trace.last
-    told = f"{packet}\npart: {wanted}\ntrace: {trace.fate} {trace.reason} {last}"
-    assert trace.fate == wanted.fate, told
-    assert trace.verdict == part.verdict, told
+
+    def told() -> str:
+        return f"{packet}\npart: {wanted}\ntrace: {trace.fate} {trace.reason} {last}"
+
+    assert trace.fate == wanted.fate, told()
+    assert trace.verdict == part.verdict, told()
     hits = [step.rule for step in trace.steps if step.rule is not None and step.holds is not False]
     for passage in part.path:
-        assert any(hit is rule for hit in hits for rule in passage.rules), f"{told}\n{passage} was not met"
+        assert any(hit is rule for hit in hits for rule in passage.rules), f"{told()}\n{passage} was not met"
     if wanted.by_rule:
-        assert any(trace.decider.rule is rule for rule in part.path[-1].rules), told
+        assert any(trace.decider.rule is rule for rule in part.path[-1].rules), told()
     if part.verdict in ("dropped", "unknown"):
         return
     address = {KEPT: packet.destination, PRIMARY: surroundings.primary_address(packet.in_interface)}.get(ended.destination, ended.destination)
@@ -156,4 +159,4 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     }  # fmt: skip
     fields = ("redirect_port", "transparent", "translated", "policy_routed", "zone")
     actual = {name: getattr(trace if name in fields else last, name) for name in expected}
-    assert actual == expected, told
+    assert actual == expected, told()

@@ -140,6 +140,14 @@ def pod_v6only(require_netns: None) -> Iterator[Pod]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def templates_parsed_once() -> Iterator[None]:
+    """The templates of an injector's configuration are parsed once for all tests of a module, however often it is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netinit.inject.config._template", functools.cache(import_module("netinit.inject.config")._template))
+        yield
+
+
 @pytest.fixture(scope="session")
 def conformance() -> Path:
     """The folder of Istio's own cases."""

@@ -8,6 +8,7 @@ both variants of iptables. Rules are kept as written, so they must come in the s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
@@ -349,6 +350,7 @@ def _reach(chain: str, table: MemoryTable, path: tuple[str, ...], done: set[str]
             yield from _reach(target, table, path, done)
 
 
+@lru_cache(maxsize=4096)
 def _split(text: str) -> _Parts:
     """The parts of a rule. ApplyError for an option that belongs to nothing."""
     protocol = target = ""

@@ -21,7 +21,7 @@ from netinit.inject.initcontainer import options_of
 from netinit.inject.webhooks import current_webhooks, firing
 from podsecurity import INIT_CONTAINER, offences
 
-pytestmark = needs_data
+pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
 FOLDER = Path(__file__).parents[2] / "examples"
 IMAGE = f"mesh/netinit:{netinit.__version__}"

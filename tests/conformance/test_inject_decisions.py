@@ -13,7 +13,7 @@ from netinit.inject.decision import decide
 from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import current_webhooks, firing, parse_webhooks
 
-pytestmark = needs_data
+pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
 
 def rows(name):

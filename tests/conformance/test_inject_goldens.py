@@ -28,7 +28,7 @@ from netinit.inject.containers import find
 from netinit.inject.manifests import replaced, workloads
 from netinit.inject.status import Status
 
-pytestmark = needs_data
+pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
 OPENSHIFT = {
     "openshift.io/sa.scc.uid-range": "1000620000/10000",

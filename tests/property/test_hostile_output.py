@@ -48,6 +48,8 @@ from netinit.simulate.lint import Finding as LintFinding
 from netinit.simulate.ruleset import load_listing
 from randomness import some
 
+pytestmark = pytest.mark.usefixtures("templates_parsed_once")
+
 OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on"])
 PLAN = plan(OPTIONS)
 AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))

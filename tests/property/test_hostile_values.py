@@ -6,7 +6,10 @@ code under test.
 
 from __future__ import annotations
 
+import functools
+import grp
 import json
+import pwd
 import re
 import shlex
 
@@ -59,6 +62,34 @@ _PORT = r"[ \t]*(?:(?:[0-9]+-)?[1-9][0-9]*)?[ \t]*"
 PORT_LIST = re.compile(rf"{_PORT}(?:,{_PORT})*", re.ASCII)
 harmless = set()  # plans that were examined: many values make the same one
 SAFE_SHELL = re.compile(r"[A-Za-z0-9 ./:,!_@%^=+\-]*")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _each_name_is_looked_up_once():
+    """The system asks a service for every user that no file names, which takes as long as the whole test of a value."""
+
+    def once(look):
+        known = functools.cache(lambda name: _answer(look, name))
+
+        def ask(name):
+            answer = known(name)
+            if isinstance(answer, Exception):
+                raise type(answer)(*answer.args)
+            return answer
+
+        return ask
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pwd, "getpwnam", once(pwd.getpwnam))
+        patch.setattr(grp, "getgrnam", once(grp.getgrnam))
+        yield
+
+
+def _answer(look, name):
+    try:
+        return look(name)
+    except (KeyError, ValueError) as error:
+        return error
 
 
 def try_value(words, environ, label):

@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import grimp
@@ -48,6 +49,15 @@ PRINTERS = {"print", "echo", "secho", "echo_via_pager", "print_exc", "print_exce
 @functools.cache
 def read(path):
     return ast.parse(path.read_text())
+
+
+@functools.cache
+def sort_nodes(tree):
+    """The nodes of a tree, by their class: each tree is walked once for all that is asked of it."""
+    found = defaultdict(list)
+    for node in ast.walk(tree):
+        found[type(node)].append(node)
+    return found
 
 
 def lint_imports(folder):
@@ -97,9 +107,8 @@ def test_every_file_says_what_it_is_and_stays_readable():
 def test_a_name_of_a_class_has_one_meaning():
     places = {}
     for path in SOURCES:
-        for node in ast.walk(read(path)):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        for node in sort_nodes(read(path))[ast.ClassDef]:
+            places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
     assert not problems, "\n".join(["two things of one name; a search finds the wrong one:", *problems])
 
@@ -117,18 +126,20 @@ def test_code_and_messages_use_the_words_of_the_field():
 
 def find_prints(tree):
     """Places where a module prints on its own: it names a stream, or calls what prints."""
-    for node in ast.walk(tree):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        if isinstance(node, ast.Attribute) and name in STREAMS and isinstance(node.value, ast.Name) and node.value.id == "sys":
-            yield f"line {node.lineno}: sys.{name}"
-        if isinstance(node, ast.ImportFrom) and node.module == "sys" and STREAMS & {alias.name for alias in node.names}:
+    nodes = sort_nodes(tree)
+    for node in nodes[ast.Attribute]:
+        if node.attr in STREAMS and isinstance(node.value, ast.Name) and node.value.id == "sys":
+            yield f"line {node.lineno}: sys.{node.attr}"
+    for node in nodes[ast.ImportFrom]:
+        if node.module == "sys" and STREAMS & {alias.name for alias in node.names}:
             yield f"line {node.lineno}: imports a stream of sys"
-        if isinstance(node, ast.Constant) and node.value in {"/dev/stdout", "/dev/stderr", "/dev/tty"}:
+    for node in nodes[ast.Constant]:
+        if node.value in {"/dev/stdout", "/dev/stderr", "/dev/tty"}:
             yield f"line {node.lineno}: {node.value}"
-        if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in PRINTERS or (called == "write" and node.args and getattr(node.args[0], "value", None) in {1, 2}):
-                yield f"line {node.lineno}: {called}()"
+    for node in nodes[ast.Call]:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in PRINTERS or (called == "write" and node.args and getattr(node.args[0], "value", None) in {1, 2}):
+            yield f"line {node.lineno}: {called}()"
 
 
 def test_only_the_log_and_the_output_module_print():
@@ -144,17 +155,18 @@ def test_only_the_log_and_the_output_module_print():
 
 def find_calls(tree, names):
     """Places where one of these is called, on the system's modules or by its own name; methods of others are theirs."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = node.func
-            owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
-            if isinstance(called, ast.Attribute) and called.attr in names and owner in {"os", "posix", "io", "subprocess", "_posixsubprocess"}:
-                yield f"line {node.lineno}: {owner}.{called.attr}()"
-            if isinstance(called, ast.Attribute) and called.attr in names and called.attr.endswith(("_text", "_bytes")):
-                yield f"line {node.lineno}: {called.attr}()"
-            if isinstance(called, ast.Name) and called.id in names:
-                yield f"line {node.lineno}: {called.id}()"
-        if isinstance(node, ast.ImportFrom) and node.module in {"os", "posix"}:
+    nodes = sort_nodes(tree)
+    for node in nodes[ast.Call]:
+        called = node.func
+        owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
+        if isinstance(called, ast.Attribute) and called.attr in names and owner in {"os", "posix", "io", "subprocess", "_posixsubprocess"}:
+            yield f"line {node.lineno}: {owner}.{called.attr}()"
+        if isinstance(called, ast.Attribute) and called.attr in names and called.attr.endswith(("_text", "_bytes")):
+            yield f"line {node.lineno}: {called.attr}()"
+        if isinstance(called, ast.Name) and called.id in names:
+            yield f"line {node.lineno}: {called.id}()"
+    for node in nodes[ast.ImportFrom]:
+        if node.module in {"os", "posix"}:
             yield from (f"line {node.lineno}: imports {alias.name}" for alias in node.names if alias.name in names)
 
 
@@ -209,8 +221,7 @@ def find_problems(path):
         yield "evaluates its annotations"
     if (lines := len(text.splitlines())) > MOST_LINES and str(path.relative_to(ROOT)) not in TABLES:
         yield f"has {lines} lines; make a folder of it"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > MOST_FUNCTION_LINES:
-                yield f"{node.name} has {lines} lines; make several of it"
+    for node in (*sort_nodes(tree)[ast.FunctionDef], *sort_nodes(tree)[ast.AsyncFunctionDef]):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MOST_FUNCTION_LINES:
+            yield f"{node.name} has {lines} lines; make several of it"

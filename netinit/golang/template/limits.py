@@ -6,7 +6,7 @@ in steps, the output and every single value in characters, templates that call t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from netinit.base.more_errors import TemplateError
@@ -22,6 +22,7 @@ LARGE: Final = 2048
 """Values longer than this cost steps by their length, smaller ones count as nothing."""
 
 _DEEPEST_VALUE: Final = 200
+_LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
 class Limits:
@@ -88,14 +89,14 @@ def measure(value: Any) -> int:
     a million elements long on paper.
     """
     size = 0
-    todo: list[tuple[list[Any], int]] = [([value], 0)]
+    todo: list[tuple[Sequence[Any], int]] = [([value], 0)]
     while todo:
         items, depth = todo.pop()
         size += len(items)
         for item in items:
             if isinstance(item, (str, bytes)):
                 size += len(item)
-            elif item is not None and item is not NO_VALUE and not isinstance(item, (int, float)):
+            elif not isinstance(item, _LEAVES):
                 children = _children(item)
                 if children:
                     if depth >= _DEEPEST_VALUE:
@@ -121,9 +122,9 @@ def text_cost(*texts: Any) -> int:
     return sum(len(text) for text in texts if isinstance(text, str)) >> 4
 
 
-def _children(item: Any) -> list[Any]:
+def _children(item: Any) -> Sequence[Any]:
+    if isinstance(item, (list, tuple)):
+        return item
     if isinstance(item, dict):
         return [*item.keys(), *item.values()]
-    if isinstance(item, (list, tuple)):
-        return list(item)
     return list(getattr(item, "fields", {}).values())

@@ -183,8 +183,10 @@ def _print_map(buffer: _Buffer, value: dict[Any, Any], verb: str, flags: Flags, 
 
 
 def _print_list(buffer: _Buffer, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
-    named = "[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)
-    buffer.add(named + "{" if flags.go else "[")
+    if flags.go:
+        buffer.add(("[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)) + "{")
+    else:
+        buffer.add("[")
     for index, item in enumerate(value):
         if index:
             buffer.add(", " if flags.go else " ")

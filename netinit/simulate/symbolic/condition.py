@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from netinit.base.net import FULL_MASK
@@ -41,7 +42,7 @@ class MarkBits:
         return (mark & self.keep) ^ self.flip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """How all packets of a set are now.
 
@@ -70,6 +71,14 @@ class Condition:
     policy_routed: bool = False
     zone: int = 0
     unread: tuple[str, ...] = ()  # tables that looked at them and that nobody here can read
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: groups of packets are looked up by their condition again and again."""
+        return hash(tuple([getattr(self, field.name) for field in fields(self)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,11 @@ class Diagram:
         """Where a coordinate of the node's dimension leads."""
         return self._nodes[node][bisect_left(self._ends[node], coordinate)]
 
-    def restrict(self, level: int, intervals: list[Interval]) -> int:
-        """All points whose coordinate lies in one of the intervals, which ascend and do not touch each other."""
+    def restrict(self, level: int, intervals: list[Interval], below: int = EVERYTHING) -> int:
+        """The points of `below`, a set of later levels, whose coordinate lies in one of the intervals.
+
+        These ascend and do not touch each other.
+        """
         ends: list[int] = []
         nodes: list[int] = []
         at = 0
@@ -58,7 +61,7 @@ class Diagram:
                 ends.append(first - 1)
                 nodes.append(NOTHING)
             ends.append(last)
-            nodes.append(EVERYTHING)
+            nodes.append(below)
             at = last + 1
         if at <= self.lasts[level]:
             ends.append(self.lasts[level])

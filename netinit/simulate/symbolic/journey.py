@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
@@ -84,10 +85,11 @@ class _Travellers:
     def _come_in(self, groups: Groups) -> None:
         """Packets that come in through an interface."""
         groups = self._pass(PREROUTING, groups)
+        sort = cache(lambda condition: [*self._sort(condition)])
         ours: Groups = {}
         passing: Groups = {}
         for (condition, path), region in groups.items():
-            for part, now in self._sort(condition):
+            for part, now in sort(condition):
                 here = region & part
                 if now is None:
                     self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
@@ -150,10 +152,7 @@ class _Travellers:
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Those that get through a hook."""
-        entering: Groups = {}
-        for (condition, path), region in groups.items():
-            unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
-            join_groups(entering, {(replace(condition, hook=hook, unread=unread), path): region})
+        entering = self._change(groups, lambda condition: self._enter(hook, condition))
         for stage in STAGES[hook]:
             if stage == TRACKING:
                 entering = self._part(entering, self._track)
@@ -162,6 +161,9 @@ class _Travellers:
             else:
                 entering = self._walker.ask(stage, hook, entering)
         return entering
+
+    def _enter(self, hook: str, condition: Condition) -> Condition:
+        return replace(condition, hook=hook, unread=tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ())))))
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Connection tracking knows what is new, what it knows, and what belongs to no connection."""
@@ -186,17 +188,25 @@ class _Travellers:
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        for (condition, path), region in self._walker.ask(NAT, hook, asked).items():
-            done = replace(condition, decided=True) if towards else replace(condition, source_decided=True)
-            join_groups(others, {(done, path): region})
+        join_groups(others, self._change(self._walker.ask(NAT, hook, asked), _decide if towards else _decide_source))
         return others
+
+    def _change(self, groups: Groups, change: Callable[[Condition], Condition]) -> Groups:
+        """The packets in the conditions that theirs become."""
+        changed = cache(change)
+        found: Groups = {}
+        for (condition, path), region in groups.items():
+            join_groups(found, {(changed(condition), path): region})
+        return found
 
     def _part(self, groups: Groups, split: Split) -> Groups:
         """The packets in the conditions that they are in now."""
+        divided = cache(lambda condition: [*split(condition)])
         found: Groups = {}
         for (condition, path), region in groups.items():
-            for part, now in split(condition):
-                join_groups(found, _some({(now, path): region & part}))
+            for part, now in divided(condition):
+                if here := region & part:
+                    join_groups(found, {(now, path): here})
         return found
 
     def _end(self, groups: Groups, fate: str, reason: str = "") -> None:
@@ -211,6 +221,14 @@ def _doubted(one: Ended) -> Ended:
     if not condition.unread or one.outcome.fate == UNKNOWN:
         return one
     return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
+
+
+def _decide(condition: Condition) -> Condition:
+    return replace(condition, decided=True)
+
+
+def _decide_source(condition: Condition) -> Condition:
+    return replace(condition, source_decided=True)
 
 
 def _some(groups: Groups) -> Groups:

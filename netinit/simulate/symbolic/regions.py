@@ -161,13 +161,13 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
     """Those whose mark is `value` under the mask."""
     if value & ~mask:
         return nothing(space)
-    found = everything(space)
+    node = EVERYTHING
     level = space.dimension(name).level
     for bit in range(BITS):  # the lowest is the last level
         if mask >> bit & 1:
             wanted = value >> bit & 1
-            found &= Region(space, space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)]))
-    return found
+            node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
+    return Region(space, node)
 
 
 def size_of(space: Space, sides: Sides) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby, permutations
 
 from netinit.base.more_errors import TooManyPartsError
@@ -112,6 +113,7 @@ class Walker:
         self._passages: dict[tuple[str, int, int], Passage] = {}
         self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # of a chain
         self._joined: dict[tuple[int, Condition], Choice | None] = {}  # of a run
+        self._visible = cache(_visible)
 
     def ask(self, table: str, hook: str, groups: Groups) -> Groups:
         """Sends packets through a built-in chain; those that get through."""
@@ -282,7 +284,7 @@ class Walker:
         return back
 
     def _choose(self, loaded: LoadedRule, condition: Condition) -> Choice:
-        key = (id(loaded), _visible(condition))
+        key = (id(loaded), self._visible(condition))
         found = self._choices.get(key)
         if found is None:
             found = self._choices[key] = choose(self._space, condition, loaded.rule)
@@ -290,7 +292,7 @@ class Walker:
 
     def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
         """What the rules take together; None where one of them may or may not take something, or two the same."""
-        key = (id(run[0]), _visible(condition))
+        key = (id(run[0]), self._visible(condition))
         if key not in self._joined:
             found = [choose(self._space, condition, loaded.rule) for loaded in run]
             exact = all(choice.certain == choice.possible for choice in found)

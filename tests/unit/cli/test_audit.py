@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import netinit
+from schemas import check_schema
 
 ROOT = Path(__file__).parents[3]
-DATA = Path(netinit.__file__).parent / "data"
 SIDECAR = ["-i", "*", "-b", "*", "-d", "15090,15021,15020", "-u", "1337", "--ipv6=on"]
 EXAMPLES = ["pod.yaml", "native-sidecar.yaml"]
 PODS = """
@@ -28,13 +27,6 @@ def ask(run, *words):
     return done, json.loads(done.out) if done.out.startswith("{") else None
 
 
-def check(tree, name):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((DATA / f"{name}.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(tree, schema)
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_pass_by_nothing_that_is_not_by_design_but_their_health_port(run, name):
     done, tree = ask(run, "--pod", str(ROOT / "examples" / name), "--json")
@@ -46,7 +38,7 @@ def test_the_examples_pass_by_nothing_that_is_not_by_design_but_their_health_por
 @pytest.mark.parametrize("more", [[], ["--full"], ["--full", "-m", "TPROXY", "--redirect-dns", "--dns-servers", "9.9.9.9"]])
 def test_json_is_as_its_schema_says(run, more):
     _, tree = ask(run, *SIDECAR, *more, "--json", "--assert", "tcp is captured", "--assert", "inbound tcp port 80 to pod is captured")
-    check(tree, "audit")
+    check_schema(tree, "audit")
     (pod,) = tree["pods"]
     assert all((row["sets"] is None) is ("--full" not in more) for row in pod["traffic"])
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import netinit
 import peers
+from schemas import check_schema
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = Path(netinit.__file__).parent / "data" / "diff.schema.json"
 SIDECAR = "apply -b * -i * -u 1337 --ipv6=on"
 POD = (ROOT / "examples" / "pod.yaml").read_text()
 
@@ -26,10 +25,7 @@ def ask(run, *words):
     done = run(["netinit", "diff", *words])
     tree = json.loads(done.out) if done.out.startswith("{") else None
     if tree:
-        jsonschema = pytest.importorskip("jsonschema")
-        schema = json.loads(SCHEMA.read_text())
-        jsonschema.Draft202012Validator.check_schema(schema)
-        jsonschema.validate(tree, schema)
+        check_schema(tree, "diff")
     return done, tree
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kubectl_calls import read_calls, write_calls
+from netinit.cli import start
 from netinit.kernel.run import Finished
 
 FAKE = Path(__file__).parents[2] / "kubectl"
@@ -39,19 +43,33 @@ def kubectl(run, tmp_path):
         shutil.copytree(FAKE / "shop", folder, dirs_exist_ok=True)
         for name, tree in (files or {}).items():
             (folder / name).write_text(json.dumps(tree))
-        (folder / "calls.json").write_text(json.dumps(answers))
+        write_calls(folder, answers)
         log = tmp_path / "log"
         log.write_text("")
         return {"PATH": f"{FAKE}:{Path(sys.executable).parent}:{os.environ['PATH']}", "FAKE_KUBECTL": str(folder), "FAKE_KUBECTL_LOG": str(log)}
 
     def ask(line, *answers, files=None):
         done = run(["netinit", "kubectl", *line.split()], prepare(*answers, files=files))
-        ask.calls = [json.loads(one) for one in (tmp_path / "log").read_text().splitlines()]
+        ask.calls = list(read_calls(tmp_path / "log"))
         return done
 
     ask.calls = []
     ask.prepare = prepare
     return ask
+
+
+@pytest.fixture
+def within(monkeypatch):
+    """What a manifest alone answers is made in this process: started once more, netinit takes an eighth of a second each time."""
+
+    def run_netinit(words, *, stdin="", environ=None):
+        out, err = io.StringIO(), io.StringIO()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = start.run(["netinit", *words], dict(environ or {}))
+        return Finished(program="netinit", status=code, output=out.getvalue(), errors=err.getvalue())
+
+    monkeypatch.setattr("netinit.cli.kubectl.sources.run_netinit", run_netinit)
 
 
 def read(name):
@@ -99,6 +117,7 @@ def test_what_a_manifest_cannot_answer_is_an_error_with_every_reason(kubectl):
     assert "verify is about what is there, which a manifest does not show" in done.err
 
 
+@pytest.mark.usefixtures("within")
 def test_of_a_service_the_cluster_ip_and_each_ready_endpoint_are_answered(kubectl):
     for port in ("5432", "postgres"):
         done = kubectl(f"explain {WEB} -n shop --to db.shop:{port} --source manifest", {"words": POD, "file": "pod-web.json"}, *SERVICE)
@@ -140,6 +159,7 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert "    direct" in done.out.partition("2xk9p")[0]
 
 
+@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("flags", ["-o json", "--output=json", "--json"])
 def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubectl, flags):
     done = kubectl(f"explain deploy/web -n shop --to db.shop:5432 --source manifest {flags}", *DEPLOYMENT, *SERVICE)
@@ -200,6 +220,7 @@ def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
     assert len(refused.err) < 1000
 
 
+@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("answer", ["", "[]", "null", "{", "[" * 100000, '{"code": 1e999}', '{"code": [1]}', '{"answer": "x"}'])
 def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kubectl):
     answers = [{"words": POD, "file": "pod-web.json"}, AGENTS, {"words": "exec *", "stdout": answer}]
@@ -221,6 +242,7 @@ def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
     assert [words[:2] for words in kubectl.calls] == [["get", "deployment"], ["get", "pods"]]
 
 
+@pytest.mark.usefixtures("within")
 def test_a_pod_that_only_says_that_it_is_the_agent_is_not_asked(kubectl):
     false = read("agents.json")
     false["items"][0]["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet"

@@ -19,6 +19,8 @@ from netinit.inject.initcontainer import options_of
 from netinit.kube import access, asking
 from netinit.options import Options
 
+pytestmark = pytest.mark.usefixtures("templates_parsed_once")
+
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: [{name: c, image: i}]}\n"
 CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec: {containers: [{name: istio-proxy, image: p}]}\n"
 

@@ -21,6 +21,8 @@ from netinit.base.more_errors import InjectionError
 from netinit.cli.inject import command as inject
 from netinit.cli.inject.files import LARGEST, RefusedFileError, replace
 
+pytestmark = pytest.mark.usefixtures("templates_parsed_once")
+
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"
 STRANGER = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a stranger's files are made under another uid")

@@ -20,6 +20,8 @@ def tracked():
 
 @pytest.mark.parametrize("bad", [False, True], ids=["good ones", "bad ones"])
 def test_one_configuration_after_the_other_leaves_nothing_behind(tmp_path, bad):
+    gc.collect()
+    gc.freeze()  # what other tests have left is looked through once, not for each configuration
     feed = Feed(Board(tmp_path), Settings(), lambda *_: None)
 
     def offer(number):

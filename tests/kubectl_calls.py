@@ -1,0 +1,26 @@
+"""What the kubectl of tests/kubectl is to answer, and what it was asked: as a shell reads and writes it."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+
+def write_calls(folder, answers):
+    """What kubectl is to answer, as tests/kubectl reads it."""
+    lines = []
+    for number, one in enumerate(answers):
+        texts = {name: folder / f"{number}.{name}" for name in ("stdout", "stderr")}
+        for name, path in texts.items():
+            path.write_text(one.get(name, ""))
+        waits = {None: "no", "says": "yes"}[one.get("waits")]
+        fields = (one["words"], one.get("file") or texts["stdout"].name, texts["stderr"].name, str(one.get("status", 0)), waits)
+        lines.append("".join(f"{field}\t" for field in fields) + "\n")
+    (folder / "calls").write_text("".join(lines))
+    (folder / "container").unlink(missing_ok=True)
+
+
+def read_calls(log):
+    """The words of each call."""
+    left = iter(log.read_text().split("\0")[:-1])
+    for number in left:
+        yield list(islice(left, int(number)))
