@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         """The commands whose module is there."""
         return [name for name, (module, _) in self.commands_there.items() if _is_there(f"netinit.cli.{module}")]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """The command by its name or alias, imported now."""
         module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
         if not module or not _is_there(f"netinit.cli.{module}"):
