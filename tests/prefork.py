@@ -38,10 +38,14 @@ MODULES = {  # what each kind of process has read, beside what a plain start rea
         "backends.tally", "cli.job", "kernel.emptied", "kernel.pods", "rules.census", "rules.layouts.classic", "rules.layouts.current",
         "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
     ),
-    AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
+    AGENT: ("cli.node.command", "cli.node.agent", "node.supervisor", "node.server", "node.agent"),
     WEBHOOK: ("cli.webhook.serve", "webhook.supervisor", "webhook.keeper", "webhook.worker"),
 }  # fmt: skip
-STANDARD = ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile")  # what python-iptables imports
+FOREIGN = {  # what they import of others as they work
+    PEOPLE: ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile"),  # what python-iptables imports
+    AGENT: ("httpcore2",),
+    WEBHOOK: ("concurrent.futures.thread", "cryptography.x509", "cryptography.hazmat.primitives.serialization"),
+}
 AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that mean something before main()
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
@@ -235,7 +239,7 @@ def _end(code: int) -> NoReturn:
 if __name__ == "__main__":
     sys.path[0] = str(MAIN.parent.parent)
     from netinit.cli import start
-    from netinit.kernel import namespaces
+    from netinit.kernel import namespaces, preload
 
     start._find_packages()
     start._find_packages = lambda: None  # it would ask all modules again where they are
@@ -244,8 +248,10 @@ if __name__ == "__main__":
     commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if people else []
     for module in (*commands, *MODULES[sys.argv[2]]):
         import_module(f"netinit.{module}")
-    for module in STANDARD if people else ():
+    for module in FOREIGN[sys.argv[2]]:
         import_module(module)
+    if sys.argv[2] == AGENT:  # which begins with this
+        preload.load_all(str(MAIN.parent))
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
