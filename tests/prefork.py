@@ -38,10 +38,14 @@ MODULES = {  # what each kind of process has read, beside what a plain start rea
         "backends.tally", "cli.job", "kernel.emptied", "kernel.pods", "rules.census", "rules.layouts.classic", "rules.layouts.current",
         "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
     ),
-    AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
+    AGENT: ("cli.node.command", "cli.node.agent", "node.supervisor", "node.server", "node.agent"),
     WEBHOOK: ("cli.webhook.serve", "webhook.supervisor", "webhook.keeper", "webhook.worker"),
 }  # fmt: skip
-STANDARD = ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile")  # what python-iptables imports
+FOREIGN = {  # what they import of others as they work
+    PEOPLE: ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile"),  # what python-iptables imports
+    AGENT: ("httpcore2",),
+    WEBHOOK: ("concurrent.futures.thread", "cryptography.x509", "cryptography.hazmat.primitives.serialization"),
+}
 AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that mean something before main()
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
@@ -172,29 +176,39 @@ def _nursery(kind: str) -> socket.socket:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Returns in a child that is to be the program. A keeper between tells its process id and, later, its status."""
-    while True:
-        text, descriptors, *_ = socket.recv_fds(requests, MOST, 5)
-        _reap(0 if not text else os.WNOHANG)
-        if not text:
-            os._exit(0)
-        if os.fork():
-            for descriptor in descriptors:
-                os.close(descriptor)
+    """Returns in a child that is to be the program. Its process id is told at once, and its status when it has ended."""
+    sources: dict[int, tuple[int, ...]] = {requests.fileno(): ()}  # a program's is readable once it has ended: its id, whom to tell
+    while sources:
+        source = select.select(sources, [], [])[0][0]
+        if sources[source]:
+            pid, telling = sources.pop(source)
+            _tell(telling, os.waitpid(pid, 0)[1])
+            _close(source, telling)
             continue
-        requests.close()
-        if pid := os.fork():
-            os.write(descriptors[1], pid.to_bytes(WORD, sys.byteorder))
-            os.write(descriptors[1], os.waitpid(pid, 0)[1].to_bytes(WORD, sys.byteorder))
-            os._exit(0)
-        return _become(json.loads(text), *descriptors)
+        text, descriptors, *_ = socket.recv_fds(requests, MOST, 5)
+        if not text:  # nobody asks any more; what runs is awaited
+            del sources[source]
+            continue
+        pid = os.fork()
+        if not pid:
+            requests.detach()
+            _close(*sources, *(telling for _, telling in filter(None, sources.values())))
+            return _become(json.loads(text), *descriptors)
+        namespace, telling, *files = descriptors
+        sources[os.pidfd_open(pid)] = pid, telling
+        _tell(telling, pid)
+        _close(namespace, *files)
+    os._exit(0)
 
 
-def _reap(flags: int) -> None:
-    """Keepers that have ended are gone; without a flag, all of them."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, flags)[0]:
-            pass
+def _tell(telling: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who waited in vain does not listen
+        os.write(telling, number.to_bytes(WORD, sys.byteorder))
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) -> None:
@@ -202,8 +216,7 @@ def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) 
     namespaces.enter(namespace)
     for number, file in enumerate(files):
         os.dup2(file, number)
-    for descriptor in (namespace, telling, *files):
-        os.close(descriptor)
+    _close(namespace, telling, *files)
     os.chdir(request["folder"])
     os.environ.clear()  # the same bytes as those of `posix`, where the lean modules look
     os.environ.update(request["environ"])
@@ -226,16 +239,19 @@ def _end(code: int) -> NoReturn:
 if __name__ == "__main__":
     sys.path[0] = str(MAIN.parent.parent)
     from netinit.cli import start
-    from netinit.kernel import namespaces
+    from netinit.kernel import namespaces, preload
 
     start._find_packages()
+    start._find_packages = lambda: None  # it would ask all modules again where they are
     group = import_module("netinit.cli.group")
     people = sys.argv[2] == PEOPLE
     commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if people else []
     for module in (*commands, *MODULES[sys.argv[2]]):
         import_module(f"netinit.{module}")
-    for module in STANDARD if people else ():
+    for module in FOREIGN[sys.argv[2]]:
         import_module(module)
+    if sys.argv[2] == AGENT:  # which begins with this
+        preload.load_all(str(MAIN.parent))
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -57,22 +57,22 @@ class LazyGroup(click.Group):
         """The commands whose module is there."""
         return [name for name, (module, _) in self.commands_there.items() if _is_there(f"netinit.cli.{module}")]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """The command by its name or alias, imported now."""
-        name = ALIASES.get(cmd_name, cmd_name)
-        if name not in self.list_commands(ctx):
+        module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
+        if not module or not _is_there(f"netinit.cli.{module}"):
             return None
-        command: click.Command = import_module(f"netinit.cli.{self.commands_there[name][0]}").command
+        command: click.Command = import_module(f"netinit.cli.{module}").command
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named; OptionError with what may be meant where there is none."""
-        known = self.list_commands(ctx)
-        if args[0] not in (*known, *ALIASES) and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
+            known = self.list_commands(ctx)
             close = get_close_matches(args[0], known)
             hint = f"did you mean {' or '.join(close)}?" if close else f"commands: {', '.join(known)}"
             raise OptionError(f"{quote_value(args[0])} is not a command; {hint}")

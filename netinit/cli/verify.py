@@ -78,7 +78,8 @@ def _find_options(options: Options, pod: str, select: str) -> tuple[Options | No
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
     if select and not pod:
         raise OptionError("--select: names a pod of --pod; give --pod FILE")
-    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag not in Interception.flags}
+    of_rules = {flag.field for flag in Interception.flags}
+    run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     if pod:
         facts = read_manifest(pod, select, options)
         if facts.host_network:

@@ -11,7 +11,7 @@ from netinit.base.more_errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.isolated import IsolatedNamespace
 from netinit.kernel.users import become
-from netinit.lab.probes import Arrival, Probe, send_probes
+from netinit.lab.probes import Arrival, Probe, needs_child, send_probes
 from netinit.lab.servers import Listener, Server
 
 __all__ = ["NetworkNamespace"]
@@ -119,9 +119,18 @@ class NetworkNamespace(IsolatedNamespace):
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
-        """Where each connection arrived, in the order of the probes; they are all under way at the same time."""
-        patience = 5.0 + max((probe.timeout for probe in probes), default=0.0)
-        return self.call(send_probes, tuple(probes), timeout=patience)
+        """Where each connection arrived, in the order of the probes; they are all under way at the same time.
+
+        The calling thread makes them; a child where one needs supplementary groups of its own, which a thread cannot have.
+        """
+        if any(map(needs_child, probes)):
+            patience = 5.0 + max(probe.timeout for probe in probes)
+            return self.call(send_probes, tuple(probes), timeout=patience)
+        with self.entered():
+            try:
+                return send_probes(probes)
+            except Exception as error:  # noqa: BLE001 - an address that is none, say
+                raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
     def connect(
         self,

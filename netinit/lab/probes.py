@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import json
@@ -9,7 +10,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netinit.kernel.users import creating_as
@@ -70,37 +71,41 @@ class Arrival:
 
 def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
     """Where each probe arrived, in their order. They are all under way at once, so the longest timeout is the limit."""
-    selector = selectors.DefaultSelector()
-    tries = [_Try(probe, selector) for probe in probes]
-    while any(one.arrival is None for one in tries):
-        left = min(one.deadline for one in tries if one.arrival is None) - time.monotonic()
-        for key, _ in selector.select(max(left, 0.0)):
-            key.data.proceed()
-        now = time.monotonic()
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
+        tries = [_Try(probe, sockets.enter_context(_open_socket(probe)), selector) for probe in probes]
         for one in tries:
-            if one.arrival is None and one.deadline <= now:
-                one.finish("timeout", error=None if one.waiting else "connected, but no answer came")
-    selector.close()
+            one.begin()
+        while any(one.arrival is None for one in tries):
+            left = min(one.deadline for one in tries if one.arrival is None) - time.monotonic()
+            for key, _ in selector.select(max(left, 0.0)):
+                key.data.proceed()
+            now = time.monotonic()
+            for one in tries:
+                if one.arrival is None and one.deadline <= now:
+                    one.finish("timeout", error=None if one.waiting else "connected, but no answer came")
     return [one.arrival for one in tries if one.arrival is not None]
 
 
 class _Try:
     """One probe under way: connecting, then reading, then done when `arrival` is set."""
 
-    def __init__(self, probe: Probe, selector: selectors.BaseSelector) -> None:
+    def __init__(self, probe: Probe, opened: socket.socket, selector: selectors.BaseSelector) -> None:
         self.arrival: Arrival | None = None
         self.waiting = True  # for the handshake; a datagram stays in this state until its answer
         self.deadline = time.monotonic() + probe.timeout
         self._selector = selector
         self._probe = probe
         self._data = b""
-        self._socket = _open_socket(probe)
+        self._socket = opened
+
+    def begin(self) -> None:
+        """The connection or the datagram is on its way."""
         try:
-            self._begin()
+            self._send()
         except OSError as error:
             self._fail(error)
 
-    def _begin(self) -> None:
+    def _send(self) -> None:
         probe = self._probe
         if probe.source is not None:
             self._socket.bind((probe.source, 0))
@@ -180,17 +185,30 @@ def _open_socket(probe: Probe) -> socket.socket:
     """A socket that the kernel takes for one of the probe's user: the owner match reads the ids of its creation."""
     version = ipaddress.ip_address(probe.host).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
-    groups = os.getgroups()
-    os.setgroups(probe.groups)
-    try:
-        with creating_as(probe.uid, probe.gid):
-            made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
-    finally:
-        os.setgroups(groups)
+    with _in_groups(probe.groups), creating_as(probe.uid, probe.gid):
+        made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
     if probe.mark:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return made
+
+
+def needs_child(probe: Probe) -> bool:
+    """Whether a probe needs other supplementary groups than this process has; all of its threads have the same."""
+    return set(probe.groups) != set(os.getgroups())
+
+
+@contextlib.contextmanager
+def _in_groups(groups: Sequence[int]) -> Iterator[None]:
+    old = os.getgroups()
+    if set(groups) == set(old):
+        yield
+        return
+    os.setgroups(groups)
+    try:
+        yield
+    finally:
+        os.setgroups(old)
 
 
 def render_address(address: Sequence[str | int]) -> str:
