@@ -45,8 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-profile") != "new-examples":
         # Else numbers and texts of all modules that a worker has imported by then are drawn from, too.
         providers._get_local_constants = lambda: providers._local_constants  # type: ignore[attr-defined]
-    # A session behind `&` of a script ignores these, and so would what tests start and interrupt.
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    # A session behind `&` of a script or behind nohup ignores these, and so would what tests start and interrupt.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
 

@@ -39,7 +39,10 @@ from strategies import PORTS
 
 CONNECTIONS = int(os.environ.get("NETINIT_CONNECTIONS", "500"))  # for each dialect
 BATCH = 25
-SILENCE, PATIENCE = 0.3, 2.0  # seconds after which nobody answers, and where a busy machine gets a second chance
+SILENCE = 0.3  # seconds after which nobody answers
+# Where a busy machine gets further chances: less than the second after which TCP sends its first packet once more, of which
+# NAT is asked again where the first was dropped.
+PATIENCE = (0.9, 0.9)
 DIALECTS = ("iptables-nft", "iptables-legacy", "nftables")
 
 OUTSIDE = ("198.51.100.7", "203.0.113.7", "203.0.113.200", "2001:db8::7", "2001:db8:1::8")
@@ -386,6 +389,16 @@ def _is_noisy(rule) -> bool:
     if any(isinstance(match, ConnectionState) and "INVALID" in match.states for match in rule.matches):
         return True
     return not any(isinstance(match, Port | Protocol | Owner) for match in rule.matches)
+
+
+def disagree_each_time(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt]) -> list[str]:
+    """The differences of the last of some chances more; none where one had none: what is real shows again."""
+    found: list[str] = []
+    for silence in PATIENCE:
+        found = disagree(pod, dialect, wanted, attempts, silence)
+        if not found:
+            break
+    return found
 
 
 def disagree(pod: Pod, dialect: str, wanted: Plan, attempts: list[Attempt], silence: float = SILENCE) -> list[str]:

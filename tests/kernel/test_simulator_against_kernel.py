@@ -16,12 +16,12 @@ from attempts import (
     CONNECTIONS,
     FOREIGN,
     NEIGHBOUR,
-    PATIENCE,
     SEED,
     Attempt,
     compare_counters,
     compare_fates,
     disagree,
+    disagree_each_time,
     forget_connections,
     made_attempts,
     predict,
@@ -67,7 +67,7 @@ def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
         if not found:
             return
         made["repeated"] += 1  # a late packet, a port taken twice: what is real shows again
-        assert disagree(pod, dialect, wanted, attempts, PATIENCE) == [], report(pod, dialect, options, wanted, attempts)
+        assert disagree_each_time(pod, dialect, wanted, attempts) == [], report(pod, dialect, options, wanted, attempts)
 
     try:
         hold()
