@@ -50,6 +50,7 @@ AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
 WORD = 4  # bytes of an answer
+OURS = "/proc/thread-self/ns/net"
 
 
 def can_run(words: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
@@ -144,7 +145,7 @@ def _start(
     """A process of the program, and the pipe that tells its status when it has ended."""
     request = json.dumps({"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}).encode()
     told, telling = os.pipe()
-    files = [os.open("/proc/thread-self/ns/net", os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
+    files = [os.open(OURS, os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
     try:
         rights = array.array("i", [*files, *outputs])
         _nursery(kind).sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -213,7 +214,8 @@ def _close(*descriptors: int) -> None:
 
 def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) -> None:
     """This process is as if it had just been started so."""
-    namespaces.enter(namespace)
+    if not os.path.samestat(os.fstat(namespace), Path(OURS).stat()):  # to enter wants root, even where one is already
+        namespaces.enter(namespace)
     for number, file in enumerate(files):
         os.dup2(file, number)
     _close(namespace, telling, *files)
