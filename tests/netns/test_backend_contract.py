@@ -152,6 +152,14 @@ def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rule_of_others_that_equals_one_of_another_layout_stays(pod, backend):
+    """One of the three by which the classic layout refuses IPv6, beside a chain of ours in the same table."""
+    needs(backend)
+    add_foreign_rules(pod, variant_of(backend))
+    check_contract(pod, Options(outbound_cidrs="*", reject_quic=True, ipv6="on", backend=backend), OTHERS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
     needs(backend)
 

@@ -122,7 +122,7 @@ def owned_rules(listing: Listing, written: Written, listings: Collection[Listing
                     found |= _of_our_forms(name, chain, texts, evidence, forms())
                     wanted = _wanted(texts, written, name, chain, found)
                 found |= wanted
-            if not present and name == FILTER:  # the one table in which a layout has rules and no chain
+            if name == FILTER and len(found) < len(texts):  # the one table in which a layout has rules and no chain
                 for _, _, run in [one for one in forms().runs if one[:2] == (name, chain)]:
                     found |= _find_run(texts, run)
             if found:
@@ -231,10 +231,14 @@ def _of_our_forms(table: str, chain: str, texts: list[str], evidence: Evidence, 
 
 
 def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
-    """Rules that the plan has and that stand there: the first ones for what it inserts, the last for what it appends."""
-    wanted = written.get(table, {}).get(chain)
+    """Rules that the plan has and that stand there: the first ones for what it inserts, the last for what it appends.
+
+    A plan that has no chain in the table does not confirm single rules by the chains that are there, which are another plan's.
+    """
+    planned = written.get(table, {})
+    wanted = planned.get(chain)
     more: set[int] = set()
-    if wanted:
+    if wanted and not OWNED_CHAINS.isdisjoint(planned):
         for number, text in enumerate(wanted.texts):
             places = [i for i, listed in enumerate(texts) if listed == without_comment(text) and i not in more]
             if places and not any(place in found for place in places):

@@ -289,6 +289,14 @@ def test_the_three_rules_that_refuse_ipv6_are_ours_together():
     assert ours(REFUSAL.replace("filter", "mangle"), family=IPV6) == {}
 
 
+@pytest.mark.parametrize("options", [Options(), Options(layout="classic", ipv6="off")])
+def test_a_chain_of_ours_beside_them_confirms_none_of_the_three_alone(options):
+    refusing_quic = "\nfilter OUTPUT -j ISTIO_OUTPUT\nfilter ISTIO_OUTPUT"
+    assert ours(REFUSAL + refusing_quic, options, family=IPV6) == {"filter INPUT": [1, 2, 3], "filter OUTPUT": [1]}
+    for line in REFUSAL.splitlines():
+        assert ours(line + refusing_quic, options, family=IPV6) == {"filter OUTPUT": [1]}
+
+
 def test_of_two_such_runs_the_first_is_ours():
     assert ours(f"{REFUSAL}\n{REFUSAL}", family=IPV6) == {"filter INPUT": [1, 2, 3]}
 
