@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
+import lab_servers
 from netinit.lab import Pod, find_obstacle
 from randomness import some
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
@@ -117,6 +118,15 @@ def readable(require_netns: None) -> tuple[str, ...]:
     if reason := find_reading_obstacle():
         pytest.skip(reason)
     return make_prefix(wanted())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_of_this_process() -> Iterator[Callable[..., Any]]:
+    """How the laboratory starts a server by itself: while tests run, a small process forks it, see `lab_servers`."""
+    own = import_module("netinit.lab.servers")._begin
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netinit.lab.servers._begin", lab_servers.Child)
+        yield own
 
 
 @pytest.fixture
