@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
@@ -88,6 +89,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first, where several workers run them."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: import_module("sharing").rank(item.nodeid))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker tells of setting up and tearing down only what somebody is shown: failures and skips, else all where one asks for it."""
+    if not os.environ.get("PYTEST_XDIST_WORKER") or item.config.getoption("durations") or item.config.getoption("xmlpath"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
