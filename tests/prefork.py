@@ -21,10 +21,12 @@ import io
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -80,6 +82,27 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: 
     finally:
         for file in files:
             os.close(file)
+
+
+@functools.cache
+def door() -> Path:
+    """A socket where `forked_netinit.py`, the program as scripts find it, asks for a fork of this process's nursery."""
+    folder = Path(tempfile.mkdtemp(prefix="netinit-"))
+    atexit.register(shutil.rmtree, folder)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(str(folder / "door"))
+    listening.listen()
+
+    def pass_on() -> None:
+        while True:
+            with listening.accept()[0] as asking:
+                request, files, *_ = socket.recv_fds(asking, MOST, 5, socket.MSG_CMSG_CLOEXEC)
+                socket.send_fds(nursery, [request], files)
+                _close(*files)
+
+    nursery = _nursery(PEOPLE)  # before there are files of others that it would keep
+    threading.Thread(target=pass_on, daemon=True).start()
+    return folder / "door"
 
 
 class Running:
