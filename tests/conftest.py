@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
+import lab_servers
 from netinit.lab import Pod, find_obstacle
 from randomness import some
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
@@ -89,6 +91,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: import_module("sharing").rank(item.nodeid))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker tells of setting up and tearing down only what somebody is shown: failures and skips, else all where one asks for it."""
+    if not os.environ.get("PYTEST_XDIST_WORKER") or item.config.getoption("durations") or item.config.getoption("xmlpath"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("netns"):
         insist_on_namespaces(item.config)
@@ -117,6 +131,15 @@ def readable(require_netns: None) -> tuple[str, ...]:
     if reason := find_reading_obstacle():
         pytest.skip(reason)
     return make_prefix(wanted())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_of_this_process() -> Iterator[Callable[..., Any]]:
+    """How the laboratory starts a server by itself: while tests run, a small process forks it, see `lab_servers`."""
+    own = import_module("netinit.lab.servers")._begin
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netinit.lab.servers._begin", lab_servers.Child)
+        yield own
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ A command for people takes an eighth of a second, nearly all of which is Python 
 environment and network namespace of its own, from main() to the end of the interpreter; only the modules are in memory already.
 What apply reads before it has done its work is a promise: tests of that start it in full, as `start_tool` of programming does.
 The node's agent and the webhook's server are started so, too, half of whose processor time is Python that reads modules.
+
+The laboratory's servers are forked by such a process, too: a fork copies the tables of all memory, and a worker that has collected
+thousands of tests takes ten times as long for it as a process that has read what servers need.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ import io
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -31,7 +36,7 @@ from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
 COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch")
-PEOPLE, AGENT, WEBHOOK = "people", "agent", "webhook"
+PEOPLE, AGENT, WEBHOOK, LABORATORY = "people", "agent", "webhook", "laboratory"
 MODULES = {  # what each kind of process has read, beside what a plain start reads
     PEOPLE: (
         "backends.ipset", "backends.iptables", "backends.legacy", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
@@ -77,6 +82,27 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: 
     finally:
         for file in files:
             os.close(file)
+
+
+@functools.cache
+def door() -> Path:
+    """A socket where `forked_netinit.py`, the program as scripts find it, asks for a fork of this process's nursery."""
+    folder = Path(tempfile.mkdtemp(prefix="netinit-"))
+    atexit.register(shutil.rmtree, folder)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(str(folder / "door"))
+    listening.listen()
+
+    def pass_on() -> None:
+        while True:
+            with listening.accept()[0] as asking:
+                request, files, *_ = socket.recv_fds(asking, MOST, 5, socket.MSG_CMSG_CLOEXEC)
+                socket.send_fds(nursery, [request], files)
+                _close(*files)
+
+    nursery = _nursery(PEOPLE)  # before there are files of others that it would keep
+    threading.Thread(target=pass_on, daemon=True).start()
+    return folder / "door"
 
 
 class Running:
@@ -143,15 +169,22 @@ def _start(
     words: Sequence[str], outputs: Sequence[int], kind: str = PEOPLE, *, environ: Mapping[str, str] = ENVIRONMENT, folder: Path | None = None
 ) -> tuple[int, int]:
     """A process of the program, and the pipe that tells its status when it has ended."""
-    request = json.dumps({"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}).encode()
-    told, telling = os.pipe()
-    files = [os.open(OURS, os.O_RDONLY), telling, os.open(os.devnull, os.O_RDONLY)]
+    request = {"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}
+    files = [os.open(OURS, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)]
     try:
-        rights = array.array("i", [*files, *outputs])
-        _nursery(kind).sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        return fork(kind, request, [*files, *outputs])
     finally:
-        for descriptor in files:
-            os.close(descriptor)
+        _close(*files)
+
+
+def fork(kind: str, request: dict[str, Any], files: Sequence[int]) -> tuple[int, int]:
+    """A process that does what is asked, with these files, and the pipe that tells its status when it has ended."""
+    told, telling = os.pipe()
+    try:
+        rights = array.array("i", [telling, *files])
+        _nursery(kind).sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    finally:
+        os.close(telling)
     return int.from_bytes(os.read(told, WORD), sys.byteorder), told
 
 
@@ -176,8 +209,10 @@ def _nursery(kind: str) -> socket.socket:
     return ours
 
 
-def _serve(requests: socket.socket) -> None:
-    """Returns in a child that is to be the program. Its process id is told at once, and its status when it has ended."""
+def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Returns in a child, with what it is asked and its files. Its process id is told at once, and its status when it has ended."""
+    gc.collect()
+    gc.freeze()
     sources: dict[int, tuple[int, ...]] = {requests.fileno(): ()}  # a program's is readable once it has ended: its id, whom to tell
     while sources:
         source = select.select(sources, [], [])[0][0]
@@ -190,15 +225,15 @@ def _serve(requests: socket.socket) -> None:
         if not text:  # nobody asks any more; what runs is awaited
             del sources[source]
             continue
+        telling, *files = descriptors
         pid = os.fork()
         if not pid:
             requests.detach()
-            _close(*sources, *(telling for _, telling in filter(None, sources.values())))
-            return _become(json.loads(text), *descriptors)
-        namespace, telling, *files = descriptors
+            _close(*sources, *(telling for _, telling in filter(None, sources.values())), telling)
+            return json.loads(text), files
         sources[os.pidfd_open(pid)] = pid, telling
         _tell(telling, pid)
-        _close(namespace, *files)
+        _close(*files)
     os._exit(0)
 
 
@@ -212,17 +247,29 @@ def _close(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _become(request: dict[str, Any], namespace: int, telling: int, *files: int) -> None:
+def _become(request: dict[str, Any], namespace: int, *files: int) -> None:
     """This process is as if it had just been started so."""
     if not os.path.samestat(os.fstat(namespace), Path(OURS).stat()):  # to enter wants root, even where one is already
         namespaces.enter(namespace)
     for number, file in enumerate(files):
         os.dup2(file, number)
-    _close(namespace, telling, *files)
+    _close(namespace, *files)
     os.chdir(request["folder"])
     os.environ.clear()  # the same bytes as those of `posix`, where the lean modules look
     os.environ.update(request["environ"])
     sys.argv = request["words"]
+
+
+def _serve_in_a_pod(asked: dict[str, Any], files: Sequence[int]) -> NoReturn:
+    """This process is a server of the laboratory."""
+    namespace, telling, leash, stderr = files
+    listeners = tuple(servers.Listener(**listener) for listener in asked["listeners"])
+
+    def act(answer: children.Answer) -> None:
+        servers._serve_forever(answer, asked["name"], namespace, listeners, asked["identity"])
+
+    os.dup2(stderr, 2)
+    children._serve(act, children.Answer(telling), leash, (namespace,))
 
 
 def _end(code: int) -> NoReturn:
@@ -240,22 +287,26 @@ def _end(code: int) -> NoReturn:
 
 if __name__ == "__main__":
     sys.path[0] = str(MAIN.parent.parent)
+    requests, kind = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    if kind == LABORATORY:
+        from netinit.kernel import children
+        from netinit.lab import servers
+
+        _serve_in_a_pod(*_serve(requests))
     from netinit.cli import start
     from netinit.kernel import namespaces, preload
 
     start._find_packages()
     start._find_packages = lambda: None  # it would ask all modules again where they are
     group = import_module("netinit.cli.group")
-    people = sys.argv[2] == PEOPLE
-    commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if people else []
-    for module in (*commands, *MODULES[sys.argv[2]]):
+    commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if kind == PEOPLE else []
+    for module in (*commands, *MODULES[kind]):
         import_module(f"netinit.{module}")
-    for module in FOREIGN[sys.argv[2]]:
+    for module in FOREIGN[kind]:
         import_module(module)
-    if sys.argv[2] == AGENT:  # which begins with this
+    if kind == AGENT:  # which begins with this
         preload.load_all(str(MAIN.parent))
-    gc.collect()
-    gc.freeze()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    asked, files = _serve(requests)
+    _become(asked, *files)
     sys.exit = _end
     start.main()

@@ -8,6 +8,7 @@ default value are left out, unless the message can tell that they were set.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -92,8 +93,9 @@ def _is_default(kind: str, value: Any) -> bool:
     return value in _DEFAULTS if isinstance(value, (str, int, float)) else not value
 
 
+@functools.cache
 def _proto_name(name: str) -> str:
-    """The field's name in the .proto file: snake_case."""
+    """The field's name in the .proto file: snake_case. There are as many as the messages have fields."""
     return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
 
 

@@ -88,12 +88,7 @@ class Server:
         self, name: str, namespace: int, listeners: tuple[Listener, ...], uid: int | None, gid: int | None
     ) -> None:
         self.name = name
-
-        def act(answer: children.Answer) -> None:
-            _serve_forever(answer, name, namespace, listeners, (uid, gid))
-
-        what = f"server {name!r} did not start"
-        self._child = children.start(act, seconds=_READY_SECONDS, what=what, kept=(namespace,))
+        self._child = _begin(name, namespace, listeners, (uid, gid))
         self.pid = self._child.pid
 
     def __enter__(self) -> Self:
@@ -113,6 +108,17 @@ class Server:
     def close(self) -> None:
         """The process is gone and with it its listeners and connections; closing twice does no harm."""
         self._child.end()
+
+
+def _begin(
+    name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]
+) -> children.Child:
+    """A child that is a server, perhaps not listening yet."""
+
+    def act(answer: children.Answer) -> None:
+        _serve_forever(answer, name, namespace, listeners, identity)
+
+    return children.start(act, seconds=_READY_SECONDS, what=f"server {name!r} did not start", kept=(namespace,))
 
 
 def _serve_forever(

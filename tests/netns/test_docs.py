@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import prefork
 from netinit.cli.reference import find_pages
 from netinit.lab import NetworkNamespace, start_servers
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
+FORKED = ROOT / "tests" / "forked_netinit.py"
 EXAMPLE_PID, EXAMPLE_NAMESPACE = "4711", "try-netinit"
 INSTALLS = "installs into this machine; `make test` installs the package from the same sources"
 NOT_RUN = {  # how a block begins -> why it is not run here
@@ -79,7 +81,7 @@ RUN = [param for param in blocks("sh") if not reason_not_to_run(param.values[0])
 
 @pytest.fixture
 def folder(tmp_path):
-    """The working folder of a reader: the checkout's examples, an application, the injector's configuration."""
+    """The working folder of a reader: the checkout's examples, an application, the injector's configuration; forks for netinit."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "app.yaml").write_text(APP)
     (tmp_path / "mesh.yaml").write_text("{}\n")
@@ -89,6 +91,8 @@ def folder(tmp_path):
     for name, script in STAND_INS.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
         (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "bin" / "netinit").write_text(f'#!/bin/sh\nNETINIT_DOOR={prefork.door()} exec {sys.executable} -IS {FORKED} "$@"\n')
+    (tmp_path / "bin" / "netinit").chmod(0o755)
     return tmp_path
 
 
@@ -115,6 +119,7 @@ def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, 
 
 
 def test_a_command_that_fails_in_the_middle_of_a_block_is_seen(pod, folder):
+    (folder / "bin" / "netinit").unlink()  # here the installed program itself is started
     assert run_block(pod, folder, "netinit version\n").returncode == 0
     assert run_block(pod, folder, "netinit lint --no-such-flag\nnetinit version\n").returncode == 2
     assert run_block(pod, folder, "kubectl get pod web | netinit lint --no-such-flag --pod -\nnetinit version\n").returncode == 2

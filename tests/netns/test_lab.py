@@ -39,6 +39,11 @@ PROGRAM = {4: "iptables-nft", 6: "ip6tables-nft"}
 families = pytest.mark.parametrize("family", [4, 6])
 
 
+@pytest.fixture(autouse=True)
+def _servers_are_the_laboratorys_own(servers_of_this_process, monkeypatch):
+    monkeypatch.setattr("netinit.lab.servers._begin", servers_of_this_process)
+
+
 def join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
