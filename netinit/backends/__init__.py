@@ -1,7 +1,7 @@
 """The programs and libraries that program the kernel: what each does, and which there are.
 
 A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
-code from what was seen and the plan, and is committed whole: all families or none. A new one is a module here and a line
+code from what was seen and the plan, and is committed, or put back: all families or none. A new one is a module here and a line
 in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all)
 and `tally` (the kernel's own count of what is listed).
 """
@@ -139,11 +139,14 @@ class Backend(ABC):
 
     @abstractmethod
     def commit(self, change: Change) -> None:
-        """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""
+        """Makes the change. Where it fails a part of it may have been made: `put_back` is due.
+
+        ApplyError, LockedError, BackendUnavailableError.
+        """
 
     @abstractmethod
     def put_back(self, change: Change) -> None:
-        """The inverse of a commit: our rules are what they were before the change, whatever of it was made.
+        """The inverse of a commit: our rules are what they were before the change, whatever of it was made, if anything.
 
         Errors as for `commit`; ApplyError names what could not be put back.
         """

@@ -147,6 +147,9 @@ class NftablesBackend(Backend):
         before = change.before
         if not isinstance(before, NftState):
             raise TypeError("the change of another backend")
+        now = self.observe().listed
+        if now == before.listed:  # nft was refused, or ended before its transaction
+            return
         text = ""
         if before.listed:
             from netinit.backends.nft_tables import reads_files
@@ -156,7 +159,6 @@ class NftablesBackend(Backend):
                 raise ApplyError(f"the nft tables of before could not be read: {before.listed.unread}")
             if reads_files(text):
                 raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        now = self.observe().listed
         self._run(FROM_INPUT, render_replacement(text, now.tables if now else ()))
         if self.observe().describe() != before.describe():
             named = ", ".join(before.listed.tables) if before.listed else "none"

@@ -8,7 +8,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitErro
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
-from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,19 +130,16 @@ class NftVariant(RestoreBackend):
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""
-        parts: tuple[OwnPart, ...] = ()
-        if change.before.ours:
-            from netinit.kernel.emptied import find_parts
-
-            parts = find_parts(OWNED_CHAINS)
+        parts = _find_parts() if change.before.ours else ()
         super().commit(change)
-        if parts:
-            from netinit.kernel.emptied import remove_empty
+        _remove_empty(parts)
 
-            try:
-                remove_empty(parts)
-            except OSError as error:
-                raise ApplyError(f"empty tables of iptables-nft cannot be removed: {error.strerror}") from None
+    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
+        """The same, and tables that were made by the change go."""
+        parts = _find_parts()
+        lost = super()._return_to(change, families)
+        _remove_empty(parts)
+        return lost
 
     def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()
@@ -153,3 +150,20 @@ class NftVariant(RestoreBackend):
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
+
+
+def _find_parts() -> tuple[OwnPart, ...]:
+    from netinit.kernel.emptied import find_parts  # not on a first run
+
+    return find_parts(TABLES, OWNED_CHAINS)
+
+
+def _remove_empty(parts: tuple[OwnPart, ...]) -> None:
+    """Removes tables that iptables-nft made for rules of ours, where these are gone. ApplyError."""
+    if parts:
+        from netinit.kernel.emptied import remove_empty
+
+        try:
+            remove_empty(parts)
+        except OSError as error:
+            raise ApplyError(f"empty tables of iptables-nft cannot be removed: {error.strerror}") from None

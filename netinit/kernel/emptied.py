@@ -39,11 +39,11 @@ class OwnPart(Record):
     alone: bool
 
 
-def find_parts(owned: Collection[str]) -> tuple[OwnPart, ...]:
-    """The tables with chains of these names."""
+def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart, ...]:
+    """The tables of iptables-nft with these names and `owned` chains; other tables with such chains are somebody else's."""
     tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
     for chain in detect.nft_chains() or ():
-        if chain.family in (IPV4_TABLES, IPV6_TABLES):
+        if chain.family in (IPV4_TABLES, IPV6_TABLES) and chain.table in names:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
     for (family, table), chains in tables.items():
@@ -105,5 +105,5 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def _attribute(kind: int, text: str) -> bytes:
-    value = text.encode() + b"\0"
+    value = text.encode("utf-8", "surrogateescape") + b"\0"
     return pack("=HH", netlink.NLA_HEADER + len(value), kind) + value + bytes(-len(value) % 4)

@@ -333,7 +333,7 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
 
 
 def _commit(run: Transaction, backend: Backend, change: Change) -> None:
-    run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
+    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
 
 
 def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
