@@ -31,11 +31,13 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-RTA_OIF, RTA_TABLE = 4, 15
+RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF = 4, 6, 12, 15, 20
 RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
 FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
+_PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
+_USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
@@ -85,6 +87,7 @@ class LocalRoute(Record):
     family: int
     table: int
     protocol: int
+    plain: bool = True  # nothing else is said of it: no metric, no source
 
 
 class NftChain(Record):
@@ -237,7 +240,11 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
         attributes = read_attributes(body, _ROUTE_SIZE)
         to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
         if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
-            found.append(LocalRoute(family=family, table=_number(attributes.get(RTA_TABLE), table), protocol=protocol))
+            usual = _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
+            plain = usual and not set(attributes) - _PLAIN_ROUTE
+            found.append(
+                LocalRoute(family=family, table=_number(attributes.get(RTA_TABLE), table), protocol=protocol, plain=plain)
+            )
     return tuple(found)
 
 
