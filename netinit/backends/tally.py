@@ -13,6 +13,20 @@ from _struct import pack, unpack_from
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import (
+    NFTA_BITWISE_DREG,
+    NFTA_BITWISE_SREG,
+    NFTA_CMP_DATA,
+    NFTA_CMP_SREG,
+    NFTA_DATA_VALUE,
+    NFTA_META_DREG,
+    NFTA_META_KEY,
+    NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS,
+    NFTA_RULE_TABLE,
+    big,
+    read_expressions,
+)
 from netinit.rules.census import MOST_BYTES, TableCount, check_size
 from netinit.rules.iptables.write import KNOWN_TABLES, UNSAFE
 from netinit.rules.model import TABLES
@@ -27,11 +41,8 @@ NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
 MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
 _MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
-# linux/netfilter/nf_tables.h: attributes of a rule, of an expression, and what meta may load
-TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
-NAME, DATA = 1, 2
-NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_DATA_VALUE = 1, 2, 1, 3, 1
-NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate
+# linux/netfilter/nf_tables.h: an attribute of payload, ct and immediate, and what meta may load
+NFTA_DREG = 1
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
@@ -95,7 +106,7 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
     bare: dict[str, set[str]] = {name: set() for name in counts}
     for place, messages in _by_place(_rules(family) if known else []).items():
         attributes = netlink.read_attributes(place, 0)
-        table, chain_name = netlink.read_name(attributes[TABLE]), netlink.read_name(attributes[CHAIN])
+        table, chain_name = [netlink.read_name(attributes[kind]) for kind in (NFTA_RULE_TABLE, NFTA_RULE_CHAIN)]
         if table not in counts:
             continue
         counts[table][chain_name] = len(messages)
@@ -105,7 +116,7 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
                     for piece in message.split(beginning)[1:]:
                         extensions[table].add(_decode(piece[_TO_NAME : piece.find(b"\0", _TO_NAME)]))
             if _IIFNAME in message or _OIFNAME in message or _IIF in message or _OIF in message:
-                names, indexed = _interfaces(netlink.read_attributes(message, 4).get(EXPRESSIONS, b""))
+                names, indexed = _interfaces(netlink.read_attributes(message, netlink.NETFILTER_SIZE).get(NFTA_RULE_EXPRESSIONS, b""))
                 bare[table] |= names
                 if indexed:  # iptables prints the device's own name for its number
                     extensions[table].add("a device by its number")
@@ -165,34 +176,19 @@ def _interfaces(expressions: bytes) -> tuple[set[str], bool]:
     holders: set[int] = set()  # registers that hold a name
     names: set[str] = set()
     indexed = False
-    for name, data in _expressions(expressions):
+    for name, data in read_expressions(expressions):
         if name == b"meta":
-            key = _big(data.get(NFTA_META_KEY))
+            key = big(data.get(NFTA_META_KEY))
             indexed = indexed or key in (IIF, OIF)
-            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(_big(data.get(NFTA_META_DREG)))
-        elif name == b"cmp" and _big(data.get(NFTA_CMP_SREG)) in holders:
+            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(big(data.get(NFTA_META_DREG)))
+        elif name == b"cmp" and big(data.get(NFTA_CMP_SREG)) in holders:
             value = netlink.read_attributes(data[NFTA_CMP_DATA], 0)[NFTA_DATA_VALUE]
             names.add(_decode(value.replace(b"\0", b"")))
-        elif name == b"bitwise" and _big(data.get(NFTA_BITWISE_SREG)) in holders:
-            holders.add(_big(data.get(NFTA_BITWISE_DREG)))
+        elif name == b"bitwise" and big(data.get(NFTA_BITWISE_SREG)) in holders:
+            holders.add(big(data.get(NFTA_BITWISE_DREG)))
         elif name in (b"payload", b"ct", b"immediate"):
-            holders.discard(_big(data.get(NFTA_DREG)))
+            holders.discard(big(data.get(NFTA_DREG)))
     return names, indexed
-
-
-def _expressions(block: bytes) -> Iterator[tuple[bytes, dict[int, bytes]]]:
-    offset = 0
-    while offset + 4 <= len(block):
-        length = unpack_from("=H", block, offset)[0]
-        if length < 4:  # noqa: PLR2004 - shorter than its own header
-            return
-        attributes = netlink.read_attributes(block[offset + 4 : offset + length], 0)
-        yield attributes[NAME].rstrip(b"\0"), netlink.read_attributes(attributes.get(DATA, b""), 0)
-        offset += length + 3 & ~3
-
-
-def _big(value: bytes | None) -> int:
-    return int.from_bytes(value or b"", "big")
 
 
 def _decode(name: bytes) -> str:

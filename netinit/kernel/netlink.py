@@ -25,7 +25,7 @@ MSG_TRUNC = 0x20
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSG_HEADER, NLA_HEADER = 16, 4
-NLA_TYPE_MASK, NLA_F_NET_BYTEORDER = 0x3FFF, 0x4000
+NLA_TYPE_MASK, NLA_F_NET_BYTEORDER, NLA_F_NESTED = 0x3FFF, 0x4000, 0x8000
 # linux/rtnetlink.h, if_addr.h, fib_rules.h
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
@@ -42,7 +42,10 @@ _USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names o
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
 IPSET_CMD_LIST = 6 << 8 | 7
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
-NFTA_HOOK_HOOKNUM = 1
+NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
+NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
+NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
+NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
 NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
 NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
@@ -119,6 +122,10 @@ class Netlink:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What this socket owns goes with it."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
@@ -131,9 +138,9 @@ class Netlink:
             self._interrupted = self._truncated = False
             self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body)
             found, size = [], 0
-            for message in self._receive():
-                found.append(message)
-                size += len(message[1])
+            for part in self._receive():
+                found.append(part)
+                size += len(part[1])
                 if size > most:
                     raise OSError(EFBIG, posix.strerror(EFBIG))
             if not (self._interrupted or self._truncated):
@@ -151,7 +158,7 @@ class Netlink:
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
-        self._socket.send(pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, self._sequence, 0) + body)
+        self._socket.send(message(kind, flags, body, self._sequence))
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
         """The messages of an answer up to its end; one that was cut off is noted, and the next answer has more room."""
@@ -193,7 +200,7 @@ def change_loopback_address(address: str, *, add: bool) -> None:
     """Adds an IPv6 address to the loopback device, or removes it."""
     packed = inet_pton(AF_INET6, address)
     body = pack(_ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
-    body += _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed)
+    body += attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
     _change(RTM_NEWADDR, RTM_DELADDR, body, add=add)
 
 
@@ -225,10 +232,10 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
     """
     body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
-        body += _attribute(kind, pack("=I", number))
-    body += _attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
+        body += attribute(kind, pack("=I", number))
+    body += attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
     if rule.priority:
-        body += _attribute(FRA_PRIORITY, pack("=I", rule.priority))
+        body += attribute(FRA_PRIORITY, pack("=I", rule.priority))
     _change(RTM_NEWRULE, RTM_DELRULE, body, add=add)
 
 
@@ -240,11 +247,9 @@ def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
         attributes = read_attributes(body, _ROUTE_SIZE)
         to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
         if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
-            usual = _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
-            plain = usual and not set(attributes) - _PLAIN_ROUTE
-            found.append(
-                LocalRoute(family=family, table=_number(attributes.get(RTA_TABLE), table), protocol=protocol, plain=plain)
-            )
+            plain = not set(attributes) - _PLAIN_ROUTE and _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
+            named = _number(attributes.get(RTA_TABLE), table)
+            found.append(LocalRoute(family=family, table=named, protocol=protocol, plain=plain))
     return tuple(found)
 
 
@@ -252,7 +257,7 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
     """Adds `local default dev lo` to a table, or removes it."""
     scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
     body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
-    body += _attribute(RTA_TABLE, pack("=I", route.table)) + _attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
+    body += attribute(RTA_TABLE, pack("=I", route.table)) + attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
@@ -262,12 +267,12 @@ def list_nft_chains() -> tuple[NftChain, ...]:
     for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
-        uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
+        uses = big(attributes.get(NFTA_CHAIN_USE))
         hooked = NFTA_CHAIN_HOOK in attributes
         hook = read_attributes(attributes[NFTA_CHAIN_HOOK], 0).get(NFTA_HOOK_HOOKNUM, b"") if hooked else b""
-        number = int.from_bytes(hook, "big") if hook else -1
-        handle = int.from_bytes(attributes.get(NFTA_CHAIN_HANDLE, b""), "big")
-        accepts = int.from_bytes(attributes.get(NFTA_CHAIN_POLICY, b"\1"), "big") == NF_ACCEPT
+        number = big(hook) if hook else -1
+        handle = big(attributes.get(NFTA_CHAIN_HANDLE))
+        accepts = big(attributes.get(NFTA_CHAIN_POLICY, b"\1")) == NF_ACCEPT
         found.append(
             NftChain(
                 family=body[0], table=table, name=name, hooked=hooked, hook=number, uses=uses, handle=handle, accepts=accepts
@@ -281,13 +286,13 @@ def list_address_sets() -> dict[str, int]:
 
     OSError without NET_ADMIN or without kernel support.
     """
-    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + _attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
-    body += _attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
+    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
+    body += attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
     sizes = {}
-    for _, message in _dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
-        attributes = read_attributes(message, NETFILTER_SIZE)
-        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS, b"")
-        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = int.from_bytes(size, "big")
+    for _, found in _dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
+        attributes = read_attributes(found, NETFILTER_SIZE)
+        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS)
+        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = big(size)
     return sizes
 
 
@@ -330,12 +335,27 @@ def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
     """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
     body = pack(_NETFILTER, family, 0, 0)
     for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
-        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+        body += attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
     with Netlink(NETLINK_NETFILTER) as link:
-        return sum([len(message) for _, message in link.dump(NFT_MSG_GETSETELEM, body, most)])
+        return sum([len(found) for _, found in link.dump(NFT_MSG_GETSETELEM, body, most)])
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
+def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
+    """A message to the kernel."""
+    return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
+
+
+def split(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The messages in what was received, as (type, payload)."""
+    offset = 0
+    while offset + NLMSG_HEADER <= len(data):
+        length, kind = unpack_from("=IH", data, offset)
+        yield kind, data[offset + NLMSG_HEADER : offset + length]
+        offset += max(NLMSG_HEADER, length + 3 & ~3)
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """An attribute of a message."""
     return pack("=HH", NLA_HEADER + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
@@ -349,6 +369,26 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
         found[kind & NLA_TYPE_MASK] = body[offset + NLA_HEADER : offset + length]
         offset += length + 3 & ~3
     return found
+
+
+def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
+    """The expressions of a rule of nf_tables: the name of each, and its attributes."""
+    found = []
+    offset = 0
+    while offset + NLA_HEADER <= len(block):
+        length = unpack_from("=H", block, offset)[0]
+        if length < NLA_HEADER:
+            break
+        expression = read_attributes(block[offset + NLA_HEADER : offset + length], 0)
+        named = expression.get(NFTA_EXPR_NAME, b"").rstrip(b"\0")
+        found.append((named, read_attributes(expression.get(NFTA_EXPR_DATA, b""), 0)))
+        offset += length + 3 & ~3
+    return found
+
+
+def big(value: bytes | None) -> int:
+    """A number in network byte order, as nf_tables has them; 0 where there is none."""
+    return int.from_bytes(value or b"", "big")
 
 
 def _number(value: bytes | None, default: int = 0) -> int:
