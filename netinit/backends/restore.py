@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
+from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
-    from netinit.kernel.emptied import OwnPart
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -130,15 +129,22 @@ class NftVariant(RestoreBackend):
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""
-        parts = _find_parts() if change.before.ours else ()
+        if not change.before.ours:
+            super().commit(change)
+            return
+        from netinit.kernel.emptied import find_parts, remove_empty  # not on a first run
+
+        parts = find_parts(TABLES, OWNED_CHAINS)
         super().commit(change)
-        _remove_empty(parts)
+        remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         """The same, and tables that were made by the change go."""
-        parts = _find_parts()
+        from netinit.kernel.emptied import find_parts, remove_empty
+
+        parts = find_parts(TABLES, OWNED_CHAINS)
         lost = super()._return_to(change, families)
-        _remove_empty(parts)
+        remove_empty(parts)
         return lost
 
     def _find_chains(self) -> tuple[NftChain, ...]:
@@ -150,20 +156,3 @@ class NftVariant(RestoreBackend):
 
     def listings(self, family: Family) -> tuple[tuple[str, ...], ...]:
         return ((),) if self._chains is None or family.nft in self._chains else ()
-
-
-def _find_parts() -> tuple[OwnPart, ...]:
-    from netinit.kernel.emptied import find_parts  # not on a first run
-
-    return find_parts(TABLES, OWNED_CHAINS)
-
-
-def _remove_empty(parts: tuple[OwnPart, ...]) -> None:
-    """Removes tables that iptables-nft made for rules of ours, where these are gone. ApplyError."""
-    if parts:
-        from netinit.kernel.emptied import remove_empty
-
-        try:
-            remove_empty(parts)
-        except OSError as error:
-            raise ApplyError(f"empty tables of iptables-nft cannot be removed: {error.strerror}") from None

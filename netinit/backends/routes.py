@@ -13,8 +13,8 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
-from netinit.options import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, Interception
-from netinit.rules.model import EXTRA, IPV6_ADDRESS, MISSING, Difference, IpRule, Plan
+from netinit.options import AMBIENT_MARK, AMBIENT_MASK, Interception
+from netinit.rules.model import IPV6_ADDRESS, IpRule, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RouteChange(Record):
 
     def describe(self) -> str:
         """The words of ip(8) for it."""
-        return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
+        return f"{'add' if self.add else 'delete'} {describe(self.thing)}"
 
 
 class Made(Record):
@@ -102,7 +102,11 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
         _make(step, link)
     except OSError as error:
         if error.errno == EXISTS and step.add:
-            _refuse_other_route(step.thing, link)
+            thing = step.thing
+            if isinstance(thing, LocalRoute) and not any(_same(thing, one) for one in link.list_local_routes(thing.family)):
+                from netinit.backends.errors import explain_other_route  # seldom
+
+                raise explain_other_route(step.describe(), thing.family, thing.table) from None
             return Made(changed=False)
         if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
             why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
@@ -111,17 +115,6 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
         kind = {NOT_PERMITTED: BackendUnavailableError, TRY_AGAIN: BusyError, BUSY: BusyError}.get(error.errno or 0, ApplyError)
         raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
     return Made(changed=True)
-
-
-def _refuse_other_route(thing: PolicyRule | LocalRoute | str, link: RouteNetlink) -> None:
-    """ApplyError where the table's default route leads elsewhere, which would take the marked packets."""
-    if isinstance(thing, LocalRoute) and not any(_same(thing, other) for other in link.list_local_routes(thing.family)):
-        version = 4 if thing.family == IPV4.number else 6
-        other = "" if thing.table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
-        raise ApplyError(
-            f"add {_describe(thing)}: another default route is in this table (ip -{version} route show table {thing.table}):"
-            f" delete it{other}"
-        )
 
 
 def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
@@ -133,31 +126,6 @@ def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
     except OSError as error:
         if error.errno not in (EXISTS, 2, 3, NO_SUCH_ADDRESS):  # ENOENT, ESRCH
             raise ApplyError(posix.strerror(error.errno or 0)) from None
-
-
-def differences(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """The steps as differences between plan and kernel."""
-    return tuple(
-        [
-            Difference(
-                kind=MISSING if step.add else EXTRA,
-                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
-                table="routing",
-                rule=_describe(step.thing),
-                purpose="marked packets are delivered to this pod"
-                if not isinstance(step.thing, str)
-                else "the proxy passes inbound connections on from it",
-                origin=Interception.flag(_option_of(step.thing)).label,
-            )
-            for step in steps
-        ],
-    )
-
-
-def _option_of(thing: PolicyRule | LocalRoute | str) -> str:
-    if isinstance(thing, str):
-        return "ipv6"
-    return "layout" if thing.table == AMBIENT_TABLE else "inbound_mode"
 
 
 def _look(
@@ -220,7 +188,8 @@ def _address(cidr: str) -> str:
     return cidr.partition("/")[0]
 
 
-def _describe(thing: PolicyRule | LocalRoute | str) -> str:
+def describe(thing: PolicyRule | LocalRoute | str) -> str:
+    """The words of ip(8) for a rule, a route or an address."""
     if isinstance(thing, str):
         return f"address {thing} dev lo"
     option = "-4" if thing.family == IPV4.number else "-6"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import posix
 
+from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, attribute
@@ -50,7 +51,7 @@ def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart,
 
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
-    """Removes what was made with our chains and is empty now: no rule, no policy of somebody's. OSError."""
+    """Removes what was made with our chains and is empty now: no rule, no policy of somebody's. ApplyError."""
     chains = detect.nft_chains() or ()
     for part in parts:
         held = [chain for chain in chains if (chain.family, chain.table) == (part.family, part.table)]
@@ -65,7 +66,10 @@ def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
     messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(NFTA_CHAIN_NAME, name(chain))) for chain in chains]
     if whole:
         messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(NFTA_TABLE_NAME, name(part.table))))
-    with NfTables() as link:
-        wrong = [number for number in link.commit(part.family, messages) if number not in (IN_USE, GONE)]
+    try:
+        with NfTables() as link:
+            wrong = [number for number in link.commit(part.family, messages) if number not in (IN_USE, GONE)]
+    except OSError as error:
+        wrong = [error.errno or 0]
     if wrong:
-        raise OSError(wrong[0], posix.strerror(wrong[0]))
+        raise ApplyError(f"empty tables of iptables-nft cannot be removed: {posix.strerror(wrong[0])}")

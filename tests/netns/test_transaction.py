@@ -20,7 +20,8 @@ from netinit.backends.ipset import SetsBackend
 from netinit.backends.iptables import XtablesBackend
 from netinit.backends.machine import ThisMachine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
-from netinit.kernel import emptied, netlink
+from netinit.kernel import netlink
+from netinit.kernel.nf_tables import NfTables
 from netinit.lab import Pod, take_snapshot
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
@@ -330,10 +331,7 @@ def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, 
         apply(options_of("iptables-nft", "TPROXY"))
     before = everything(pod)
 
-    def refuse(*_, **__):
-        raise OSError(105, "No buffer space available")
-
-    monkeypatch.setattr(emptied, "_delete", refuse)
+    monkeypatch.setattr(NfTables, "commit", lambda *_: [105])
     with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):
         remove(Options())
     check_same(everything(pod), before, "a removal that failed at its end")
