@@ -44,6 +44,9 @@ _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment a
 # linux/netfilter/nf_tables.h: an attribute of payload, ct and immediate, and what meta may load
 NFTA_DREG = 1
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
+NFT_MSG_GETSET, NFT_MSG_GETSETELEM = 10 << 8 | 10, 10 << 8 | 13
+NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
+NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 # How a message loads the name or the number of a device: NFTA_META_KEY
@@ -135,14 +138,36 @@ def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
     """Why the sets of these tables of nf_tables are too long to be listed; empty where they are not."""
     left = MOST_OF_SETS
     try:
-        for table, name, inside in netlink.list_nft_sets(family):
+        for table, name, inside in _list_sets(family):
             if table in tables:
-                left -= netlink.measure_nft_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
+                left -= _measure_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
     except OSError as error:
         if error.errno == netlink.EFBIG:
             return "it has sets that are too long"
         return f"the kernel does not say what its sets hold: {posix.strerror(error.errno or 0)}"
     return ""
+
+
+def _list_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    messages = netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSET, pack(">BBH", family, 0, 0))
+    found = [netlink.read_attributes(body, netlink.NETFILTER_SIZE) for _, body in messages]
+    return [
+        (
+            netlink.read_name(one[NFTA_SET_TABLE]),
+            netlink.read_name(one[NFTA_SET_NAME]),
+            bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS),
+        )
+        for one in found
+    ]
+
+
+def _measure_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack(">BBH", family, 0, 0)
+    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
+        body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+    return sum([len(found) for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)])
 
 
 def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:

@@ -39,7 +39,7 @@ _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMAS
 _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
-NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
+NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 4, 10 << 8 | 7
 IPSET_CMD_LIST = 6 << 8 | 7
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
 NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
@@ -47,8 +47,6 @@ NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
 NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
 NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
-NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
-NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
 IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
 IPSET_FLAG_LIST_HEADER = 4
@@ -187,7 +185,7 @@ class Netlink:
 def list_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of the namespace, in the kernel's order: IPv4's first, as Go's net.InterfaceAddrs has them."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
         family, length, _, _, index = unpack_from(_ADDRESS, body)
         attributes = read_attributes(body, _ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
@@ -207,7 +205,7 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
     """The policy rules of a family that match a firewall mark and look up a table."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
@@ -242,7 +240,7 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     """The default routes of a family that deliver to this host, in whatever table."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
@@ -264,7 +262,7 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
 def list_nft_chains() -> tuple[NftChain, ...]:
     """All chains of nf_tables in the namespace. OSError without NET_ADMIN or without kernel support."""
     found = []
-    for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
+    for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
         uses = big(attributes.get(NFTA_CHAIN_USE))
@@ -289,7 +287,7 @@ def list_address_sets() -> dict[str, int]:
     body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
     body += attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
     sizes = {}
-    for _, found in _dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
+    for _, found in dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
         attributes = read_attributes(found, NETFILTER_SIZE)
         size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS)
         sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = big(size)
@@ -298,12 +296,13 @@ def list_address_sets() -> dict[str, int]:
 
 def list_nft_rules(family: int) -> list[bytes]:
     """All rules of a family of nf_tables as the kernel gives them: attributes behind four bytes, see nf_tables.h. OSError."""
-    return [body for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
+    return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
-def _dump(protocol: int, kind: int, body: bytes) -> list[tuple[int, bytes]]:
+def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
+    """Every object of a kind, by a socket of its own: see Netlink.dump. OSError."""
     with Netlink(protocol) as link:
-        return link.dump(kind, body)
+        return link.dump(kind, body, most)
 
 
 def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
@@ -319,25 +318,6 @@ def _rule_header(family: int, action: int = 0) -> bytes:
 def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
     """A struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
-
-
-def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
-    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
-    messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
-    found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
-    return [
-        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
-        for one in found
-    ]
-
-
-def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
-    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
-    body = pack(_NETFILTER, family, 0, 0)
-    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
-        body += attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
-    with Netlink(NETLINK_NETFILTER) as link:
-        return sum([len(found) for _, found in link.dump(NFT_MSG_GETSETELEM, body, most)])
 
 
 def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
