@@ -14,6 +14,7 @@ from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.options import (
     BACKENDS,
     IPTABLES_NFT,
@@ -39,7 +40,6 @@ __all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTAB
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # what their names begin with
 MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 

@@ -7,10 +7,11 @@ where the two texts differ is nft's JSON parsed, since another version of nft ma
 
 from __future__ import annotations
 
-from netinit.backends import INET, IPV4_TABLES, IPV6_TABLES, Backend, Change, Comparison, State
+from netinit.backends import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement, render_tables, write_plan
 

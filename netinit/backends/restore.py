@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.run import Finished
 from netinit.rules.model import OWNED_CHAINS, TABLES
 

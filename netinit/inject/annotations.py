@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import InjectionError
+from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Interception
@@ -46,13 +47,12 @@ OVERRIDES = "proxy.istio.io/overrides"
 PROXY_CONFIG = "proxy.istio.io/config"
 TEMPLATES = "inject.istio.io/templates"
 MERGE_METRICS = "prometheus.istio.io/merge-metrics"
-_TRAFFIC = "traffic.sidecar.istio.io/"
+TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
 _INTERFACE = r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
-_MAX_PORT = 65535
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
@@ -73,8 +73,8 @@ def _mode(value: str) -> str | None:
 
 def _port(value: str) -> str | None:
     text = value.strip()
-    if not re.match(_DIGITS, text) or int(text) > _MAX_PORT:
-        return f"it must be a port from 0 to {_MAX_PORT}"
+    if not re.match(_DIGITS, text) or int(text) > MAX_PORT:
+        return f"it must be a port from 0 to {MAX_PORT}"
     return None
 
 
@@ -83,9 +83,9 @@ def _port_or_range(value: str) -> str | None:
     low, dash, high = value.strip().partition("-")
     if not dash:
         return _port(value)
-    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= _MAX_PORT and int(high):
+    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= MAX_PORT and int(high):
         return None
-    return f"it must be a port from 0 to {_MAX_PORT}, or two with a dash between, the lower first"
+    return f"it must be a port from 0 to {MAX_PORT}, or two with a dash between, the lower first"
 
 
 def _unsigned(value: str) -> str | None:
@@ -177,14 +177,14 @@ CHECKS: Mapping[str, Check] = {
     _READINESS + "initialDelaySeconds": _unsigned,
     _READINESS + "periodSeconds": _unsigned,
     _READINESS + "failureThreshold": _unsigned,
-    _TRAFFIC + "includeOutboundIPRanges": _networks_or_all,
-    _TRAFFIC + "excludeOutboundIPRanges": _networks,
-    _TRAFFIC + "includeInboundPorts": _ports_or_all,
-    _TRAFFIC + "excludeInboundPorts": _ports,
-    _TRAFFIC + "includeOutboundPorts": _ports,
-    _TRAFFIC + "excludeOutboundPorts": _ports,
-    _TRAFFIC + "excludeInterfaces": _interfaces,
-    _TRAFFIC + "kubevirtInterfaces": _interfaces,
+    TRAFFIC + "includeOutboundIPRanges": _networks_or_all,
+    TRAFFIC + "excludeOutboundIPRanges": _networks,
+    TRAFFIC + "includeInboundPorts": _ports_or_all,
+    TRAFFIC + "excludeInboundPorts": _ports,
+    TRAFFIC + "includeOutboundPorts": _ports,
+    TRAFFIC + "excludeOutboundPorts": _ports,
+    TRAFFIC + "excludeInterfaces": _interfaces,
+    TRAFFIC + "kubevirtInterfaces": _interfaces,
     "istio.io/reroute-virtual-interfaces": _interfaces,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,

@@ -15,14 +15,13 @@ import posix
 from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, attribute
+from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, attribute
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NFTA_TABLE_NAME, NLM_F_NONREC, NfTables, name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-IPV4_TABLES, IPV6_TABLES = 2, 10  # families of nf_tables that iptables-nft keeps its rules in
 IN_USE, GONE = (16, 2)  # EBUSY, ENOENT
 
 

@@ -38,6 +38,7 @@ FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PRO
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
 _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
+INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
 NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 4, 10 << 8 | 7
 IPSET_CMD_LIST = 6 << 8 | 7

@@ -14,6 +14,7 @@ from _struct import pack
 from netinit.base.net import IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel.netlink import (
+    INET,
     LOOPBACK_INDEX,
     NETFILTER_SIZE,
     NF_ACCEPT,
@@ -73,7 +74,6 @@ from netinit.kernel.nf_tables import (
 )
 
 TABLE = "netinit-trace"
-INET = 1
 BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # behind the assembly of fragments (-400), before raw (-300)
 ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains that nothing is behind, and their hooks
 BEGINNING = "beginning"

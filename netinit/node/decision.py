@@ -9,19 +9,18 @@ from netinit.base.more_errors import CniError
 from netinit.base.records import Record
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.annotations import CHECKS, INTERCEPTION_MODE, STATUS, go_bool
+from netinit.inject.annotations import CHECKS, INTERCEPTION_MODE, STATUS, TRAFFIC, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
+from netinit.inject.decision import INJECT
 from netinit.node.protocol import CODES
 from netinit.options import OFF, ON, Options
 from netinit.options.interception import DEFAULT_PROXY_UID
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
-INJECT = "sidecar.istio.io/inject"
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_TRAFFIC = "traffic.sidecar.istio.io/"
 _REROUTE = "istio.io/reroute-virtual-interfaces"
-_KEPT = ("sidecar.istio.io/", _TRAFFIC, "istio.io/", "cni.istio.io/")  # of annotations and labels
+_KEPT = ("sidecar.istio.io/", TRAFFIC, "istio.io/", "cni.istio.io/")  # of annotations and labels
 _ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
 _MERGED_STATISTICS = "15020"
 _READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
@@ -147,7 +146,7 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
     gid = pod.gid_of_proxy or DEFAULT_PROXY_UID
 
     def traffic(name: str, default: str = "") -> str:
-        return annotations.get(_TRAFFIC + name, default).strip()
+        return annotations.get(TRAFFIC + name, default).strip()
 
     def on(name: str) -> bool:
         return go_bool(pod.environment.get(name, "")) is True
@@ -178,7 +177,7 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
 
 
 def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    found = [(key, CHECKS[key](annotations[key])) for key in CHECKS if key.startswith((_TRAFFIC, _REROUTE)) and key in annotations]
+    found = [(key, CHECKS[key](annotations[key])) for key in CHECKS if key.startswith((TRAFFIC, _REROUTE)) and key in annotations]
     if INTERCEPTION_MODE in annotations:
         found.append((INTERCEPTION_MODE, CHECKS[INTERCEPTION_MODE](annotations[INTERCEPTION_MODE])))
     return [(key, said) for key, said in found if said]
