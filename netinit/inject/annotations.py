@@ -47,7 +47,8 @@ OVERRIDES = "proxy.istio.io/overrides"
 PROXY_CONFIG = "proxy.istio.io/config"
 TEMPLATES = "inject.istio.io/templates"
 MERGE_METRICS = "prometheus.istio.io/merge-metrics"
-TRAFFIC = "traffic.sidecar.istio.io/"
+REROUTE = "istio.io/reroute-virtual-interfaces"
+_TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
@@ -171,21 +172,27 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
+# option -> the annotation that Istio's injector turns into it, and its check
+_OF_OPTIONS: Mapping[str, tuple[str, Check]] = {
+    "outbound_cidrs": (_TRAFFIC + "includeOutboundIPRanges", _networks_or_all),
+    "exclude_outbound_cidrs": (_TRAFFIC + "excludeOutboundIPRanges", _networks),
+    "inbound_ports": (_TRAFFIC + "includeInboundPorts", _ports_or_all),
+    "exclude_inbound_ports": (_TRAFFIC + "excludeInboundPorts", _ports),
+    "outbound_ports": (_TRAFFIC + "includeOutboundPorts", _ports),
+    "exclude_outbound_ports": (_TRAFFIC + "excludeOutboundPorts", _ports),
+    "exclude_interfaces": (_TRAFFIC + "excludeInterfaces", _interfaces),
+    "virtual_interfaces": (_TRAFFIC + "kubevirtInterfaces", _interfaces),
+    "inbound_mode": (INTERCEPTION_MODE, _mode),
+}
+OF_OPTIONS: Mapping[str, str] = {field: annotation for field, (annotation, _) in _OF_OPTIONS.items()}
+
 CHECKS: Mapping[str, Check] = {
-    INTERCEPTION_MODE: _mode,
     STATUS_PORT: _port,
     _READINESS + "initialDelaySeconds": _unsigned,
     _READINESS + "periodSeconds": _unsigned,
     _READINESS + "failureThreshold": _unsigned,
-    TRAFFIC + "includeOutboundIPRanges": _networks_or_all,
-    TRAFFIC + "excludeOutboundIPRanges": _networks,
-    TRAFFIC + "includeInboundPorts": _ports_or_all,
-    TRAFFIC + "excludeInboundPorts": _ports,
-    TRAFFIC + "includeOutboundPorts": _ports,
-    TRAFFIC + "excludeOutboundPorts": _ports,
-    TRAFFIC + "excludeInterfaces": _interfaces,
-    TRAFFIC + "kubevirtInterfaces": _interfaces,
-    "istio.io/reroute-virtual-interfaces": _interfaces,
+    **dict(_OF_OPTIONS.values()),
+    REROUTE: _interfaces,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
     "sidecar.istio.io/proxyCPU": _quantity,
