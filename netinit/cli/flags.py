@@ -34,7 +34,8 @@ FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
 OF_THE_RUN = tuple([flag for flag in Options.flags if flag not in Interception.flags])
-EVERY_FIELD = tuple([flag.field for flag in OF_THE_RUN])
+TOPIC_OF = {flag.field: flag.topic for flag in OF_THE_RUN}
+EVERY_FIELD = tuple(TOPIC_OF)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 STDIN = 0
@@ -105,7 +106,7 @@ class FlagCommand(click.Command):
         ]
         output = [param for param in own if param.name in _OUTPUT_PARAMETERS]
         shown: dict[str, list[tuple[str, str]]] = {
-            topic: [describe(flag) for flag in OF_THE_RUN if flag.topic == topic and flag.field in self.shows]
+            topic: [describe(flag) for flag in self.settings.flags if TOPIC_OF.get(flag.field) == topic and flag.field in self.shows]
             for topic in (NAMESPACE, PROGRAMMING, VALIDATION, LOGGING)
         }
         hidden = [flag.field for flag in Options.flags] if self.settings is Options else (*EVERY_FIELD, *self.hides)

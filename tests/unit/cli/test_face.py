@@ -64,6 +64,7 @@ def test_help_fits_on_a_page_or_two(name, run):
         ("draw", ["--pid", "--format", "--color"], ["--force-apply", "--log_as_json"]),
         ("verify", ["--pid", "--backend", "--pod", "--live"], ["--reconcile", "--log_output_level"]),
         ("inject", ["--filename", "--image", "--set", "--output", "--explain", "with --explain also 3, one is left out"], ["netinit apply --help", "--namespace-labels"]),
+        ("node agent", ["--socket"], ["--debug", "netinit apply --help"]),
         ("check-inject", ["--filename", "--set", "--namespace-labels", "--json"], ["netinit apply --help", "--output", "--explain "]),
     ],
 )
