@@ -1,7 +1,7 @@
 """The programs and libraries that program the kernel: what each does, and which there are.
 
 A backend speaks to the kernel of the namespace that this process is in. It looks first; a change is computed by pure
-code from what was seen and the plan, and is committed whole: all families or none. A new one is a module here and a line
+code from what was seen and the plan, and is committed, or put back: all families or none. A new one is a module here and a line
 in the table, netinit.options.BACKENDS. Beside them: `routes` (policy rules, routes and the address of a plan, the same for all)
 and `tally` (the kernel's own count of what is listed).
 """
@@ -14,6 +14,7 @@ from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.options import (
     BACKENDS,
     IPTABLES_NFT,
@@ -39,7 +40,6 @@ __all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTAB
 
 AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # what their names begin with
 MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
 
@@ -139,11 +139,14 @@ class Backend(ABC):
 
     @abstractmethod
     def commit(self, change: Change) -> None:
-        """Makes the change, wholly or not at all. ApplyError, LockedError, BackendUnavailableError."""
+        """Makes the change. Where it fails a part of it may have been made: `put_back` is due.
+
+        ApplyError, LockedError, BackendUnavailableError.
+        """
 
     @abstractmethod
     def put_back(self, change: Change) -> None:
-        """The inverse of a commit: our rules are what they were before the change, whatever of it was made.
+        """The inverse of a commit: our rules are what they were before the change, whatever of it was made, if anything.
 
         Errors as for `commit`; ApplyError names what could not be put back.
         """

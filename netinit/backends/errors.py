@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, LockedError, NetinitError
 from netinit.base.more_errors import KernelFeatureError
+from netinit.base.net import IPV4
 from netinit.base.records import Record
 from netinit.kernel import read_text
 from netinit.kernel.situation import advise
+from netinit.options import AMBIENT_TABLE, Interception
 
 # Causes: a privilege is missing, the kernel has not what is asked for, one of the two, it is still used, it is too large.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
@@ -116,6 +118,15 @@ def _modules_of_iptables(said: str, modules: str) -> str:
         core, prefix = _LEGACY[modules]
         return f"{core}, {prefix}_{table}"
     return ", ".join(missing) or MODULES[modules]
+
+
+def explain_other_route(step: str, family: int, table: int) -> ApplyError:
+    """The error of a default route that the kernel refuses since the table has another, which would take the marked packets."""
+    other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
+    version = 4 if family == IPV4.number else 6
+    return ApplyError(
+        f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}"
+    )
 
 
 def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:

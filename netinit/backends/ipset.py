@@ -129,21 +129,16 @@ class SetsBackend(RestoreBackend):
         )
 
     def commit(self, change: Change) -> None:
-        before, preparation, kept = _parts(change)
+        _, preparation, kept = _parts(change)
         try:
             self._feed_sets(preparation)
             super().commit(change)
         except NetinitError as error:
-            self._return_sets(before)
             if not kept or isinstance(error, LockedError):
                 raise
             self._commit_plainly(change, error)
             kept = ()
-        try:
-            self._destroy(tuple([name for name in self._names() if name not in kept]))
-        except NetinitError:
-            self.put_back(change)
-            raise
+        self._destroy(tuple([name for name in self._names() if name not in kept]))
 
     def put_back(self, change: Change) -> None:
         """Sets first, so that the rules find them; those that were not there go when no rule asks them any more."""
@@ -158,6 +153,7 @@ class SetsBackend(RestoreBackend):
     def _commit_plainly(self, change: Change, error: NetinitError) -> None:
         """The change without sets, for a kernel that refused them; the first error where that fails as well."""
         try:
+            self.put_back(change)  # the plain rules begin at what was seen
             super().commit(plain_change(change))
         except NetinitError:
             raise error from None
@@ -171,10 +167,6 @@ class SetsBackend(RestoreBackend):
     def _feed_sets(self, script: str) -> None:
         if script:
             _run(("restore",), script)
-
-    def _return_sets(self, before: Contents) -> None:
-        self._feed_sets(render_return(before, self._read_sets()))
-        self._destroy(tuple([name for name in self._names() if name not in before]))
 
     def _destroy(self, names: tuple[str, ...]) -> None:
         """Destroys sets that no rule of ours asks any more."""

@@ -138,10 +138,6 @@ class XtablesBackend(Backend):
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):
             message += f"; {hint}"
-        try:
-            XtablesBackend.put_back(self, change)  # the rules alone, whatever else a backend puts back
-        except NetinitError as error:
-            message += f"; putting back what was before failed too: {error}"
         raise type(next(iter(errors.values())))(message)
 
     def put_back(self, change: Change) -> None:
@@ -205,6 +201,8 @@ class XtablesBackend(Backend):
         before = change.before
         if not isinstance(before, XtablesState):
             raise TypeError(f"the state of another dialect: {type(before).__name__}")
+        if all(now.listings[family] == before.listings[family] for family in families):
+            return []
         scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)
         for error in self.feed({family: script for family, script in scripts.items() if script}).values():
             raise error

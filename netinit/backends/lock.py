@@ -44,7 +44,7 @@ class XtablesLock(Lock):
             posix.close(self._descriptor)
 
     def _take(self) -> int:
-        named = posix.environ.get(b"XTABLES_LOCKFILE", b"").decode()
+        named = posix.environ.get(b"XTABLES_LOCKFILE", b"").decode("utf-8", "surrogateescape")
         if not named and not self._own_files:
             return -1
         path = named or XTABLES_LOCK

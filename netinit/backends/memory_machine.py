@@ -54,7 +54,8 @@ class MemoryLink:
 
     def change_local_route(self, route: LocalRoute, /, *, add: bool) -> None:
         """Adds a route, or removes it."""
-        self._change("route", self.routes, [one for one in self.routes if one == route], [route], add=add)
+        same = [one for one in self.routes if (one.family, one.table) == (route.family, route.table)]
+        self._change("route", self.routes, same if add else [one for one in same if one == route], [route], add=add)
 
     def change_loopback_address(self, address: str, /, *, add: bool) -> None:
         """Adds an address to lo, or removes it."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import INET
 from netinit.backends.tally import count_nft, find_large_sets
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
 from netinit.base.records import Record
 from netinit.kernel import run
+from netinit.kernel.netlink import INET
 from netinit.kernel.run import Finished
 from netinit.rules.model import EXTRA, Difference
 from netinit.rules.nft import DIALECT, TABLE_NAMES, Written, miss_all, render_tables

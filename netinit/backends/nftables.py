@@ -7,10 +7,11 @@ where the two texts differ is nft's JSON parsed, since another version of nft ma
 
 from __future__ import annotations
 
-from netinit.backends import INET, IPV4_TABLES, IPV6_TABLES, Backend, Change, Comparison, State
+from netinit.backends import Backend, Change, Comparison, State
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.rules.model import Difference, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, miss_all, render_replacement, render_tables, write_plan
 
@@ -147,6 +148,9 @@ class NftablesBackend(Backend):
         before = change.before
         if not isinstance(before, NftState):
             raise TypeError("the change of another backend")
+        now = self.observe().listed
+        if now == before.listed:  # nft was refused, or ended before its transaction
+            return
         text = ""
         if before.listed:
             from netinit.backends.nft_tables import reads_files
@@ -156,7 +160,6 @@ class NftablesBackend(Backend):
                 raise ApplyError(f"the nft tables of before could not be read: {before.listed.unread}")
             if reads_files(text):
                 raise ApplyError("the nft tables of before name files to be read, and are not written back")
-        now = self.observe().listed
         self._run(FROM_INPUT, render_replacement(text, now.tables if now else ()))
         if self.observe().describe() != before.describe():
             named = ", ".join(before.listed.tables) if before.listed else "none"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from netinit.backends import IPV4_TABLES, IPV6_TABLES
 from netinit.backends.iptables import XtablesBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError, ParseError
+from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
 from netinit.base.net import Family
 from netinit.kernel import detect, run
+from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.run import Finished
-from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
-    from netinit.kernel.emptied import OwnPart
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.run import Begun
     from netinit.rules.census import Census
@@ -130,19 +129,23 @@ class NftVariant(RestoreBackend):
 
     def commit(self, change: Change) -> None:
         """The same, and tables that iptables-nft made for rules of ours go with the last of these."""
-        parts: tuple[OwnPart, ...] = ()
-        if change.before.ours:
-            from netinit.kernel.emptied import find_parts
+        if not change.before.ours:
+            super().commit(change)
+            return
+        from netinit.kernel.emptied import find_parts, remove_empty  # not on a first run
 
-            parts = find_parts(OWNED_CHAINS)
+        parts = find_parts(TABLES, OWNED_CHAINS)
         super().commit(change)
-        if parts:
-            from netinit.kernel.emptied import remove_empty
+        remove_empty(parts)
 
-            try:
-                remove_empty(parts)
-            except OSError as error:
-                raise ApplyError(f"empty tables of iptables-nft cannot be removed: {error.strerror}") from None
+    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
+        """The same, and tables that were made by the change go."""
+        from netinit.kernel.emptied import find_parts, remove_empty
+
+        parts = find_parts(TABLES, OWNED_CHAINS)
+        lost = super()._return_to(change, families)
+        remove_empty(parts)
+        return lost
 
     def _find_chains(self) -> tuple[NftChain, ...]:
         chains = detect.nft_chains()

@@ -13,8 +13,8 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
-from netinit.options import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, Interception
-from netinit.rules.model import EXTRA, IPV6_ADDRESS, MISSING, Difference, IpRule, Plan
+from netinit.options import AMBIENT_MARK, AMBIENT_MASK, Interception
+from netinit.rules.model import IPV6_ADDRESS, IpRule, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RouteChange(Record):
 
     def describe(self) -> str:
         """The words of ip(8) for it."""
-        return f"{'add' if self.add else 'delete'} {_describe(self.thing)}"
+        return f"{'add' if self.add else 'delete'} {describe(self.thing)}"
 
 
 class Made(Record):
@@ -71,6 +71,8 @@ def steps_towards(
 ) -> tuple[RouteChange, ...]:
     """What is missing of the plan's rules, routes and address, and what of ours is there beside them.
 
+    Where somebody else has made an equal route or the address already, it serves, and stays.
+
     `hints` is the plan whose marks show what Istio made, where it is not `plan` itself. The address comes last, since what
     others gave it beside its value cannot be put back.
     """
@@ -78,8 +80,9 @@ def steps_towards(
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
     marks = {*ISTIO_RULES, *[(rule.mark, rule.mask) for rule in (hints or plan).ip_rules]}
-    live = _live(families, marks, link)
-    missing = [RouteChange(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in live)]
+    live, others = _look(families, marks, link)
+    present = live + others
+    missing = [RouteChange(thing=thing, add=True) for thing in wanted if not any(_same(thing, other) for other in present)]
     extra = [RouteChange(thing=thing, add=False) for thing in live if not any(_same(thing, other) for other in wanted)]
     return tuple(missing + extra)
 
@@ -99,6 +102,11 @@ def make_one(step: RouteChange, link: RouteNetlink = netlink) -> Made:
         _make(step, link)
     except OSError as error:
         if error.errno == EXISTS and step.add:
+            thing = step.thing
+            if isinstance(thing, LocalRoute) and not any(_same(thing, one) for one in link.list_local_routes(thing.family)):
+                from netinit.backends.errors import explain_other_route  # seldom
+
+                raise explain_other_route(step.describe(), thing.family, thing.table) from None
             return Made(changed=False)
         if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
             why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
@@ -120,35 +128,13 @@ def undo(step: RouteChange, made: Made, link: RouteNetlink = netlink) -> None:
             raise ApplyError(posix.strerror(error.errno or 0)) from None
 
 
-def differences(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
-    """The steps as differences between plan and kernel."""
-    return tuple(
-        [
-            Difference(
-                kind=MISSING if step.add else EXTRA,
-                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
-                table="routing",
-                rule=_describe(step.thing),
-                purpose="marked packets are delivered to this pod"
-                if not isinstance(step.thing, str)
-                else "the proxy passes inbound connections on from it",
-                origin=Interception.flag(_option_of(step.thing)).label,
-            )
-            for step in steps
-        ],
-    )
-
-
-def _option_of(thing: PolicyRule | LocalRoute | str) -> str:
-    if isinstance(thing, str):
-        return "ipv6"
-    return "layout" if thing.table == AMBIENT_TABLE else "inbound_mode"
-
-
-def _live(families: tuple[Family, ...], marks: set[tuple[int, int]], link: RouteNetlink) -> list[PolicyRule | LocalRoute | str]:
-    """Ours, in the order in which they are to be removed: rules, routes, address."""
+def _look(
+    families: tuple[Family, ...], marks: set[tuple[int, int]], link: RouteNetlink
+) -> tuple[list[PolicyRule | LocalRoute | str], list[PolicyRule | LocalRoute | str]]:
+    """Ours, in the order in which they are to be removed: rules, routes, address; and what of others serves as well."""
     rules: list[PolicyRule | LocalRoute | str] = []
     routes: list[PolicyRule | LocalRoute | str] = []
+    others: list[PolicyRule | LocalRoute | str] = []
     for family in families:
         tables = {Interception.tproxy_table}
         for rule in link.list_mark_rules(family.number):
@@ -156,16 +142,15 @@ def _live(families: tuple[Family, ...], marks: set[tuple[int, int]], link: Route
             if rule.protocol == PROTOCOL or istio:
                 rules.append(rule)
                 tables.add(rule.table)
-        routes += [
-            route
-            for route in link.list_local_routes(family.number)
-            if route.protocol == PROTOCOL or (route.protocol == BOOT and route.table in tables)
-        ]
+        for route in link.list_local_routes(family.number):
+            istio = route.protocol == BOOT and route.table in tables and route.plain
+            (routes if route.protocol == PROTOCOL or istio else others).append(route)
     addresses: list[PolicyRule | LocalRoute | str] = []
-    if IPV6 in families:
-        present = [f"{a.address}/{a.length}" for a in link.list_addresses() if a.index == netlink.LOOPBACK_INDEX]
-        addresses = [IPV6_ADDRESS] if IPV6_ADDRESS in present else []
-    return rules + routes + addresses
+    for found in link.list_addresses() if IPV6 in families else ():
+        if found.index == netlink.LOOPBACK_INDEX and found.address == _address(IPV6_ADDRESS):
+            whole = f"{found.address}/{found.length}" == IPV6_ADDRESS
+            (addresses if whole else others).append(IPV6_ADDRESS)
+    return rules + routes + addresses, others
 
 
 def _rule(rule: IpRule) -> PolicyRule:
@@ -196,10 +181,15 @@ def _make(step: RouteChange, link: RouteNetlink) -> None:
     elif isinstance(step.thing, LocalRoute):
         link.change_local_route(step.thing, add=step.add)
     else:
-        link.change_loopback_address(step.thing.partition("/")[0], add=step.add)
+        link.change_loopback_address(_address(step.thing), add=step.add)
 
 
-def _describe(thing: PolicyRule | LocalRoute | str) -> str:
+def _address(cidr: str) -> str:
+    return cidr.partition("/")[0]
+
+
+def describe(thing: PolicyRule | LocalRoute | str) -> str:
+    """The words of ip(8) for a rule, a route or an address."""
     if isinstance(thing, str):
         return f"address {thing} dev lo"
     option = "-4" if thing.family == IPV4.number else "-6"

@@ -13,6 +13,20 @@ from _struct import pack, unpack_from
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import (
+    NFTA_BITWISE_DREG,
+    NFTA_BITWISE_SREG,
+    NFTA_CMP_DATA,
+    NFTA_CMP_SREG,
+    NFTA_DATA_VALUE,
+    NFTA_META_DREG,
+    NFTA_META_KEY,
+    NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS,
+    NFTA_RULE_TABLE,
+    big,
+    read_expressions,
+)
 from netinit.rules.census import MOST_BYTES, TableCount, check_size
 from netinit.rules.iptables.write import KNOWN_TABLES, UNSAFE
 from netinit.rules.model import TABLES
@@ -27,12 +41,12 @@ NUMBERS = {"ip": 2, "ip6": 10}  # of the families of nf_tables
 MOST_OF_SETS = 3 << 20  # bytes of elements that are read of a family's sets: some 75,000 networks, or 190,000 addresses
 _MOST_OF_NAMED = 1 << 16  # no set of ours has a name: those inside of rules have none
 _CHANGED = 11  # EAGAIN: the table is not as large any more as it was a moment ago
-# linux/netfilter/nf_tables.h: attributes of a rule, of an expression, and what meta may load
-TABLE, CHAIN, EXPRESSIONS = 1, 2, 4
-NAME, DATA = 1, 2
-NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_DATA_VALUE = 1, 2, 1, 3, 1
-NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_DREG = 1, 2, 1  # the last of payload, ct and immediate
+# linux/netfilter/nf_tables.h: an attribute of payload, ct and immediate, and what meta may load
+NFTA_DREG = 1
 IIF, OIF, IIFNAME, OIFNAME = 4, 5, 6, 7
+NFT_MSG_GETSET, NFT_MSG_GETSETELEM = 10 << 8 | 10, 10 << 8 | 13
+NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
+NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 # How an expression of an extension of iptables begins in a message: its name, then its data, which begins with another
 _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 # How a message loads the name or the number of a device: NFTA_META_KEY
@@ -95,7 +109,7 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
     bare: dict[str, set[str]] = {name: set() for name in counts}
     for place, messages in _by_place(_rules(family) if known else []).items():
         attributes = netlink.read_attributes(place, 0)
-        table, chain_name = netlink.read_name(attributes[TABLE]), netlink.read_name(attributes[CHAIN])
+        table, chain_name = [netlink.read_name(attributes[kind]) for kind in (NFTA_RULE_TABLE, NFTA_RULE_CHAIN)]
         if table not in counts:
             continue
         counts[table][chain_name] = len(messages)
@@ -105,7 +119,7 @@ def count_nft(family: int, chains: tuple[netlink.NftChain, ...], tables: frozens
                     for piece in message.split(beginning)[1:]:
                         extensions[table].add(_decode(piece[_TO_NAME : piece.find(b"\0", _TO_NAME)]))
             if _IIFNAME in message or _OIFNAME in message or _IIF in message or _OIF in message:
-                names, indexed = _interfaces(netlink.read_attributes(message, 4).get(EXPRESSIONS, b""))
+                names, indexed = _interfaces(netlink.read_attributes(message, netlink.NETFILTER_SIZE).get(NFTA_RULE_EXPRESSIONS, b""))
                 bare[table] |= names
                 if indexed:  # iptables prints the device's own name for its number
                     extensions[table].add("a device by its number")
@@ -124,14 +138,36 @@ def find_large_sets(family: int, tables: tuple[str, ...]) -> str:
     """Why the sets of these tables of nf_tables are too long to be listed; empty where they are not."""
     left = MOST_OF_SETS
     try:
-        for table, name, inside in netlink.list_nft_sets(family):
+        for table, name, inside in _list_sets(family):
             if table in tables:
-                left -= netlink.measure_nft_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
+                left -= _measure_set(family, table, name, left if inside else min(left, _MOST_OF_NAMED))
     except OSError as error:
         if error.errno == netlink.EFBIG:
             return "it has sets that are too long"
         return f"the kernel does not say what its sets hold: {posix.strerror(error.errno or 0)}"
     return ""
+
+
+def _list_sets(family: int) -> list[tuple[str, str, bool]]:
+    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
+    messages = netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSET, pack(">BBH", family, 0, 0))
+    found = [netlink.read_attributes(body, netlink.NETFILTER_SIZE) for _, body in messages]
+    return [
+        (
+            netlink.read_name(one[NFTA_SET_TABLE]),
+            netlink.read_name(one[NFTA_SET_NAME]),
+            bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS),
+        )
+        for one in found
+    ]
+
+
+def _measure_set(family: int, table: str, name: str, most: int) -> int:
+    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
+    body = pack(">BBH", family, 0, 0)
+    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
+        body += netlink.attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+    return sum([len(found) for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)])
 
 
 def _by_place(messages: list[bytes]) -> dict[bytes, list[bytes]]:
@@ -165,34 +201,19 @@ def _interfaces(expressions: bytes) -> tuple[set[str], bool]:
     holders: set[int] = set()  # registers that hold a name
     names: set[str] = set()
     indexed = False
-    for name, data in _expressions(expressions):
+    for name, data in read_expressions(expressions):
         if name == b"meta":
-            key = _big(data.get(NFTA_META_KEY))
+            key = big(data.get(NFTA_META_KEY))
             indexed = indexed or key in (IIF, OIF)
-            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(_big(data.get(NFTA_META_DREG)))
-        elif name == b"cmp" and _big(data.get(NFTA_CMP_SREG)) in holders:
+            (holders.add if key in (IIFNAME, OIFNAME) else holders.discard)(big(data.get(NFTA_META_DREG)))
+        elif name == b"cmp" and big(data.get(NFTA_CMP_SREG)) in holders:
             value = netlink.read_attributes(data[NFTA_CMP_DATA], 0)[NFTA_DATA_VALUE]
             names.add(_decode(value.replace(b"\0", b"")))
-        elif name == b"bitwise" and _big(data.get(NFTA_BITWISE_SREG)) in holders:
-            holders.add(_big(data.get(NFTA_BITWISE_DREG)))
+        elif name == b"bitwise" and big(data.get(NFTA_BITWISE_SREG)) in holders:
+            holders.add(big(data.get(NFTA_BITWISE_DREG)))
         elif name in (b"payload", b"ct", b"immediate"):
-            holders.discard(_big(data.get(NFTA_DREG)))
+            holders.discard(big(data.get(NFTA_DREG)))
     return names, indexed
-
-
-def _expressions(block: bytes) -> Iterator[tuple[bytes, dict[int, bytes]]]:
-    offset = 0
-    while offset + 4 <= len(block):
-        length = unpack_from("=H", block, offset)[0]
-        if length < 4:  # noqa: PLR2004 - shorter than its own header
-            return
-        attributes = netlink.read_attributes(block[offset + 4 : offset + length], 0)
-        yield attributes[NAME].rstrip(b"\0"), netlink.read_attributes(attributes.get(DATA, b""), 0)
-        offset += length + 3 & ~3
-
-
-def _big(value: bytes | None) -> int:
-    return int.from_bytes(value or b"", "big")
 
 
 def _decode(name: bytes) -> str:

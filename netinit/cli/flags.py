@@ -16,24 +16,26 @@ from netinit.base.errors import OptionError
 from netinit.base.shown import MOST, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.argv import describe_strays, is_flag, take_flags
-from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG, DeclaredOptions
+from netinit.options.declare import (
+    LOGGING,
+    NAMESPACE,
+    OF_ISTIO,
+    OF_OURS,
+    PLAIN,
+    PROGRAMMING,
+    VALIDATION,
+    WITHOUT_FLAG,
+    DeclaredOptions,
+)
 from netinit.options.kinds import SWITCH, Flag, quote_value
 
 Kind = TypeVar("Kind")
 FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-NAMESPACE, RULES, PROGRAMMING, VALIDATION = "Namespace", "Rules", "Programming", "Validation"
-OUTPUT, LOGGING = "Output", "Logging"
-TOPICS = {  # what is no option of the rules, by what it is about; a test holds it against the options
-    NAMESPACE: ("netns", "pid", "host_network", "cni_mode"),
-    PROGRAMMING: (
-        "backend", "native_nftables", "force_iptables_binary", "reconcile", "force_apply", "cleanup_only", "skip_rule_apply",
-        "config", "dry_run", "rule_comments", "ipset_threshold", "lock_timeout", "retries", "retry_delay",
-    ),
-    VALIDATION: ("run_validation", "probe_port", "probe_timeout"),
-    LOGGING: ("log_output_level", "log_as_json", "debug"),
-}  # fmt: skip
-EVERY_FIELD = tuple(field for fields in TOPICS.values() for field in fields)
+RULES, OUTPUT = "Rules", "Output"
+OF_THE_RUN = tuple([flag for flag in Options.flags if flag not in Interception.flags])
+TOPIC_OF = {flag.field: flag.topic for flag in OF_THE_RUN}
+EVERY_FIELD = tuple(TOPIC_OF)
 ANY_NAMESPACE = ("netns", "pid")
 ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 STDIN = 0
@@ -104,8 +106,8 @@ class FlagCommand(click.Command):
         ]
         output = [param for param in own if param.name in _OUTPUT_PARAMETERS]
         shown: dict[str, list[tuple[str, str]]] = {
-            topic: [describe(flag) for flag in self.settings.flags if flag.field in fields and flag.field in self.shows]
-            for topic, fields in TOPICS.items()
+            topic: [describe(flag) for flag in self.settings.flags if TOPIC_OF.get(flag.field) == topic and flag.field in self.shows]
+            for topic in (NAMESPACE, PROGRAMMING, VALIDATION, LOGGING)
         }
         hidden = [flag.field for flag in Options.flags] if self.settings is Options else (*EVERY_FIELD, *self.hides)
         of_its_own = [flag for flag in self.settings.flags if flag.field not in hidden]

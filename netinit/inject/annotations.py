@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import InjectionError
+from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Interception
@@ -46,13 +47,13 @@ OVERRIDES = "proxy.istio.io/overrides"
 PROXY_CONFIG = "proxy.istio.io/config"
 TEMPLATES = "inject.istio.io/templates"
 MERGE_METRICS = "prometheus.istio.io/merge-metrics"
+REROUTE = "istio.io/reroute-virtual-interfaces"
 _TRAFFIC = "traffic.sidecar.istio.io/"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
 _INTERFACE = r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
-_MAX_PORT = 65535
 _MAX_UINT32 = 2**32 - 1
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
@@ -73,8 +74,8 @@ def _mode(value: str) -> str | None:
 
 def _port(value: str) -> str | None:
     text = value.strip()
-    if not re.match(_DIGITS, text) or int(text) > _MAX_PORT:
-        return f"it must be a port from 0 to {_MAX_PORT}"
+    if not re.match(_DIGITS, text) or int(text) > MAX_PORT:
+        return f"it must be a port from 0 to {MAX_PORT}"
     return None
 
 
@@ -83,9 +84,9 @@ def _port_or_range(value: str) -> str | None:
     low, dash, high = value.strip().partition("-")
     if not dash:
         return _port(value)
-    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= _MAX_PORT and int(high):
+    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= MAX_PORT and int(high):
         return None
-    return f"it must be a port from 0 to {_MAX_PORT}, or two with a dash between, the lower first"
+    return f"it must be a port from 0 to {MAX_PORT}, or two with a dash between, the lower first"
 
 
 def _unsigned(value: str) -> str | None:
@@ -171,21 +172,27 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
+# option -> the annotation that Istio's injector turns into it, and its check
+_OF_OPTIONS: Mapping[str, tuple[str, Check]] = {
+    "outbound_cidrs": (_TRAFFIC + "includeOutboundIPRanges", _networks_or_all),
+    "exclude_outbound_cidrs": (_TRAFFIC + "excludeOutboundIPRanges", _networks),
+    "inbound_ports": (_TRAFFIC + "includeInboundPorts", _ports_or_all),
+    "exclude_inbound_ports": (_TRAFFIC + "excludeInboundPorts", _ports),
+    "outbound_ports": (_TRAFFIC + "includeOutboundPorts", _ports),
+    "exclude_outbound_ports": (_TRAFFIC + "excludeOutboundPorts", _ports),
+    "exclude_interfaces": (_TRAFFIC + "excludeInterfaces", _interfaces),
+    "virtual_interfaces": (_TRAFFIC + "kubevirtInterfaces", _interfaces),
+    "inbound_mode": (INTERCEPTION_MODE, _mode),
+}
+OF_OPTIONS: Mapping[str, str] = {field: annotation for field, (annotation, _) in _OF_OPTIONS.items()}
+
 CHECKS: Mapping[str, Check] = {
-    INTERCEPTION_MODE: _mode,
     STATUS_PORT: _port,
     _READINESS + "initialDelaySeconds": _unsigned,
     _READINESS + "periodSeconds": _unsigned,
     _READINESS + "failureThreshold": _unsigned,
-    _TRAFFIC + "includeOutboundIPRanges": _networks_or_all,
-    _TRAFFIC + "excludeOutboundIPRanges": _networks,
-    _TRAFFIC + "includeInboundPorts": _ports_or_all,
-    _TRAFFIC + "excludeInboundPorts": _ports,
-    _TRAFFIC + "includeOutboundPorts": _ports,
-    _TRAFFIC + "excludeOutboundPorts": _ports,
-    _TRAFFIC + "excludeInterfaces": _interfaces,
-    _TRAFFIC + "kubevirtInterfaces": _interfaces,
-    "istio.io/reroute-virtual-interfaces": _interfaces,
+    **dict(_OF_OPTIONS.values()),
+    REROUTE: _interfaces,
     MERGE_METRICS: _bool,
     PROXY_CONFIG: _proxy_config,
     "sidecar.istio.io/proxyCPU": _quantity,

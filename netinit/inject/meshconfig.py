@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ParseError
 from netinit.base.more_errors import ConfigError, InjectionError
-from netinit.base.net import parse_address
+from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
@@ -119,7 +119,6 @@ ENUMS: Mapping[str, tuple[str, ...]] = {
     "interceptionMode": ("REDIRECT", "TPROXY", "NONE"),
 }
 
-_MAX_PORT = 65535
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
 _LONGEST_HOST = 255
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
@@ -172,8 +171,8 @@ def _problem(name: str, value: Any) -> str | None:
     """What is wrong with the value of a field, by Istio's rules; None for nothing."""
     if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
         return "must not be empty"
-    if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= _MAX_PORT:
-        return f"must be a port from 1 to {_MAX_PORT}"
+    if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= MAX_PORT:
+        return f"must be a port from 1 to {MAX_PORT}"
     if name in {"discoveryAddress", "statsdUdpAddress", "envoyMetricsServiceAddress"} and value:
         return _bad_address(value)
     if name == "drainDuration":
@@ -190,8 +189,8 @@ def _bad_address(text: str) -> str | None:
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed):
         return "must be HOST:PORT"
-    if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= _MAX_PORT):  # noqa: PLR2004
-        return f"must be HOST:PORT with a port from 1 to {_MAX_PORT}"
+    if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= MAX_PORT):  # noqa: PLR2004
+        return f"must be HOST:PORT with a port from 1 to {MAX_PORT}"
     if len(host) <= _LONGEST_HOST and all(re.fullmatch(_LABEL, label) for label in host.removesuffix(".").split(".")):
         return None
     try:

@@ -10,25 +10,14 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
+from netinit.inject.annotations import OF_OPTIONS
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
-# option -> the annotation that the injector turns into it
-ANNOTATIONS = {
-    "inbound_mode": "sidecar.istio.io/interceptionMode",
-    "inbound_ports": "traffic.sidecar.istio.io/includeInboundPorts",
-    "exclude_inbound_ports": "traffic.sidecar.istio.io/excludeInboundPorts",
-    "outbound_cidrs": "traffic.sidecar.istio.io/includeOutboundIPRanges",
-    "exclude_outbound_cidrs": "traffic.sidecar.istio.io/excludeOutboundIPRanges",
-    "outbound_ports": "traffic.sidecar.istio.io/includeOutboundPorts",
-    "exclude_outbound_ports": "traffic.sidecar.istio.io/excludeOutboundPorts",
-    "exclude_interfaces": "traffic.sidecar.istio.io/excludeInterfaces",
-    "virtual_interfaces": "traffic.sidecar.istio.io/kubevirtInterfaces",
-    **{flag.field: flag.annotation for flag in Options.flags if flag.annotation},
-}
+ANNOTATIONS = {**OF_OPTIONS, **{flag.field: flag.annotation for flag in Options.flags if flag.annotation}}  # by option
 # What the sidecar template gives the init container (and the CNI plugin uses) where no annotation says otherwise.
 SIDECAR = {
     "inbound_mode": "REDIRECT",

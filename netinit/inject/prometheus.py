@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from netinit.base.more_errors import InjectionError
+from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, sequence, shown, string
 from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool
@@ -35,7 +36,6 @@ _RESERVED = {
     15053: "the DNS proxy",
     15090: "Envoy's own metrics, which are merged already",
 }
-_MAX_PORT = 65535
 _SECURE_PORT = "prometheus.istio.io/secure-port"
 _SECURE_VARIABLE = "ENVOY_SECURE_MERGED_METRICS_PORT"
 _VARIABLE = "ISTIO_PROMETHEUS_ANNOTATIONS"
@@ -126,8 +126,8 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
     """Nothing; raises InjectionError for a port that the agent cannot scrape."""
     number = int(text) if re.match(_GO_NUMBER, text) else 0
-    if not 1 <= number <= _MAX_PORT:
-        problem = f"{shown(text)} is no port from 1 to {_MAX_PORT}"
+    if not 1 <= number <= MAX_PORT:
+        problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
     elif number == status_port:
         problem = f"{number} is the agent's own port; give the application's metrics port"
     elif number in _RESERVED:

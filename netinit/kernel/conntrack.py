@@ -13,12 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.kernel.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_REQUEST
+from netinit.kernel.netlink import (
+    NETFILTER_SIZE,
+    NETLINK_NETFILTER,
+    NLA_F_NESTED,
+    NLM_F_ACK,
+    NLM_F_REQUEST,
+    attribute,
+    big,
+    message,
+    read_attributes,
+    split,
+)
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
 NEW, DELETE = SUBSYSTEM | 0, SUBSYSTEM | 2
-NESTED = 0x8000
 ORIGINAL, REPLY, STATUS, ZONE = 1, 2, 3, 18  # CTA_*
 CTA_TUPLE_IP, CTA_TUPLE_PROTO = 1, 2
 CTA_IP_V4_SRC, CTA_IP_V4_DST, CTA_IP_V6_SRC, CTA_IP_V6_DST = 1, 2, 3, 4
@@ -64,12 +74,12 @@ class Watch:
             data = self._socket.recv(RECEIVE_SIZE)
         except TimeoutError:
             return
-        for kind, body in _messages(data):
+        for kind, body in split(data):
             if kind in (NEW, DELETE):
-                attributes = dict(_attributes(body[4:]))
+                attributes = read_attributes(body, NETFILTER_SIZE)
                 original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
                 if original and reply:
-                    status = struct.unpack("!I", attributes.get(STATUS, bytes(4)))[0]
+                    status = big(attributes.get(STATUS))
                     yield Event(
                         destroyed=kind == DELETE,
                         answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
@@ -80,39 +90,20 @@ def forget(event: Event) -> None:
     """Removes the entry of a connection; that it is gone already is fine."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
         asking.settimeout(1)
-        asking.send(struct.pack("=IHHII", 16 + len(event.handle), DELETE, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + event.handle)
+        asking.send(message(DELETE, NLM_F_REQUEST | NLM_F_ACK, event.handle))
         asking.recv(RECEIVE_SIZE)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
     """The body of a request about an entry: its original tuple, and its zone where it has one."""
-    original = attributes[ORIGINAL]
-    handle = struct.pack("=BBH", family, 0, 0) + struct.pack("=HH", 4 + len(original), ORIGINAL | NESTED) + original
-    if ZONE in attributes:
-        handle += struct.pack("=HH", 6, ZONE) + attributes[ZONE][:2] + bytes(2)
-    return handle
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + 16 <= len(data):
-        length, kind = struct.unpack_from("=IH", data, offset)
-        yield kind, data[offset + 16 : offset + length]
-        offset += max(16, length + 3 & ~3)
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, offset)
-        yield kind & ~NESTED, data[offset + 4 : offset + length]
-        offset += max(4, length + 3 & ~3)
+    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
+    return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
 
 
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:
     """One direction of a connection; None for a protocol without ports."""
-    parts = dict(_attributes(data or b""))
-    ends, protocol = dict(_attributes(parts.get(CTA_TUPLE_IP, b""))), dict(_attributes(parts.get(CTA_TUPLE_PROTO, b"")))
+    parts = read_attributes(data or b"", 0)
+    ends, protocol = [read_attributes(parts.get(kind, b""), 0) for kind in (CTA_TUPLE_IP, CTA_TUPLE_PROTO)]
     kinds = ((CTA_IP_V4_SRC, CTA_IP_V6_SRC), (CTA_IP_V4_DST, CTA_IP_V6_DST))
     packed = [ends.get(four) or ends.get(six) for four, six in kinds]
     ports = [protocol.get(kind) for kind in (CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT)]

@@ -11,23 +11,18 @@ The kernel itself refuses to delete what somebody has come to use meanwhile (NLM
 from __future__ import annotations
 
 import posix
-from _socket import AF_NETLINK, MSG_DONTWAIT, SOCK_RAW, socket
-from _struct import pack, unpack_from
 
+from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, attribute
+from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NFTA_TABLE_NAME, NLM_F_NONREC, NfTables, name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-IPV4_TABLES, IPV6_TABLES = 2, 10  # families of nf_tables that iptables-nft keeps its rules in
-BATCH_BEGIN, BATCH_END, SUBSYSTEM = 16, 17, 10  # linux/netfilter/nfnetlink.h
-DELETE_TABLE, DELETE_CHAIN = SUBSYSTEM << 8 | 2, SUBSYSTEM << 8 | 5
-NLM_F_NONREC = 0x100
-NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME = 1, 1, 3
 IN_USE, GONE = (16, 2)  # EBUSY, ENOENT
-RECEIVE_SIZE = 1 << 16
 
 
 class OwnPart(Record):
@@ -39,11 +34,11 @@ class OwnPart(Record):
     alone: bool
 
 
-def find_parts(owned: Collection[str]) -> tuple[OwnPart, ...]:
-    """The tables with chains of these names."""
+def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart, ...]:
+    """The tables of iptables-nft with these names and `owned` chains; other tables with such chains are somebody else's."""
     tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
     for chain in detect.nft_chains() or ():
-        if chain.family in (IPV4_TABLES, IPV6_TABLES):
+        if chain.family in (IPV4_TABLES, IPV6_TABLES) and chain.table in names:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
     for (family, table), chains in tables.items():
@@ -55,7 +50,7 @@ def find_parts(owned: Collection[str]) -> tuple[OwnPart, ...]:
 
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
-    """Removes what was made with our chains and is empty now: no rule, no policy of somebody's. OSError."""
+    """Removes what was made with our chains and is empty now: no rule, no policy of somebody's. ApplyError."""
     chains = detect.nft_chains() or ()
     for part in parts:
         held = [chain for chain in chains if (chain.family, chain.table) == (part.family, part.table)]
@@ -66,44 +61,14 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 def _delete(part: OwnPart, chains: list[str], *, whole: bool) -> None:
     """One transaction: all of it or, where somebody uses any of it now, nothing."""
-    table = _attribute(NFTA_CHAIN_TABLE, part.table)
-    messages = [(DELETE_CHAIN, table + _attribute(NFTA_CHAIN_NAME, chain)) for chain in chains]
-    messages += [(DELETE_TABLE, _attribute(NFTA_TABLE_NAME, part.table))] if whole else []
-    body = _message(BATCH_BEGIN, 0, pack("=BBH", 0, 0, SUBSYSTEM << 8))
-    for kind, attributes in messages:
-        body += _message(kind, netlink.NLM_F_ACK | NLM_F_NONREC, pack("=BBH", part.family, 0, 0) + attributes)
-    body += _message(BATCH_END, 0, pack("=BBH", 0, 0, SUBSYSTEM << 8))
-    asking = socket(AF_NETLINK, SOCK_RAW, netlink.NETLINK_NETFILTER)
+    table = attribute(NFTA_CHAIN_TABLE, name(part.table))
+    messages = [(NFT_MSG_DELCHAIN, NLM_F_NONREC, table + attribute(NFTA_CHAIN_NAME, name(chain))) for chain in chains]
+    if whole:
+        messages.append((NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(NFTA_TABLE_NAME, name(part.table))))
     try:
-        asking.send(body)
-        answers = _answers(asking)
-    finally:
-        asking.close()
-    wrong = [number for number in answers if number not in (0, IN_USE, GONE)]
+        with NfTables() as link:
+            wrong = [number for number in link.commit(part.family, messages) if number not in (IN_USE, GONE)]
+    except OSError as error:
+        wrong = [error.errno or 0]
     if wrong:
-        raise OSError(wrong[0], posix.strerror(wrong[0]))
-
-
-def _answers(asking: socket) -> list[int]:
-    """The error number of each message, which the kernel has answered when sending returns."""
-    found: list[int] = []
-    while True:
-        try:
-            data = asking.recv(RECEIVE_SIZE, MSG_DONTWAIT)
-        except BlockingIOError:
-            return found
-        offset = 0
-        while offset + netlink.NLMSG_HEADER <= len(data):
-            length, kind = unpack_from("=IH", data, offset)
-            if kind == netlink.NLMSG_ERROR:
-                found.append(-unpack_from("=i", data, offset + netlink.NLMSG_HEADER)[0])
-            offset += max(netlink.NLMSG_HEADER, length + 3 & ~3)
-
-
-def _message(kind: int, flags: int, body: bytes) -> bytes:
-    return pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, netlink.NLM_F_REQUEST | flags, 1, 0) + body
-
-
-def _attribute(kind: int, text: str) -> bytes:
-    value = text.encode() + b"\0"
-    return pack("=HH", netlink.NLA_HEADER + len(value), kind) + value + bytes(-len(value) % 4)
+        raise ApplyError(f"empty tables of iptables-nft cannot be removed: {posix.strerror(wrong[0])}")

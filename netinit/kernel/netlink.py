@@ -25,25 +25,29 @@ MSG_TRUNC = 0x20
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSG_HEADER, NLA_HEADER = 16, 4
-NLA_TYPE_MASK, NLA_F_NET_BYTEORDER = 0x3FFF, 0x4000
+NLA_TYPE_MASK, NLA_F_NET_BYTEORDER, NLA_F_NESTED = 0x3FFF, 0x4000, 0x8000
 # linux/rtnetlink.h, if_addr.h, fib_rules.h
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-RTA_OIF, RTA_TABLE = 4, 15
+RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF = 4, 6, 12, 15, 20
 RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
 FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
+_PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
+_USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
+INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
-NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM = [10 << 8 | kind for kind in (4, 7, 10, 13)]
+NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 4, 10 << 8 | 7
 IPSET_CMD_LIST = 6 << 8 | 7
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
-NFTA_HOOK_HOOKNUM = 1
+NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
+NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
+NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
+NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
-NFTA_SET_TABLE, NFTA_SET_NAME, NFTA_SET_FLAGS, NFT_SET_ANONYMOUS = 1, 2, 3, 1
-NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET = 1, 2
 IPSET_ATTR_PROTOCOL, IPSET_ATTR_SETNAME, IPSET_ATTR_FLAGS, IPSET_ATTR_DATA, IPSET_ATTR_ELEMENTS = 1, 2, 6, 7, 24
 IPSET_PROTOCOL = 6  # the oldest still spoken by kernels
 IPSET_FLAG_LIST_HEADER = 4
@@ -85,6 +89,7 @@ class LocalRoute(Record):
     family: int
     table: int
     protocol: int
+    plain: bool = True  # nothing else is said of it: no metric, no source
 
 
 class NftChain(Record):
@@ -116,6 +121,10 @@ class Netlink:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What this socket owns goes with it."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
@@ -128,9 +137,9 @@ class Netlink:
             self._interrupted = self._truncated = False
             self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body)
             found, size = [], 0
-            for message in self._receive():
-                found.append(message)
-                size += len(message[1])
+            for part in self._receive():
+                found.append(part)
+                size += len(part[1])
                 if size > most:
                     raise OSError(EFBIG, posix.strerror(EFBIG))
             if not (self._interrupted or self._truncated):
@@ -148,7 +157,7 @@ class Netlink:
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
-        self._socket.send(pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, self._sequence, 0) + body)
+        self._socket.send(message(kind, flags, body, self._sequence))
 
     def _receive(self) -> Iterator[tuple[int, bytes]]:
         """The messages of an answer up to its end; one that was cut off is noted, and the next answer has more room."""
@@ -177,7 +186,7 @@ class Netlink:
 def list_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of the namespace, in the kernel's order: IPv4's first, as Go's net.InterfaceAddrs has them."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)):
         family, length, _, _, index = unpack_from(_ADDRESS, body)
         attributes = read_attributes(body, _ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
@@ -190,14 +199,14 @@ def change_loopback_address(address: str, *, add: bool) -> None:
     """Adds an IPv6 address to the loopback device, or removes it."""
     packed = inet_pton(AF_INET6, address)
     body = pack(_ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
-    body += _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed)
+    body += attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
     _change(RTM_NEWADDR, RTM_DELADDR, body, add=add)
 
 
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
     """The policy rules of a family that match a firewall mark and look up a table."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _rule_header(family)):
         got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
@@ -222,22 +231,24 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
     """
     body = _rule_header(rule.family, action=FR_ACT_TO_TBL)
     for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
-        body += _attribute(kind, pack("=I", number))
-    body += _attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
+        body += attribute(kind, pack("=I", number))
+    body += attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
     if rule.priority:
-        body += _attribute(FRA_PRIORITY, pack("=I", rule.priority))
+        body += attribute(FRA_PRIORITY, pack("=I", rule.priority))
     _change(RTM_NEWRULE, RTM_DELRULE, body, add=add)
 
 
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     """The default routes of a family that deliver to this host, in whatever table."""
     found = []
-    for kind, body in _dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
+    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _route_header(family)):
         got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
         attributes = read_attributes(body, _ROUTE_SIZE)
         to_lo = _number(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
         if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
-            found.append(LocalRoute(family=family, table=_number(attributes.get(RTA_TABLE), table), protocol=protocol))
+            plain = not set(attributes) - _PLAIN_ROUTE and _number(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
+            named = _number(attributes.get(RTA_TABLE), table)
+            found.append(LocalRoute(family=family, table=named, protocol=protocol, plain=plain))
     return tuple(found)
 
 
@@ -245,22 +256,22 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
     """Adds `local default dev lo` to a table, or removes it."""
     scope = RT_SCOPE_UNIVERSE if route.family == AF_INET6 else RT_SCOPE_HOST
     body = _route_header(route.family, protocol=route.protocol, scope=scope, kind=RTN_LOCAL)
-    body += _attribute(RTA_TABLE, pack("=I", route.table)) + _attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
+    body += attribute(RTA_TABLE, pack("=I", route.table)) + attribute(RTA_OIF, pack("=I", LOOPBACK_INDEX))
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
 def list_nft_chains() -> tuple[NftChain, ...]:
     """All chains of nf_tables in the namespace. OSError without NET_ADMIN or without kernel support."""
     found = []
-    for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
+    for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
         table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
-        uses = int.from_bytes(attributes.get(NFTA_CHAIN_USE, b""), "big")
+        uses = big(attributes.get(NFTA_CHAIN_USE))
         hooked = NFTA_CHAIN_HOOK in attributes
         hook = read_attributes(attributes[NFTA_CHAIN_HOOK], 0).get(NFTA_HOOK_HOOKNUM, b"") if hooked else b""
-        number = int.from_bytes(hook, "big") if hook else -1
-        handle = int.from_bytes(attributes.get(NFTA_CHAIN_HANDLE, b""), "big")
-        accepts = int.from_bytes(attributes.get(NFTA_CHAIN_POLICY, b"\1"), "big") == NF_ACCEPT
+        number = big(hook) if hook else -1
+        handle = big(attributes.get(NFTA_CHAIN_HANDLE))
+        accepts = big(attributes.get(NFTA_CHAIN_POLICY, b"\1")) == NF_ACCEPT
         found.append(
             NftChain(
                 family=body[0], table=table, name=name, hooked=hooked, hook=number, uses=uses, handle=handle, accepts=accepts
@@ -274,24 +285,25 @@ def list_address_sets() -> dict[str, int]:
 
     OSError without NET_ADMIN or without kernel support.
     """
-    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + _attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
-    body += _attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
+    body = pack(_NETFILTER, AF_UNSPEC, 0, 0) + attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
+    body += attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", IPSET_FLAG_LIST_HEADER))
     sizes = {}
-    for _, message in _dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
-        attributes = read_attributes(message, NETFILTER_SIZE)
-        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS, b"")
-        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = int.from_bytes(size, "big")
+    for _, found in dump(NETLINK_NETFILTER, IPSET_CMD_LIST, body):
+        attributes = read_attributes(found, NETFILTER_SIZE)
+        size = read_attributes(attributes.get(IPSET_ATTR_DATA, b""), 0).get(IPSET_ATTR_ELEMENTS)
+        sizes[read_name(attributes[IPSET_ATTR_SETNAME])] = big(size)
     return sizes
 
 
 def list_nft_rules(family: int) -> list[bytes]:
     """All rules of a family of nf_tables as the kernel gives them: attributes behind four bytes, see nf_tables.h. OSError."""
-    return [body for _, body in _dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
+    return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
 
 
-def _dump(protocol: int, kind: int, body: bytes) -> list[tuple[int, bytes]]:
+def dump(protocol: int, kind: int, body: bytes, most: int = MOST_BYTES) -> list[tuple[int, bytes]]:
+    """Every object of a kind, by a socket of its own: see Netlink.dump. OSError."""
     with Netlink(protocol) as link:
-        return link.dump(kind, body)
+        return link.dump(kind, body, most)
 
 
 def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
@@ -309,26 +321,22 @@ def _route_header(family: int, *, protocol: int = 0, scope: int = 0, kind: int =
     return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 
-def list_nft_sets(family: int) -> list[tuple[str, str, bool]]:
-    """The sets and maps of a family of nf_tables as (table, name, whether it stands inside of a rule). OSError."""
-    messages = _dump(NETLINK_NETFILTER, NFT_MSG_GETSET, pack(_NETFILTER, family, 0, 0))
-    found = [read_attributes(body, NETFILTER_SIZE) for _, body in messages]
-    return [
-        (read_name(one[NFTA_SET_TABLE]), read_name(one[NFTA_SET_NAME]), bool(one.get(NFTA_SET_FLAGS, b"\0")[-1] & NFT_SET_ANONYMOUS))
-        for one in found
-    ]
+def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
+    """A message to the kernel."""
+    return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
 
 
-def measure_nft_set(family: int, table: str, name: str, most: int) -> int:
-    """How many bytes the kernel gives of a set's elements. OSError: EFBIG where they are more than `most`."""
-    body = pack(_NETFILTER, family, 0, 0)
-    for kind, text in ((NFTA_SET_ELEM_LIST_TABLE, table), (NFTA_SET_ELEM_LIST_SET, name)):
-        body += _attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
-    with Netlink(NETLINK_NETFILTER) as link:
-        return sum([len(message) for _, message in link.dump(NFT_MSG_GETSETELEM, body, most)])
+def split(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The messages in what was received, as (type, payload)."""
+    offset = 0
+    while offset + NLMSG_HEADER <= len(data):
+        length, kind = unpack_from("=IH", data, offset)
+        yield kind, data[offset + NLMSG_HEADER : offset + length]
+        offset += max(NLMSG_HEADER, length + 3 & ~3)
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
+def attribute(kind: int, value: bytes) -> bytes:
+    """An attribute of a message."""
     return pack("=HH", NLA_HEADER + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
@@ -342,6 +350,26 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
         found[kind & NLA_TYPE_MASK] = body[offset + NLA_HEADER : offset + length]
         offset += length + 3 & ~3
     return found
+
+
+def read_expressions(block: bytes) -> list[tuple[bytes, dict[int, bytes]]]:
+    """The expressions of a rule of nf_tables: the name of each, and its attributes."""
+    found = []
+    offset = 0
+    while offset + NLA_HEADER <= len(block):
+        length = unpack_from("=H", block, offset)[0]
+        if length < NLA_HEADER:
+            break
+        expression = read_attributes(block[offset + NLA_HEADER : offset + length], 0)
+        named = expression.get(NFTA_EXPR_NAME, b"").rstrip(b"\0")
+        found.append((named, read_attributes(expression.get(NFTA_EXPR_DATA, b""), 0)))
+        offset += length + 3 & ~3
+    return found
+
+
+def big(value: bytes | None) -> int:
+    """A number in network byte order, as nf_tables has them; 0 where there is none."""
+    return int.from_bytes(value or b"", "big")
 
 
 def _number(value: bytes | None, default: int = 0) -> int:

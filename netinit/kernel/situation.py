@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import posix
 
+from netinit.base.logs import TERMINATION_LOG
 from netinit.kernel import read_text
 
 KUBERNETES, CONTAINER, PERSON = "a container of a pod", "a container", "a person"
 OF_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # which the kubelet gives to every container
-TERMINATION_LOG = "/dev/termination-log"
 OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 _NUMBERS = {"NET_ADMIN": 12, "NET_RAW": 13}
 

@@ -1,4 +1,4 @@
-"""What the kernel says of a socket's connection."""
+"""Options of sockets, and what the kernel says of a connection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import struct
 
 from netinit.base.net import IPV4, Family
 
+IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
 
 

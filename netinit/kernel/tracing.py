@@ -21,15 +21,22 @@ from netinit.base.errors import BackendUnavailableError, LockedError, NetinitErr
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect
 from netinit.kernel.netlink import (
+    NETFILTER_SIZE,
     NETLINK_NETFILTER,
+    NFTA_RULE_CHAIN,
+    NFTA_RULE_HANDLE,
+    NFTA_RULE_TABLE,
     NLM_F_ACK,
     NLM_F_REQUEST,
     NLMSG_ERROR,
-    NLMSG_HEADER,
+    attribute,
+    big,
     list_nft_chains,
     list_nft_rules,
+    message,
     read_attributes,
     read_name,
+    split,
 )
 from netinit.kernel.situation import advise
 from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
@@ -41,6 +48,13 @@ SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFT_MSG_TRACE = 10 << 8 | 17
 NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG = 4 << 8, 4 << 8 | 1
 BIND, COPY_PACKET = 1, 2
+# Attributes of linux/netfilter/nfnetlink_log.h, and of a trace
+NFULA_CFG_CMD, NFULA_CFG_MODE, NFULA_CFG_QTHRESH = 1, 2, 5
+NFULA_PACKET_HDR, NFULA_MARK, NFULA_IFINDEX_INDEV, NFULA_IFINDEX_OUTDEV, NFULA_PAYLOAD, NFULA_PREFIX = 1, 2, 4, 5, 9, 10
+NFULA_UID, NFULA_GID = 11, 14
+NFTA_TRACE_TABLE, NFTA_TRACE_CHAIN, NFTA_TRACE_RULE_HANDLE, NFTA_TRACE_TYPE, NFTA_TRACE_VERDICT, NFTA_TRACE_ID = 1, 2, 3, 4, 5, 6
+NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER, NFTA_TRACE_OIF, NFTA_TRACE_POLICY = 8, 9, 12, 16
+NFTA_VERDICT_CODE, NFTA_VERDICT_CHAIN = 1, 2
 RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
@@ -209,7 +223,7 @@ class Tracer:
                     raise
                 self.lost = True
                 continue
-            yield from _messages(data)
+            yield from split(data)
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
@@ -225,9 +239,9 @@ def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
     """The number (from 1) of each rule of a family of nf_tables, by table and chain, and by its handle. OSError."""
     found: dict[tuple[str, str], dict[int, int]] = {}
     for body in list_nft_rules(family):
-        rule = read_attributes(body, 4)
-        numbers = found.setdefault((read_name(rule[1]), read_name(rule[2])), {})
-        numbers[_big(rule[3])] = len(numbers) + 1
+        rule = read_attributes(body, NETFILTER_SIZE)
+        numbers = found.setdefault((read_name(rule[NFTA_RULE_TABLE]), read_name(rule[NFTA_RULE_CHAIN])), {})
+        numbers[big(rule[NFTA_RULE_HANDLE])] = len(numbers) + 1
     return found
 
 
@@ -240,18 +254,17 @@ def _open_netlink() -> socket.socket:
 
 def _bind(held: socket.socket, group: int) -> None:
     """The socket gets what is reported to a group, at once and with its first bytes. OSError: EBUSY where another has it."""
-    command = _attribute(1, bytes((BIND,)))
-    _configure(held, group, command)
+    _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
     mode = pack(">IBB", MOST_OF_A_PACKET, COPY_PACKET, 0)
-    _configure(held, group, _attribute(2, mode) + _attribute(5, pack(">I", 1)))
+    _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
 
 
 def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
     body = pack(">BBH", 0, 0, group) + attributes
-    held.send(pack("=IHHII", NLMSG_HEADER + len(body), NFULNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body)
+    held.send(message(NFULNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, body))
     held.settimeout(5.0)
     while True:
-        for kind, answer in _messages(held.recv(RECEIVE_SIZE)):
+        for kind, answer in split(held.recv(RECEIVE_SIZE)):
             if kind == NLMSG_ERROR:
                 if code := -unpack_from("=i", answer)[0]:
                     raise OSError(code, os.strerror(code))
@@ -259,48 +272,46 @@ def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
                 return
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + NLMSG_HEADER <= len(data):
-        length, kind = unpack_from("=IH", data, offset)
-        yield kind, data[offset + NLMSG_HEADER : offset + max(NLMSG_HEADER, length)]
-        offset += max(NLMSG_HEADER, length + 3 & ~3)
-
-
 def _read_report(body: bytes) -> Begun | MetOlder | None:
-    attributes = read_attributes(body, 4)
-    payload = attributes.get(9, b"")
+    attributes = read_attributes(body, NETFILTER_SIZE)
+    payload = attributes.get(NFULA_PAYLOAD, b"")
     if not payload:
         return None
     size = (payload[0] & 15) * 4 if payload[0] >> 4 == 4 else 40  # noqa: PLR2004 - IP's version
     headers = read_headers(payload[:size], payload[size:])
     if headers is None:
         return None
-    prefix = read_name(attributes.get(10, b""))
+    prefix = read_name(attributes.get(NFULA_PREFIX, b""))
     if not prefix.startswith(_OLDER):
-        numbers = {kind: _big(attributes[kind]) if kind in attributes else None for kind in (11, 14)}
-        device = _big(attributes.get(4)) or _big(attributes.get(5))
-        return Begun(headers, numbers[11], numbers[14], _big(attributes.get(2)), device)
+        uid, gid = [big(attributes[kind]) if kind in attributes else None for kind in (NFULA_UID, NFULA_GID)]
+        device = big(attributes.get(NFULA_IFINDEX_INDEV)) or big(attributes.get(NFULA_IFINDEX_OUTDEV))
+        return Begun(headers, uid, gid, big(attributes.get(NFULA_MARK)), device)
     table, _, rest = prefix.removeprefix(_OLDER).partition(":")
     chain, _, number = rest.strip().rpartition(":")
-    hook = attributes.get(1, b"\0\0\xff\0")[2]
+    hook = attributes.get(NFULA_PACKET_HDR, b"\0\0\xff\0")[2]
     if hook >= len(HOOKS) or not number.isdecimal():
         return None
     return MetOlder(headers, HOOKS[hook], table, chain.rpartition(":")[0], int(number))
 
 
 def _read_trace(body: bytes) -> Met:
-    attributes = read_attributes(body, 4)
-    verdict = read_attributes(attributes.get(5, b""), 0)
-    policy = _big(attributes.get(4)) == POLICY
-    code = _big(attributes.get(16)) if policy else int.from_bytes(verdict.get(1, b"\xff\xff\xff\xff"), "big", signed=True)
-    kind = _big(attributes.get(4))
+    attributes = read_attributes(body, NETFILTER_SIZE)
+    verdict = read_attributes(attributes.get(NFTA_TRACE_VERDICT, b""), 0)
+    kind = big(attributes.get(NFTA_TRACE_TYPE))
+    said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
+    headers = [attributes.get(name, b"") for name in (NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER)]
     return Met(
-        packet=_big(attributes.get(6)), family=body[0], table=read_name(attributes.get(1, b"")),
-        chain=read_name(attributes.get(2, b"")), handle=_big(attributes.get(3)) if kind == RULE else 0, policy=policy, code=code,
-        target=read_name(verdict.get(2, b"")), headers=read_headers(attributes.get(8, b""), attributes.get(9, b"")),
-        out_device=_big(attributes.get(12)),
-    )  # fmt: skip
+        packet=big(attributes.get(NFTA_TRACE_ID)),
+        family=body[0],
+        table=read_name(attributes.get(NFTA_TRACE_TABLE, b"")),
+        chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")),
+        handle=big(attributes.get(NFTA_TRACE_RULE_HANDLE)) if kind == RULE else 0,
+        policy=kind == POLICY,
+        code=big(attributes.get(NFTA_TRACE_POLICY)) if kind == POLICY else said,
+        target=read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")),
+        headers=read_headers(*headers),
+        out_device=big(attributes.get(NFTA_TRACE_OIF)),
+    )
 
 
 def read_headers(network: bytes, transport: bytes) -> Headers | None:
@@ -316,8 +327,8 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
     if protocol not in (6, 17):
         return None
     ports = unpack_from(">HH", transport)
-    sequence = _big(transport[4:8] if protocol == 6 else transport[4:6])  # noqa: PLR2004
-    return Headers(protocol, _big(source), _big(destination), ports[0], ports[1], sequence)
+    sequence = big(transport[4:8] if protocol == 6 else transport[4:6])  # noqa: PLR2004
+    return Headers(protocol, big(source), big(destination), ports[0], ports[1], sequence)
 
 
 def _read_logger(family: Family) -> tuple[str, ...]:
@@ -357,11 +368,3 @@ def _unavailable(what: str, error: OSError) -> BackendUnavailableError:
     return BackendUnavailableError(
         f"{what} cannot be had: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
     )
-
-
-def _attribute(kind: int, value: bytes) -> bytes:
-    return pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
-
-
-def _big(value: bytes | None) -> int:
-    return int.from_bytes(value or b"", "big")

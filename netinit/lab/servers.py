@@ -23,15 +23,13 @@ from netinit.base.errors import NetinitError
 from netinit.base.more_errors import LabError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import original_destination
+from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination
 from netinit.kernel.users import become, creating_as
 from netinit.lab.probes import render_address
 
 __all__ = ["Listener", "Server"]
 
 IP_PKTINFO = 8  # linux/in.h
-IP_TRANSPARENT = 19
-IPV6_TRANSPARENT = 75  # linux/in6.h
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
 _IPV4, _IPV6 = IPV4.version, IPV6.version

@@ -9,19 +9,17 @@ from netinit.base.more_errors import CniError
 from netinit.base.records import Record
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.annotations import CHECKS, INTERCEPTION_MODE, STATUS, go_bool
+from netinit.inject.annotations import CHECKS, OF_OPTIONS, REROUTE, STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
+from netinit.inject.decision import INJECT
 from netinit.node.protocol import CODES
 from netinit.options import OFF, ON, Options
 from netinit.options.interception import DEFAULT_PROXY_UID
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
-INJECT = "sidecar.istio.io/inject"
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_TRAFFIC = "traffic.sidecar.istio.io/"
-_REROUTE = "istio.io/reroute-virtual-interfaces"
-_KEPT = ("sidecar.istio.io/", _TRAFFIC, "istio.io/", "cni.istio.io/")  # of annotations and labels
+_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/")  # of annotations and labels
 _ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
 _MERGED_STATISTICS = "15020"
 _READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
@@ -146,27 +144,27 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
     uid = pod.uid_of_proxy or DEFAULT_PROXY_UID
     gid = pod.gid_of_proxy or DEFAULT_PROXY_UID
 
-    def traffic(name: str, default: str = "") -> str:
-        return annotations.get(_TRAFFIC + name, default).strip()
+    def asked(option: str, default: str = "") -> str:
+        return annotations.get(OF_OPTIONS[option], default).strip()
 
     def on(name: str) -> bool:
         return go_bool(pod.environment.get(name, "")) is True
 
-    excluded = [*traffic("excludeInboundPorts", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
+    excluded = [*asked("exclude_inbound_ports", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
     dual_stack = on("ISTIO_DUAL_STACK")
     try:
         return base.replace(
-            inbound_mode=annotations.get(INTERCEPTION_MODE, base.inbound_mode),
+            inbound_mode=annotations.get(OF_OPTIONS["inbound_mode"], base.inbound_mode),
             proxy_uids=(uid,),
             proxy_gids=(gid,),
-            outbound_cidrs=traffic("includeOutboundIPRanges", "*"),
-            exclude_outbound_cidrs=traffic("excludeOutboundIPRanges"),
-            inbound_ports=_ports(traffic("includeInboundPorts", "*")),
+            outbound_cidrs=asked("outbound_cidrs", "*"),
+            exclude_outbound_cidrs=asked("exclude_outbound_cidrs"),
+            inbound_ports=_ports(asked("inbound_ports", "*")),
             exclude_inbound_ports=_ports(",".join(excluded)),
-            outbound_ports=_ports(traffic("includeOutboundPorts")),
-            exclude_outbound_ports=_ports(traffic("excludeOutboundPorts", _MERGED_STATISTICS)),
-            exclude_interfaces=traffic("excludeInterfaces"),
-            virtual_interfaces=annotations.get(_REROUTE, traffic("kubevirtInterfaces")),
+            outbound_ports=_ports(asked("outbound_ports")),
+            exclude_outbound_ports=_ports(asked("exclude_outbound_ports", _MERGED_STATISTICS)),
+            exclude_interfaces=asked("exclude_interfaces"),
+            virtual_interfaces=annotations.get(REROUTE, asked("virtual_interfaces")),
             redirect_dns=on("ISTIO_META_DNS_CAPTURE"),
             capture_all_dns=on("ISTIO_META_DNS_CAPTURE"),
             drop_invalid=on("INVALID_DROP"),
@@ -178,9 +176,7 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
 
 
 def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    found = [(key, CHECKS[key](annotations[key])) for key in CHECKS if key.startswith((_TRAFFIC, _REROUTE)) and key in annotations]
-    if INTERCEPTION_MODE in annotations:
-        found.append((INTERCEPTION_MODE, CHECKS[INTERCEPTION_MODE](annotations[INTERCEPTION_MODE])))
+    found = [(key, CHECKS[key](annotations[key])) for key in (*OF_OPTIONS.values(), REROUTE) if key in annotations]
     return [(key, said) for key, said in found if said]
 
 

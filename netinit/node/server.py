@@ -24,14 +24,13 @@ from netinit.node.duties import Installation, remove_taint
 from netinit.node.link import Link
 from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
 from netinit.node.roster import Roster
-from netinit.node.settings import AgentSettings
+from netinit.node.settings import STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
 from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply
 
-__all__ = ["STATUS_FILE", "serve"]
+__all__ = ["serve"]
 
-STATUS_FILE = "status.json"  # beside the socket: what `netinit node status` shows
 _MOST_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds for requests that were begun
 _AGAIN = 1.0

@@ -6,10 +6,11 @@ from netinit.options import AUTO, BACKENDS, Options
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
-__all__ = ["DELETE", "LABEL", "NOTHING", "PROGRAM", "REPORT", "SECOND", "SOCKET", "AgentSettings", "InstallSettings"]
+__all__ = ["DELETE", "LABEL", "NOTHING", "PROGRAM", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings", "InstallSettings"]
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
+STATUS_FILE = "status.json"  # beside the socket: what `netinit node status` shows
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
 _TEXT = Kind(metavar="NAME", read=str)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

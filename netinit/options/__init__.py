@@ -9,7 +9,7 @@ from netinit.base.logs import level_of
 from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.options import kinds
-from netinit.options.declare import istio, ours
+from netinit.options.declare import LOGGING, NAMESPACE, VALIDATION, istio, ours
 from netinit.options.interception import (
     AMBIENT,
     AMBIENT_MARK,
@@ -116,23 +116,27 @@ class Options(Interception):
 
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
-        "--network-namespace --netns", kinds.PATH, default="", also=("NETINIT_NETNS",),
+        "--network-namespace --netns", kinds.PATH, topic=NAMESPACE, default="", also=("NETINIT_NETNS",),
         help_text="The network namespace that is meant: a path, or a name under /run/netns.")
     # 0: this process
-    pid: int = ours("--pid", kinds.PID, default=0, help_text="The network namespace of this process is meant.")
+    pid: int = ours("--pid", kinds.PID, topic=NAMESPACE, default=0, help_text="The network namespace of this process is meant.")
     host_network: bool = ours(
-        "--host-network", kinds.SWITCH, default=False,
+        "--host-network", kinds.SWITCH, topic=NAMESPACE, default=False,
         help_text="Allow changes to the machine's own network namespace, which are refused otherwise.")
     cni_mode: bool = istio(
-        "--cni-mode", kinds.SWITCH, default=False,
+        "--cni-mode", kinds.SWITCH, topic=NAMESPACE, default=False,
         help_text="Run as a CNI plugin on the host's file system; needs --network-namespace.")
     skip_rule_apply: bool = istio("--skip-rule-apply", kinds.SWITCH, default=False, help_text="Do not program any rules.")
     run_validation: bool = istio(
-        "--run-validation", kinds.SWITCH, default=False,
+        "--run-validation", kinds.SWITCH, topic=VALIDATION, default=False,
         help_text="After programming (or alone, with --skip-rule-apply) check that redirection works.")
-    probe_port: int = istio("--iptables-probe-port", kinds.PORT, default=15002, help_text="The port used by the validation.")
+    probe_port: int = istio(
+        "--iptables-probe-port", kinds.PORT, topic=VALIDATION, default=15002, help_text="The port used by the validation.",
+    )
     # nanoseconds
-    probe_timeout: int = istio("--probe-timeout", kinds.DURATION, default=5 * 10**9, help_text="How long the validation may take.")
+    probe_timeout: int = istio(
+        "--probe-timeout", kinds.DURATION, topic=VALIDATION, default=5 * 10**9, help_text="How long the validation may take.",
+    )
     reconcile: bool = istio(
         "--reconcile", kinds.SWITCH, default=False,
         help_text="Replace existing rules that differ; without it they are reported and left.")
@@ -147,9 +151,9 @@ class Options(Interception):
         "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
         help_text="Use this variant of iptables, whatever is found.")
     log_output_level: str = istio(
-        "--log_output_level", kinds.LOG_LEVELS, default="default:info", help_text="What is logged, in Istio's syntax.",
+        "--log_output_level", kinds.LOG_LEVELS, topic=LOGGING, default="default:info", help_text="What is logged, in Istio's syntax.",
     )
-    log_as_json: bool = istio("--log_as_json", kinds.SWITCH, default=False, help_text="Log one JSON object a line.")
+    log_as_json: bool = istio("--log_as_json", kinds.SWITCH, topic=LOGGING, default=False, help_text="Log one JSON object a line.")
     backend: str = ours(
         "--backend", kinds.choice(AUTO, *BACKENDS), default=AUTO,
         help_text="The backend that programs the kernel; auto chooses one that works here.")
@@ -174,7 +178,7 @@ class Options(Interception):
     config: str = ours(
         "--config", kinds.PATH, default="",
         help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables go before it.")
-    debug: bool = ours("--debug", kinds.SWITCH, default=False, help_text="Print Python's traceback with an error.")
+    debug: bool = ours("--debug", kinds.SWITCH, topic=LOGGING, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
     def _look_around(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:

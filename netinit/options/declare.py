@@ -28,30 +28,34 @@ DERIVED: Any = None  # the default of a field that follows from others
 OF_ISTIO, OF_OURS, WITHOUT_FLAG = "Options of istio-iptables", "Options of netinit", "Environment variables without a flag"
 PLAIN = "Options"
 ANNOTATIONS = "netinit.io/"  # the domain of our annotations
+NAMESPACE, PROGRAMMING, VALIDATION, LOGGING = "Namespace", "Programming", "Validation", "Logging"  # topics
 
 
 def istio(
-    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = ()
+    names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
+    topic: str = PROGRAMMING,
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
-    `layouts`: those that have a rule for it, where not all do.
+    `layouts`: those that have a rule for it, where not all do. `topic` is of those that have nothing to do with rules.
     """
     variables = (_variable_of(names), *also)
     return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts
+        names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts,
+        topic=topic,
     )
 
 
 def ours(
-    names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False
+    names: str, kind: Kind, *, default: Any, help_text: str, layouts: tuple[str, ...] = (), annotated: bool = False,
+    topic: str = PROGRAMMING,
 ) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_. `annotated`: a pod's annotation sets it too."""
     variables = (f"NETINIT_{_variable_of(names)}",)
     annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
-        annotation=annotation,
+        annotation=annotation, topic=topic,
     )  # fmt: skip
 
 

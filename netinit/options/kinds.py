@@ -31,8 +31,7 @@ NOT_IN_NAMES = frozenset("/:\"'`\\,;{}$#&|<>()*?[]~!")  # the kernel refuses / a
 MICRO = "\u00b5\u03bc"  # Unicode has two of them, Go takes both
 DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
-TRUE_WORDS = ("1", "t", "T", "TRUE", "true", "True")
-FALSE_WORDS = ("0", "f", "F", "FALSE", "false", "False")
+TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
 class Kind(Record):
@@ -57,6 +56,7 @@ class Flag(Record):
     layouts: tuple[str, ...] = ()  # those that have a rule for it; empty: all
     repeated: bool = False  # each time it is given adds to a tuple
     annotation: str = ""  # the one of a pod that the injection hands on
+    topic: str = ""  # of what is no option of the rules: the heading of a command's help
     field: str = ""  # set by the class that declares it
 
     @property

@@ -17,7 +17,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import Options
+from netinit.options import LOOP_MARK, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from netinit.base.logs import Log
 
 NFT_DIALECT = "nft"
-INTERIM_BIT = 1 << 20  # of a firewall mark; LOOP_MARK has it not
+INTERIM_BIT = 1 << 20  # of a firewall mark
 MAX_REPORTED = 20  # differences in a message
 
 
@@ -324,7 +324,7 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
     With one mark the second to see a packet would take it for one that the proxy sent and save the mark for its whole
     connection, whose answers would then be delivered to this pod.
     """
-    interim = plan_for(task.options.replace(tproxy_mark=task.options.tproxy_mark ^ INTERIM_BIT))
+    interim = plan_for(task.options.replace(tproxy_mark=_interim_mark(task.options.tproxy_mark)))
     _route(run, [step for step in _routes_towards(interim, task) if step.add], task.machine)
     _commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
@@ -332,8 +332,14 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
     return chosen.backend.observe()
 
 
+def _interim_mark(mark: int) -> int:
+    """Another mark, and no mark that has a meaning already."""
+    other = mark ^ INTERIM_BIT
+    return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
+
+
 def _commit(run: Transaction, backend: Backend, change: Change) -> None:
-    run.do(backend.name, lambda: backend.commit(change), lambda _: backend.put_back(change))
+    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
 
 
 def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:

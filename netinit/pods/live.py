@@ -18,6 +18,7 @@ from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text, trace_table
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.situation import advise
 from netinit.options import Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
@@ -38,8 +39,8 @@ _HOOKS = {0: PREROUTING, 1: INPUT, 2: FORWARD, 3: OUTPUT, 4: POSTROUTING, 5: PRE
 _HOOKS_OF_DEVICES = {0: PREROUTING, 1: POSTROUTING}
 _NETDEV = 5
 MOST_NAMED = 3
-_NUMBERS = {IPV4: backends.IPV4_TABLES, IPV6: backends.IPV6_TABLES}
-_FAMILIES = {backends.INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES: "ip6", _NETDEV: "netdev"}
+_NUMBERS = {IPV4: IPV4_TABLES, IPV6: IPV6_TABLES}
+_FAMILIES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6", _NETDEV: "netdev"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +186,8 @@ def _find_unread(family: Family) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, dict[str, None]] = {}
     for chain in detect.nft_chains() or ():
-        own = _is_known(chain.table) if chain.family == backends.INET else chain.table in TABLES_OF_THE_KERNEL
-        hook = _HOOKS_OF_DEVICES if chain.family == _NETDEV else _HOOKS if chain.family in (backends.INET, _NUMBERS[family]) else {}
+        own = _is_known(chain.table) if chain.family == INET else chain.table in TABLES_OF_THE_KERNEL
+        hook = _HOOKS_OF_DEVICES if chain.family == _NETDEV else _HOOKS if chain.family in (INET, _NUMBERS[family]) else {}
         if chain.hook in hook and (chain.uses or not chain.accepts) and (not own or chain.family == _NETDEV):
             found.setdefault(hook[chain.hook], {})[f"nft table {_FAMILIES[chain.family]} {chain.table}"] = None
     return {hook: tuple(tables) for hook, tables in found.items()}

@@ -11,10 +11,10 @@ from typing import TypeVar
 from netinit import backends
 from netinit.base.net import Family
 from netinit.kernel import namespaces
-from netinit.kernel.netlink import LOOPBACK_INDEX
+from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
-from netinit.kernel.trace_table import ENDS, INET, TABLE, Wanted
+from netinit.kernel.trace_table import ENDS, TABLE, Wanted
 from netinit.kernel.tracing import (
     NF_DROP,
     NFT_GOTO,
@@ -47,7 +47,7 @@ MOST_AT_ONCE = 64  # packets that are followed at the same time
 MOST_ENCOUNTERS = 10_000  # of one packet
 _BESIDE = 120.0  # seconds beside the waiting that the child may take
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
-_FAMILY_NAMES = {INET: "inet", backends.IPV4_TABLES: "ip", backends.IPV6_TABLES: "ip6"}
+_FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
@@ -84,7 +84,7 @@ def list_rules() -> Handles:
     OSError, BackendUnavailableError.
     """
     require_admin()
-    families = (INET, backends.IPV4_TABLES, backends.IPV6_TABLES)
+    families = (INET, IPV4_TABLES, IPV6_TABLES)
     found = {(number, *place): numbers for number in families for place, numbers in list_handles(number).items()}
     return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
 

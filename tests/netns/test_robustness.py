@@ -11,7 +11,7 @@ import time
 import pytest
 
 from netinit.backends import AUTO_ORDER
-from netinit.base.errors import LockedError
+from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import IPV4, IPV6
 from netinit.lab import APP_ID, Pod, start_servers, take_snapshot
 from netinit.options import Options
@@ -322,6 +322,34 @@ def test_a_rule_of_others_before_ours_is_warned_of_by_every_run(pod, variant):
         assert [text.partition("  (")[0] for text in outcome.warnings] == [
             "shadowing: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"
         ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["route add local default dev lo table 133 proto static", "route add local default dev lo table 133 src 127.0.0.1",
+     "route add local default dev lo table 133 metric 5", "-6 route add local default dev lo table 133 metric 7",
+     "address add ::6/64 dev lo"],
+)  # fmt: skip
+def test_an_equal_route_or_address_of_others_serves_and_stays(pod, words):
+    options = Options.from_argv([*TPROXY, "--backend", "nftables"])
+    pod.run(["ip", *words.split()], check=True)
+    before = state(pod)
+    assert apply_in(pod, options).changed
+    assert differences_in(pod, options) == []
+    assert not apply_in(pod, options).changed, "a second run has nothing to do"
+    remove_in(pod)
+    check_same(state(pod), before, words)
+
+
+@pytest.mark.parametrize("words", ["unreachable default", "default dev lo"])
+def test_another_route_in_the_table_of_marked_packets_is_an_error(pod, words):
+    """They would go there instead of to the proxy."""
+    pod.run(["ip", "route", "add", *words.split(), "table", "133"], check=True)
+    before = state(pod)
+    with pytest.raises(ApplyError, match=r"^add -4 route local default dev lo table 133: another default route is in this table"):
+        apply_in(pod, Options.from_argv([*TPROXY, "--backend", "nftables"]))
+    check_same(state(pod), before, words)
+    assert apply_in(pod, Options.from_argv([*TPROXY, "--backend", "nftables", "-r", "134"])).changed
 
 
 # Hostile values

@@ -21,10 +21,21 @@ from netinit.backends.iptables import XtablesBackend
 from netinit.backends.machine import ThisMachine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
+from netinit.kernel.nf_tables import NfTables
 from netinit.lab import Pod, take_snapshot
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
-from programming import SIDECAR, add_foreign_rules, check_same, force_beside, needs, run_tool, state, variant_of
+from programming import (
+    FOLDERS,
+    SIDECAR,
+    add_foreign_rules,
+    check_same,
+    force_beside,
+    needs,
+    run_tool,
+    state,
+    variant_of,
+)
 from sweeps import choose
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc", "iptables-nft with sets", "iptables-legacy with sets")
@@ -73,9 +84,13 @@ def sets_of(pod):
 
 
 def everything(pod):
-    """All that a run may change, the places of policy rules and the elements of sets too."""
+    """All that a run may change, the places of policy rules, the elements of sets and iptables-nft's empty tables too.
+
+    Empty tables of iptables-legacy are the kernel's, which makes them to be read and keeps them.
+    """
     sets = re.sub(" initval 0x[0-9a-f]+", "", sets_of(pod))  # drawn by the kernel for every set anew
-    return state(pod) + "\n".join(sorted(sets.splitlines()))
+    tables = pod.run(["nft", "list", "tables"]).stdout if shutil.which("nft") else ""
+    return state(pod) + "\n".join(sorted([*sets.splitlines(), *tables.splitlines()]))
 
 
 class FailingLink:
@@ -289,6 +304,49 @@ def test_a_signal_in_the_middle_goes_back(pod, number, raised):
             apply(options_of("iptables-nft", "TPROXY", "--reconcile"), machine=Ended(at))
         check_same(everything(pod), before, f"signal in step {at}")
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_a_program_that_is_killed_once_its_transaction_is_made_is_put_back(pod, tmp_path):
+    """As by a signal: nft sends its transaction, which the kernel makes, and never tells the end."""
+    need("nftables")
+    with pod.entered():
+        apply(options_of("nftables", "TPROXY", "-o", "9000"))
+    before = everything(pod)
+    alive = tmp_path / "alive"
+    program = tmp_path / "nft"
+    real = shutil.which("nft", path=FOLDERS)
+    program.write_text(f'#!/bin/sh\n{real} "$@" || exit\n[ "$*" != "-f -" ] || ! rm {alive} 2>/dev/null || kill -9 $$\n')
+    program.chmod(0o755)
+    for words in ((*SIDECAR, "--ipv6", "on", "-m", "TPROXY", "--backend", "nftables", "--reconcile"), ("--cleanup-only",)):
+        alive.touch()
+        ended = run_tool(pod, "apply", *words, env={"PATH": f"{tmp_path}:{FOLDERS}"})
+        assert (ended.returncode, alive.exists()) == (1, False), ended.stderr
+        assert "failed too" not in ended.stderr, ended.stderr
+        check_same(everything(pod), before, ended.stderr)
+
+
+def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, monkeypatch):
+    need("iptables-nft")
+    with pod.entered():
+        apply(options_of("iptables-nft", "TPROXY"))
+    before = everything(pod)
+
+    monkeypatch.setattr(NfTables, "commit", lambda *_: [105])
+    with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):
+        remove(Options())
+    check_same(everything(pod), before, "a removal that failed at its end")
+
+
+def test_a_table_of_somebody_s_own_with_a_chain_of_our_name_stays_as_it_is(pod):
+    need("iptables-nft")
+    with pod.entered():
+        apply(options_of("iptables-nft", "REDIRECT"))
+    own = "table ip own {\n chain ISTIO_OUTPUT {\n }\n chain early {\n type filter hook output priority -300; policy accept;\n }\n}\n"
+    pod.run(["nft", "-f", "-"], stdin=own, check=True)
+    listed = pod.run(["nft", "list", "table", "ip", "own"], check=True).stdout
+    with pod.entered():
+        remove(Options())
+    assert pod.run(["nft", "list", "ruleset"], check=True).stdout == listed
 
 
 def test_what_cannot_be_put_back_is_named(pod):

@@ -14,10 +14,9 @@ from netinit.base.shown import Lines, lines
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.face import answer
 from netinit.cli.flags import FlagCommand
-from netinit.node.settings import InstallSettings
+from netinit.node.settings import STATUS_FILE, InstallSettings
 
 _STALE = 15.0  # seconds without a word of the agent
-STATUS_FILE = "status.json"
 
 
 @click.command("status", cls=FlagCommand, settings=InstallSettings)

@@ -14,11 +14,10 @@ from netinit.base.more_errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, route_library
 from netinit.kernel.isolated import IsolatedNamespace
+from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.sockets import ProbeSocket
 
-CAP_SYS_ADMIN = 21
-IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 NO_DAD = 0x02  # IFA_F_NODAD: usable at once
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX_LENGTH = {4: 30, 6: 126}
@@ -103,7 +102,7 @@ def _unplug(link: Any, name: str) -> None:
 
 def can_make_peers() -> str:
     """Why no peer can be made here; empty when one can."""
-    if not detect.has_capability(CAP_SYS_ADMIN):
+    if not detect.has_capability(detect.CAP_SYS_ADMIN):
         return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
     if importlib.util.find_spec("pyroute2") is None:
         return "a peer needs the Python package pyroute2"

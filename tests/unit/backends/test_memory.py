@@ -199,6 +199,8 @@ def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
 
     with pytest.raises(LockedError, match=f"^{failing.name}: held by a test$"):
         backend.commit(change)
+    assert backend.observe().texts != before
+    backend.put_back(change)
 
     after = backend.observe().texts
     assert {family: without_empty_tables(text) for family, text in after.items()} == before

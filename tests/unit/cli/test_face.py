@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from netinit.cli import face
-from netinit.cli.flags import EVERY_FIELD, TOPICS
+from netinit.cli.flags import OF_THE_RUN
 from netinit.cli.group import COMMANDS
-from netinit.options import Interception, Options
 
 MAIN = Path(__file__).parents[3] / "netinit" / "__main__.py"
 POD = Path(__file__).parents[3] / "examples" / "pod.yaml"
@@ -41,10 +40,13 @@ def on_a_terminal(*words: str, environ: dict[str, str] | None = None) -> tuple[i
     return process.returncode, seen.decode().replace("\r\n", "\n")
 
 
-def test_every_option_of_a_run_has_one_topic():
-    fields = [flag.field for flag in Options.flags if flag not in Interception.flags]
-    assert sorted(EVERY_FIELD) == sorted(fields)
-    assert len({field for fields in TOPICS.values() for field in fields}) == len(EVERY_FIELD)
+def test_the_help_of_apply_names_every_option_of_a_run_under_its_topic(run):
+    text = run("netinit apply --help").out
+    sections = dict(re.findall(r"^(\w+):\n((?:  .*\n|\n)+)", text, re.MULTILINE))
+    for flag in OF_THE_RUN:
+        assert f"--{flag.long}" in sections[flag.topic], flag.field
+    assert "--pid" in sections["Namespace"]
+    assert "--lock-timeout" in sections["Programming"]
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - {"apply"}))
@@ -62,6 +64,7 @@ def test_help_fits_on_a_page_or_two(name, run):
         ("draw", ["--pid", "--format", "--color"], ["--force-apply", "--log_as_json"]),
         ("verify", ["--pid", "--backend", "--pod", "--live"], ["--reconcile", "--log_output_level"]),
         ("inject", ["--filename", "--image", "--set", "--output", "--explain", "with --explain also 3, one is left out"], ["netinit apply --help", "--namespace-labels"]),
+        ("node agent", ["--socket"], ["--debug", "netinit apply --help"]),
         ("check-inject", ["--filename", "--set", "--namespace-labels", "--json"], ["netinit apply --help", "--output", "--explain "]),
     ],
 )

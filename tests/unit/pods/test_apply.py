@@ -14,7 +14,7 @@ from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
-from netinit.options import Options
+from netinit.options import LOOP_MARK, Options
 from netinit.pods.apply import INTERIM_BIT, _answer_late_signal, _tell, apply, remove
 from netinit.pods.verify import verify
 
@@ -125,6 +125,14 @@ def test_tproxy_is_handed_over_by_a_mark_of_its_own(machine):
     assert {rule.mark for rule in machine.link.rules} == {1337}
 
 
+@pytest.mark.parametrize("mark", [INTERIM_BIT, LOOP_MARK ^ INTERIM_BIT, 2**32 - 1])
+def test_tproxy_is_handed_over_whatever_the_mark(machine, mark):
+    apply(asked(LEGACY, "-t", str(mark), mode="TPROXY"), machine=machine)
+    apply(asked(NFT, "-t", str(mark), "--reconcile", mode="TPROXY"), machine=machine)
+    assert ours(machine) == [NFT]
+    assert {rule.mark for rule in machine.link.rules} == {mark}
+
+
 def test_other_rules_of_the_same_backend_are_refused_unless_they_are_a_first_part(machine):
     apply(asked(NFT, "-o", "9000"), machine=machine)
     before = machine.snapshot()
@@ -138,9 +146,12 @@ def test_what_an_interrupted_first_run_left_is_finished_without_being_asked(mach
     apply(options, machine=machine)
     wanted = machine.snapshot()
     remove(options, machine=machine)
-    machine.fail = lambda step: SystemExit() if step == "iptables-nft IPv6" else None
+    killed_at = len(machine.steps) + machine.steps.index("iptables-nft IPv6")
+    machine.fail = lambda _: SystemExit() if len(machine.steps) > killed_at else None
     with pytest.raises(SystemExit):
         apply(options, machine=machine)
+    assert 0 < len(machine.snapshot()) < len(wanted)
+    assert ours(machine) == [NFT]
     machine.fail = lambda _: None
     apply(options, machine=machine)
     assert machine.snapshot() == wanted
@@ -210,6 +221,24 @@ def test_what_istio_made_with_the_mark_of_the_options_goes_as_well(machine):
     machine.link.routes = [LocalRoute(family=2, table=133, protocol=BOOT)]
     assert remove(asked(NFT, "-t", "7", mode="TPROXY"), machine=machine).changed
     assert machine.link.rules == machine.link.routes == []
+
+
+def test_routes_of_others_that_do_the_same_serve_and_stay(machine):
+    theirs = [LocalRoute(family=2, table=133, protocol=4), LocalRoute(family=10, table=133, protocol=BOOT, plain=False)]
+    machine.link.routes = list(theirs)
+    apply(asked(NFT, mode="TPROXY"), machine=machine)
+    assert machine.link.routes == theirs
+    assert verify(asked(NFT, mode="TPROXY"), machine).differences == ()
+    remove(Options(), machine=machine)
+    assert (machine.link.routes, machine.link.rules) == (theirs, [])
+
+
+def test_a_route_elsewhere_in_the_table_of_marked_packets_is_an_error(machine):
+    before = machine.snapshot()
+    machine.fail = lambda step: OSError(17, "File exists") if step == "add route" else None
+    with pytest.raises(ApplyError, match=r"-4 route .*\(ip -4 route show table 133\): delete it, or choose .*tproxy-route-table"):
+        apply(asked(NFT, mode="TPROXY"), machine=machine)
+    assert machine.snapshot() == before
 
 
 @pytest.mark.parametrize("mode", MODES)

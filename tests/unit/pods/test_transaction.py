@@ -133,6 +133,56 @@ def test_all_that_cannot_be_undone_is_named_a_lack_of_descriptors_too(world):
     assert str(raised) == f"no; b: {failed}: it is stuck; a: {failed}: [Errno 24] Too many open files"
 
 
+def test_an_inverse_that_fails_in_an_unforeseen_way_does_not_keep_the_others(world):
+    def steps(run):
+        world.make(run, "a")
+        world.make(run, "b", stays=ValueError("embedded null byte"))
+        world.make(run, "c", stays=MemoryError())
+        raise ApplyError("no")
+
+    raised = fails(ApplyError, steps)
+    failed = "putting back what was before failed too"
+    assert str(raised) == f"no; c: {failed}: MemoryError; b: {failed}: embedded null byte"
+    assert world.story == ["do a", "do b", "do c", "undo a"]
+
+
+def test_a_step_of_which_a_part_is_made_is_undone_where_it_fails_and_where_a_later_one_does(world):
+    def half():
+        world.things.append("half")
+        raise ApplyError("the other half is refused")
+
+    def steps(run):
+        run.do_in_parts("a", lambda: world.things.append("whole"), lambda: world.things.remove("whole"))
+        run.do_in_parts("b", half, lambda: world.things.remove("half"))
+
+    raised = fails(ApplyError, steps)
+    assert (str(raised), world.things) == ("the other half is refused", [])
+
+
+def test_a_signal_kills_no_program_that_undoes_the_step_that_fails(world, monkeypatch):
+    killed = []
+    monkeypatch.setattr(programs, "end_all", lambda: killed.append("all programs"))
+
+    def half():
+        raise ApplyError("the other half is refused")
+
+    def steps(run):
+        run.do_in_parts("a", half, lambda: send(signal.SIGTERM))
+
+    raised = fails(ApplyError, steps)
+    assert (str(raised), killed) == ("ended by SIGTERM; everything is as it was before", [])
+
+
+def test_no_step_begins_after_a_signal(world):
+    def steps(run):
+        world.make(run, "a")
+        send(signal.SIGTERM)
+        run.do_in_parts("b", lambda: world.things.append("b"), world.things.clear)
+
+    fails(ApplyError, steps)
+    assert world.story == ["do a", "undo a"]
+
+
 def test_locks_are_held_until_all_is_undone_and_let_go_in_the_opposite_order(world):
     def steps(run):
         run.hold(NamedLock(world, "one"))
