@@ -84,7 +84,7 @@ def disagree_beside_others(
     planned = {family: load_plan(wanted, family) for family in FAMILIES}
     for family in FAMILIES:
         restore = f"{dialect.replace('iptables', family.program)}-restore"
-        pod.run([restore, "--noflush"], stdin=render_foreign(chosen, family), check=True)
+        pod.run([restore, "-w", "--noflush"], stdin=render_foreign(chosen, family), check=True)
     rulesets = {
         family: replace(read_counters(pod, dialect, family), local_marks=planned[family].local_marks)
         for family in FAMILIES
