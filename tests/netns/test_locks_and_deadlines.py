@@ -210,6 +210,7 @@ int main(void) {{ FILE *f = fopen("{}/pid", "w"); if (f) {{ fprintf(f, "%d", get
 """
 
 
+@pytest.mark.users
 def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(require_netns):
     """It cannot be a script, which somebody would have to read."""
     if shutil.which("cc") is None:
@@ -284,6 +285,7 @@ def test_with_few_descriptors_a_run_does_all_or_says_what_it_lacks(pod, limit):
         assert run_tool(pod, "verify", *REDIRECT).returncode == 0
 
 
+@pytest.mark.users
 @pytest.mark.parametrize("place", ["inside", "outside"])
 def test_with_no_more_processes_a_run_says_so_and_changes_nothing(require_netns, place):
     """The limit counts for users other than root; in a pod's user namespace root is one."""
