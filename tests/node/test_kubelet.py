@@ -27,11 +27,8 @@ PROXY = "netinit.test/proxy:1"
 LAUNCHER = '#include <unistd.h>\nint main(void)\n{\n    return execl("/envoy", "envoy", "-c", "/envoy.json", "--disable-hot-restart", "--concurrency", "1", (char *)0);\n}\n'
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 SECONDS = 60
-
-
-def pytest_generate_tests(metafunc):
-    if reason := kubelet.find_obstacle():
-        metafunc.definition.add_marker(pytest.mark.skip(reason=reason))
+OBSTACLE = kubelet.find_obstacle()
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
 
 
 @pytest.fixture(scope="module")
