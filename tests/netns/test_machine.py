@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_process_1_of_a_node_is_refused_from_elsewhere_on_it(require_netns):
     """In a process namespace of its own: process 1 is in one network namespace, the command in another."""
     script = (
         "ip link set lo up; sleep 60 & P=$!; "
-        f"unshare -n env PATH=$PATH {' '.join(TOOL)} apply {' '.join(repr(word) for word in REDIRECT)} --pid $P; echo status $?; kill $P"
+        f"unshare -n env PATH=$PATH {shlex.join([*TOOL, 'apply', *REDIRECT])} --pid $P; echo status $?; kill $P"
     )
     done = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert "leads to the network namespace of process 1" in done.stderr, done.stderr
