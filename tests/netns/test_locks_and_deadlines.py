@@ -56,6 +56,7 @@ def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod,
 
 
 def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypatch):
+    needs("iptables-legacy")
     os.mkfifo(tmp_path / "xtables.lock")
     monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
     for backend in (LegacyVariant(), LibiptcBackend()):

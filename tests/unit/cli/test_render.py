@@ -15,6 +15,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
 from netinit.rules.layouts import plan
+from programming import needs
 from readable import NOBODY
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
@@ -131,6 +132,7 @@ def test_a_dry_run_leaves_no_trace_and_needs_no_privilege(readable, tmp_path):
 @pytest.mark.netns
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
 def test_the_restore_form_is_valid_input_of_iptables_restore(variant):
+    needs(f"iptables-{variant}")
     line = f"{RENDER} -b '*' -i '*' -m TPROXY --redirect-dns --capture-all-dns --drop-invalid --ipv6 on --rule-comments"
     for family, program in (("ipv4", "iptables"), ("ipv6", "ip6tables")):
         done = subprocess.run(
