@@ -193,6 +193,7 @@ system:
 
 tools: # what the tests and the backend libiptc want beside that
 	@$(MAKE) system PROGRAMS="dot:graphviz gcc" HEADERS=1
+	@$(MAKE) system PROGRAMS="curl strace git cpio musl-gcc:musl-tools zsh fish"
 
 $(RUNTIME): pyproject.toml | system
 	@$(call at_least_3_11,$(PYTHON)) || { echo "netinit wants Python 3.11 or newer; PYTHON=/path/to/python3 names one"; exit 1; }

@@ -43,10 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What all tests of a session share: examples that are the same each time, signals that are heard."""
+    """What all tests of a session share: examples that are the same each time, programs that are found, signals that are heard."""
     if config.getoption("--hypothesis-profile") != "new-examples":
         # Else numbers and texts of all modules that a worker has imported by then are drawn from, too.
         providers._get_local_constants = lambda: providers._local_constants  # type: ignore[attr-defined]
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])  # as after `su`
     # A session behind `&` of a script or behind nohup ignores these, and so would what tests start and interrupt.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:

@@ -105,7 +105,7 @@ def change_to(backend, options):
 def feed_by_program(scripts):
     for family in FAMILIES:
         if family.name in scripts:
-            command = [f"{family.program}-legacy-restore", "--noflush"]
+            command = [f"{family.program}-legacy-restore", "-w", "--noflush"]
             subprocess.run(command, input=scripts[family.name], text=True, check=True)
 
 

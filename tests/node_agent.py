@@ -226,6 +226,12 @@ class Node:
         self.process.kill()
         self.process.wait()
 
+    def children(self):
+        """The process that answers, then the idle children, by age."""
+        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        found = [pid for one in lists for pid in one.read_text().split()]
+        return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
+
     def until(self, holds, what, seconds=60):
         end = time.monotonic() + seconds
         while time.monotonic() < end:

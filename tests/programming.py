@@ -104,9 +104,9 @@ def arrivals(namespace: NetworkNamespace, *probes: Probe) -> list[tuple[str | No
 
 
 def load(namespace: NetworkNamespace, variant: str, family: Family, text: str) -> None:
-    """The rules of a restore input are in the kernel."""
+    """The rules of a restore input are in the kernel; legacy programs wait for the machine's lock (`-w`), which other tests hold, too."""
     program = variant.replace("iptables", family.program)
-    namespace.run([f"{program}-restore", "--noflush"], stdin=text, check=True)
+    namespace.run([f"{program}-restore", "-w", "--noflush"], stdin=text, check=True)
 
 
 def add_foreign_rules(namespace: NetworkNamespace, variant: str) -> None:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import datetime as dt
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -34,10 +35,17 @@ CONFIG = {
 }
 
 
+# A thousand for each worker, below those of connections, of which one could take a port before its server starts anew.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
+PORTS = itertools.cycle(range(20_000 + 1000 * WORKER, 21_000 + 1000 * WORKER))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, and that nobody else here is given soon."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port := next(PORTS)))
+            return port
 
 
 def make_pod(name="web", *, annotations=None, labels=None, **spec):

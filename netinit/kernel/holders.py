@@ -11,18 +11,16 @@ from netinit.kernel import read_text
 def describe_holders(descriptor: int) -> str:
     """Who holds the flock(2) lock of an open file, as far as /proc shows: process ids and their commands.
 
-    /proc/locks names the process that took the lock; where that has ended, those that have the file open and locked are
-    looked for among all processes that this one may look into.
+    /proc/locks names the process that took the lock; where that has ended, or in a container does not name it, those that
+    have the file open and locked are looked for among all processes that this one may look into.
     """
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
-    names = []
-    for line in read_text("/proc/locks").splitlines():
-        fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:  # noqa: PLR2004
-            pids = [fields[4]] if _command(fields[4]) else _find_holders(descriptor, wanted)
-            names += [f"process {pid} ({_command(pid)})" for pid in pids] or ["a process of another container"]
-    return ", ".join(names) or "another process"
+    lines = [line.split() for line in read_text("/proc/locks").splitlines()]
+    took = [fields[4] for fields in lines if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted]  # noqa: PLR2004
+    pids = [pid for pid in took if _command(pid)] or _find_holders(descriptor, wanted)
+    names = [f"process {pid} ({_command(pid)})" for pid in pids]
+    return ", ".join(names) or ("a process of another container" if took else "another process")
 
 
 def _find_holders(descriptor: int, wanted: str) -> list[str]:

@@ -34,6 +34,20 @@ _SPARE_FILES = 64  # descriptors beside connections; what is over that waits in 
 DRAIN_SECONDS = 15.0  # for reviews that were begun
 
 
+class _PresentContext(ssl.SSLContext):
+    """The socket's context, which gives each new connection the present one.
+
+    A callback for the name of the server (SNI) could change it too, but sessions of TLS 1.2 would stay the first context's,
+    and go on with an authority of clients that is not known any more (OpenSSL 3.5).
+    """
+
+    present: ssl.SSLContext | None = None
+
+    def wrap_bio(self, *buffers: Any, **more: Any) -> ssl.SSLObject:
+        """What asyncio calls for a connection that was taken, which is not before there is a present one."""
+        return self.present.wrap_bio(*buffers, **more) if self.present else super().wrap_bio(*buffers, **more)
+
+
 def serve(settings: ServeSettings, listening: socket.socket, board: Board, slot: int) -> None:
     """The life of a worker: it ends on SIGTERM, when the reviews that were begun are done."""
     take_slot(f"worker-{slot}")
@@ -62,8 +76,7 @@ class Worker:
         self.expires = 0.0
         self._listening = listening
         self._listener = HttpListener(self.application, most_connections=settings.most_connections)
-        self._context: ssl.SSLContext | None = None  # the first one, which is the socket's; it leads to the present one
-        self._present: ssl.SSLContext | None = None
+        self._context = _PresentContext(ssl.PROTOCOL_TLS_SERVER)
         self._namespaces: Mapping[str, Any] = {}
         self._told = asyncio.Event()
         names = (on.CONFIGURATION, on.CERTIFICATE, on.NAMESPACES, on.CLIENT_AUTHORITY)
@@ -113,7 +126,7 @@ class Worker:
             await self._take_configuration(self.board.tree(on.CONFIGURATION))
         if any(True for _ in self._files[on.NAMESPACES].changes()):
             self._namespaces = mapping(self.board.tree(on.NAMESPACES))
-        if not self._listener.started and self._context is not None and self.application.served is not None:
+        if not self._listener.started and self._context.present is not None and self.application.served is not None:
             gc.collect()
             gc.freeze()  # what is there now stays: collections need not look at it
             await self._listener.start(self._listening, self._context)
@@ -132,16 +145,9 @@ class Worker:
         pair = self.board.path(on.CERTIFICATE)
         if not pair.exists():  # the authority of clients comes before it
             return
-        self._present = make_context(pair, self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None)
-        if self._context is None:
-            self._context = self._present
-            self._context.sni_callback = self._choose
+        self._context.present = make_context(pair, self.board.path(on.CLIENT_AUTHORITY) if self.settings.client_ca_file else None)
         self.expires = float(self.board.tree(on.EXPIRY))  # reading certificates would take 8 MiB in each worker
         self.metrics.expiry.set(self.expires)
-
-    def _choose(self, handshake: Any, *_: object) -> None:
-        """Called in each handshake, also of clients that name no server."""
-        handshake.context = self._present
 
     def _namespace(self, name: str) -> Namespace:
         known = mapping(self._namespaces.get(name))

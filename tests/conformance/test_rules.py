@@ -55,4 +55,4 @@ def test_the_classic_example_reads_to_the_letter(pod_v4only, variant):
     options = Options.from_argv([*argv, "--layout", "classic", "--backend", variant])
     apply_in(pod_v4only, options)
 
-    assert pod_v4only.run([variant, "-t", "nat", "-S"], check=True).stdout == CLASSIC_EXAMPLE
+    assert pod_v4only.run([variant, "-w", "-t", "nat", "-S"], check=True).stdout == CLASSIC_EXAMPLE

@@ -220,7 +220,7 @@ def program(pod: Pod, dialect: str, wanted: Plan) -> None:
         return
     for family in FAMILIES:
         text = "".join(f"*{table}\nCOMMIT\n" for table in TABLES) + render_restore(write_plan(wanted, family))
-        pod.run([f"{dialect.replace('iptables', family.program)}-restore"], stdin=text, check=True)
+        pod.run([f"{dialect.replace('iptables', family.program)}-restore", "-w"], stdin=text, check=True)
 
 
 def read_counters(pod: Pod, dialect: str, family: Family) -> Ruleset:

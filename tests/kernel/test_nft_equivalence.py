@@ -169,7 +169,7 @@ def program(pod: Pod, dialect: str, wanted: Plan, istio: str = "") -> None:
     for family in FAMILIES:
         script = render_restore(write_plan(wanted, family))
         if script:
-            pod.run([f"{family.program}-{dialect.removeprefix('iptables-')}-restore", "--noflush"], stdin=script, check=True)
+            pod.run([f"{family.program}-{dialect.removeprefix('iptables-')}-restore", "-w", "--noflush"], stdin=script, check=True)
 
 
 def clear(pod: Pod, dialect: str) -> None:
@@ -177,7 +177,7 @@ def clear(pod: Pod, dialect: str) -> None:
     if dialect == "iptables-legacy":
         text = "".join(f"*{table}\nCOMMIT\n" for table in IPTABLES_TABLES)
         for family in FAMILIES:
-            pod.run([f"{family.program}-legacy-restore"], stdin=text, check=True)
+            pod.run([f"{family.program}-legacy-restore", "-w"], stdin=text, check=True)
     with pod.entered():
         routes.make(routes.steps_towards(EMPTY_PLAN, FAMILIES))
         forget_connections()

@@ -68,7 +68,7 @@ def disagree(pod, places, wanted, theirs, attempts, counted):
         policies = "".join(f":{hook} {'DROP' if hook == policy else 'ACCEPT'} [0:0]\n" for hook in POLICIES if hook)
         foreign = render_foreign(chosen, family).replace("*filter\n", f"*filter\n{policies}")
         empty = "".join(f"*{table}\nCOMMIT\n" for table in TABLES)
-        pod.run([f"{other.replace('iptables', family.program)}-restore"], stdin=empty + foreign, check=True)
+        pod.run([f"{other.replace('iptables', family.program)}-restore", "-w"], stdin=empty + foreign, check=True)
         found = {ours: load_plan(wanted, family), other: read_counters(pod, other, family)}
         rulesets[family] = stand_beside(found, ours)
     talks = predict(rulesets, wanted, attempts)

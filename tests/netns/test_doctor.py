@@ -74,6 +74,7 @@ def test_the_pod_of_another_process_can_be_examined(pod):
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):
     """A program that refuses the owner match in the kernel's words stands in for a node without xt_owner."""
     needs("iptables-nft")
+    needs("iptables-legacy")
     for family in ("iptables", "ip6tables"):
         name = f"{family}-nft-restore"
         real = next(f"{folder}/{name}" for folder in FOLDERS.split(":") if os.access(f"{folder}/{name}", os.X_OK))
@@ -151,6 +152,7 @@ def test_without_net_raw_legacy_fails_and_nft_is_taken(pod):
 
 
 def test_a_held_lock_is_found_with_its_holder_and_hinders_no_trial(pod, tmp_path):
+    needs("iptables-legacy")
     path = tmp_path / "xtables.lock"
     path.touch()
     with path.open() as holder:

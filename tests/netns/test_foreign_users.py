@@ -106,6 +106,7 @@ def loot():
     shutil.rmtree(folder)
 
 
+@pytest.mark.users
 def test_the_trap_works_for_a_program_that_joins_carelessly(require_netns, loot):
     """Else the next test would prove nothing: nsenter keeps root's group, and its program can be traced."""
     found, secret = loot
@@ -122,6 +123,7 @@ def test_the_trap_works_for_a_program_that_joins_carelessly(require_netns, loot)
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 
 
+@pytest.mark.users
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(require_netns, loot, backend):
     found, secret = loot
@@ -142,6 +144,8 @@ def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(requ
     assert Path(found).read_text() == "", "the attacker looked into our processes"
 
 
+@pytest.mark.users
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: apt-get install strace")
 def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
     """What a program that is started inside has: no group of root's, none of our descriptors, no environment."""
     with Pod(user_namespace=True) as pod, Path("/etc/shadow").open() as file:
@@ -171,7 +175,7 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
     assert closed < joining
 
 
-@pytest.mark.parametrize("user_namespace", [False, True])
+@pytest.mark.parametrize("user_namespace", [False, pytest.param(True, marks=pytest.mark.users)])
 def test_inside_only_net_admin_and_net_raw_are_left_and_no_more_can_be_got(require_netns, tmp_path, user_namespace):
     """By a program of ours that writes down what it is, in the place of one that lists."""
     with Pod(user_namespace=user_namespace) as pod:
@@ -204,6 +208,7 @@ def spy(folder):
     return programs
 
 
+@pytest.mark.users
 def test_a_user_namespace_without_root_is_refused_with_a_reason(require_netns):
     with stranger("os.setresuid(65534, 65534, 65534); unshare(NEWUSER | NEWNET)") as pod:
         refused = tool("apply", *REDIRECT, "--pid", str(pod.pid))
@@ -212,7 +217,9 @@ def test_a_user_namespace_without_root_is_refused_with_a_reason(require_netns):
         assert tool("verify", *REDIRECT, "--pid", str(pod.pid)).returncode == 3, "reading wants no root inside"
 
 
-@pytest.mark.parametrize(("owner", "own_users"), pairs([0, 65534], [True, False]))
+@pytest.mark.parametrize(
+    ("owner", "own_users"), [pytest.param(*pair, marks=[pytest.mark.users] * pair[1]) for pair in pairs([0, 65534], [True, False])]
+)
 def test_netinit_in_a_folder_that_is_closed_to_others_works_on_pods_all_the_same(require_netns, tmp_path, owner, own_users):
     """Inside of the pod it can read nothing of its own: what it needs was loaded before."""
     needs("iptables-nft")

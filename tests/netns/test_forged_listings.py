@@ -70,9 +70,9 @@ def forge(namespace, backend):
             at_hand = "\n"
         at_hand += f"{line}\n"
     pieces.append(f"{at_hand}#")
-    call(namespace, program(backend), "-t", "nat", "-N", "ZZ")
+    call(namespace, program(backend), "-w", "-t", "nat", "-N", "ZZ")
     for piece in pieces:
-        call(namespace, program(backend), "-t", "nat", "-A", "ZZ", "-m", "comment", "--comment", piece, "-j", "RETURN")
+        call(namespace, program(backend), "-w", "-t", "nat", "-A", "ZZ", "-m", "comment", "--comment", piece, "-j", "RETURN")
 
 
 def count_redirects(namespace, backend):
@@ -89,7 +89,7 @@ def nft_chains(namespace):
 def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     needs(backend)
     forge(inside, backend)
-    theirs = inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout
+    theirs = inside.run([program(backend), "-w", "-t", "nat", "-S", "ZZ"], check=True).stdout
     chosen = (*OPTIONS, "--backend", backend)
 
     verified = run_tool(inside, "verify", *chosen)
@@ -123,7 +123,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert removed.returncode == 0, removed.stderr
     with inside.entered():
         assert count_redirects(inside, backend) == 0
-    assert inside.run([program(backend), "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the foreign rules are as they were"
+    assert inside.run([program(backend), "-w", "-t", "nat", "-S", "ZZ"], check=True).stdout == theirs, "the foreign rules are as they were"
 
 
 HOSTILE = {
@@ -146,9 +146,9 @@ def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nob
     chosen = (*OPTIONS, "--backend", backend)
     assert run_tool(inside, "apply", *chosen).returncode == 0
     for where in (("-I", "OUTPUT", "-j", "ISTIO_OUTPUT"), ("-A", "ISTIO_OUTPUT", "-j", "RETURN"), ("-I", "OUTPUT", "-p", "udp", "-j", "LOG")):
-        call(inside, program(backend), "-t", "nat", *where, "-m", "comment", "--comment", comment)
+        call(inside, program(backend), "-w", "-t", "nat", *where, "-m", "comment", "--comment", comment)
     prefix = (comment.encode() if isinstance(comment, str) else comment).replace(b"\n", b"\r")[:29]
-    call(inside, program(backend), "-t", "nat", "-A", "OUTPUT", "-j", "LOG", "--log-prefix", prefix)
+    call(inside, program(backend), "-w", "-t", "nat", "-A", "OUTPUT", "-j", "LOG", "--log-prefix", prefix)
     with inside.entered():
         verified = subprocess.run([*TOOL, "verify", *chosen], env={"PATH": FOLDERS}, stdout=subprocess.PIPE, check=False)
     assert (verified.returncode, b"as planned" in verified.stdout) == (3, False), verified.stdout
@@ -157,7 +157,7 @@ def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nob
     assert run_tool(inside, "verify", *chosen).stdout.splitlines()[-1].startswith("as planned")
     removed = run_tool(inside, "remove")
     assert removed.returncode == 0, removed.stderr
-    left = output(inside, program(backend), "-t", "nat", "-L")
+    left = output(inside, program(backend), "-w", "-t", "nat", "-L")
     assert left.count("\nLOG ") == 2, left
     assert "Chain ISTIO" not in left
 
@@ -179,8 +179,8 @@ BARE = {
 @pytest.mark.parametrize(("backend", "kind"), pairs(BACKENDS, BARE))
 def test_names_that_iptables_prints_bare_are_refused_by_every_command_and_change_nothing(inside, backend, kind):
     needs(backend)
-    call(inside, program(backend), "-t", "nat", "-N", "ZZ")
-    call(inside, program(backend), "-t", "nat", "-A", "ZZ", *BARE[kind])
+    call(inside, program(backend), "-w", "-t", "nat", "-N", "ZZ")
+    call(inside, program(backend), "-w", "-t", "nat", "-A", "ZZ", *BARE[kind])
     refuse_everything(inside, backend)
 
 
@@ -189,7 +189,7 @@ def test_a_name_with_a_newline_cannot_hide_a_rule_behind_a_quote(inside, backend
     """hashlimit prints its name bare: one rule opens a quote, swallows the next, and prints what shall be read."""
     needs(backend)
     limit = ("-m", "hashlimit", "--hashlimit-upto", "5/sec", "--hashlimit-mode", "srcip", "--hashlimit-name")
-    nat = (program(backend), "-t", "nat")
+    nat = (program(backend), "-w", "-t", "nat")
     call(inside, *nat, "-N", "ZZ")
     call(inside, *nat, "-A", "ZZ", *limit, 'x\n-A ZZ -j ACCEPT\n-A ZZ -m hashlimit "')
     call(inside, *nat, "-A", "ZZ", "-j", "RETURN")
@@ -237,7 +237,7 @@ def usable(comment):
 def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(inside, backend, texts):
     needs(backend)
     for family in FAMILIES:
-        command = (program(backend, family), "-t", "mangle")
+        command = (program(backend, family), "-w", "-t", "mangle")
         inside.run([*command, "-F"])
         inside.run([*command, "-X"])
         call(inside, *command, "-N", "ZZ")
@@ -256,7 +256,7 @@ def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(in
 def test_the_kernel_counts_rules_names_and_extensions_of_a_table(inside, backend):
     needs(backend)
     for family in FAMILIES:
-        command = (program(backend, family), "-t", "nat")
+        command = (program(backend, family), "-w", "-t", "nat")
         call(inside, *command, "-N", "ZZ")
         call(inside, *command, "-N", "EMPTY")
         call(inside, *command, "-A", "ZZ", "-o", "eth+", "-m", "hashlimit", "--hashlimit-upto", "5/sec", "--hashlimit-name", "n")

@@ -117,7 +117,7 @@ def test_a_change_killed_between_two_tables_leaves_nothing_behind(pod, variant):
     wanted = state(pod)
     for family in ("iptables", "ip6tables"):
         for chain, option in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
-            command = [variant.replace("iptables", family), "-t", "mangle", "-I", chain, "1", option, "eth9", "-j", "RETURN"]
+            command = [variant.replace("iptables", family), "-w", "-t", "mangle", "-I", chain, "1", option, "eth9", "-j", "RETURN"]
             pod.run(command, check=True)
 
     apply_in(pod, options.replace(reconcile=True))

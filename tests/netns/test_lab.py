@@ -28,6 +28,7 @@ from netinit.lab import (
     start_servers,
     take_snapshot,
 )
+from programming import needs
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 CLIENT = {4: "10.77.0.1", 6: "fd77::1"}
@@ -499,6 +500,7 @@ def test_a_namespace_outside_its_block_is_refused_with_the_remedy():
 @families
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
 def test_a_snapshot_is_the_same_until_something_changes(pod, family, variant):
+    needs(f"iptables-{variant}")
     start_servers(pod)
     before = take_snapshot(pod)
     assert before == take_snapshot(pod)

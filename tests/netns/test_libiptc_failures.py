@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import posix
+import shlex
 import shutil
 import signal
 import subprocess
@@ -185,7 +186,7 @@ for error in LibiptcBackend(own_files=False).feed(dict.fromkeys(FAMILIES, script
 def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_remedy(hide, says):
     """In a mount namespace from which they are gone."""
     found = {name: next(Path("/usr/lib").rglob(f"{name}.so.*.*"), None) for name in ("libip4tc", "libxtables")}
-    unshare, python = shutil.which("unshare"), sys.executable
+    unshare, python = shutil.which("unshare"), shlex.quote(sys.executable)
     script = f"{hide.format_map(found)} && exec {python} -c '{PROGRAM}'"
     done = subprocess.run(
         [unshare, "--net", "--mount", "sh", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
@@ -196,7 +197,7 @@ def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_rem
 
 @pytest.mark.mounts
 def test_no_program_of_the_system_is_needed():
-    script = f"mount -t tmpfs none /usr/sbin && exec {sys.executable} -c '{PROGRAM}'"
+    script = f"mount -t tmpfs none /usr/sbin && exec {shlex.quote(sys.executable)} -c '{PROGRAM}'"
     unshare = shutil.which("unshare")
     done = subprocess.run([unshare, "--net", "--mount", "sh", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "libiptc: the input ends without COMMIT\n"

@@ -151,7 +151,7 @@ def test_corrupted_pods_are_wrong_in_the_right_rows_of_the_right_family(pod, var
     for what, (commands, rows) in CORRUPTIONS.items():
         apply_in(pod, Options.from_argv([*arguments, "--reconcile", "--force-apply"]))
         for command in commands:
-            pod.run([variant, *command], check=True)
+            pod.run([variant, "-w", *command], check=True)
         report = probe_in(pod, arguments)
         found = wrong_in(report)
         assert rows <= found, f"{what}\n{tell(report)}"
@@ -160,9 +160,9 @@ def test_corrupted_pods_are_wrong_in_the_right_rows_of_the_right_family(pod, var
             assert len(found) <= len(rows) + 6, f"{what}\n{tell(report)}"
         for command in commands:  # what is not ours goes; ours is made anew
             if "-P" in command:
-                pod.run([variant, *command[:-1], "ACCEPT"], check=True)
+                pod.run([variant, "-w", *command[:-1], "ACCEPT"], check=True)
             if "DNAT" in command:
-                pod.run([variant, *["-D" if word == "-I" else word for word in command]], check=True)
+                pod.run([variant, "-w", *["-D" if word == "-I" else word for word in command]], check=True)
 
 
 def test_whatever_the_options_a_good_pod_is_right_in_every_row():

@@ -56,6 +56,7 @@ def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod,
 
 
 def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypatch):
+    needs("iptables-legacy")
     os.mkfifo(tmp_path / "xtables.lock")
     monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
     for backend in (LegacyVariant(), LibiptcBackend()):
@@ -210,6 +211,7 @@ int main(void) {{ FILE *f = fopen("{}/pid", "w"); if (f) {{ fprintf(f, "%d", get
 """
 
 
+@pytest.mark.users
 def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(require_netns):
     """It cannot be a script, which somebody would have to read."""
     if shutil.which("cc") is None:
@@ -284,6 +286,7 @@ def test_with_few_descriptors_a_run_does_all_or_says_what_it_lacks(pod, limit):
         assert run_tool(pod, "verify", *REDIRECT).returncode == 0
 
 
+@pytest.mark.users
 @pytest.mark.parametrize("place", ["inside", "outside"])
 def test_with_no_more_processes_a_run_says_so_and_changes_nothing(require_netns, place):
     """The limit counts for users other than root; in a pod's user namespace root is one."""

@@ -215,16 +215,10 @@ def test_a_pod_of_another_user_namespace_is_programmed_as_its_root(node, api, re
         assert pod.connect("198.51.100.7", 80, uid=pod.first_uid + 1000, gid=pod.first_uid + 1000).server == "outside"
 
 
-def children_of(node):
-    """The process that answers, then the idle children, by age."""
-    found = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True, check=True).stdout.split()
-    return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
-
-
 @pytest.mark.parametrize("killed", range(IDLE + 1))
 def test_idle_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_killed(node, api, pod, killed):
-    node.until(lambda: len(children_of(node)) == 1 + IDLE, "the idle children")
-    _, *idle = children_of(node)
+    node.until(lambda: len(node.children()) == 1 + IDLE, "the idle children")
+    _, *idle = node.children()
     for pid in idle[:killed]:
         os.kill(int(pid), signal.SIGKILL)
     start_servers(pod)
@@ -232,7 +226,7 @@ def test_idle_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_
     status, tree = node.ask("ADD", netns=pod.path, configuration=previous(V4))
     assert status == 0, tree
     assert pod.connect("198.51.100.7", 80).server == "proxy"
-    node.until(lambda: len(children_of(node)) == 1 + IDLE and len({*children_of(node)} - {*idle}) >= 2, "a new one for each that is gone")
+    node.until(lambda: len(node.children()) == 1 + IDLE and len({*node.children()} - {*idle}) >= 2, "a new one for each that is gone")
 
 
 def test_metrics_count_requests_and_what_answers_has_no_capability(node, api, pod):
@@ -240,7 +234,7 @@ def test_metrics_count_requests_and_what_answers_has_no_capability(node, api, po
     node.ask("ADD", netns=pod.path)
     text = node.get("/metrics")[1]
     assert 'netinit_node_requests_total{outcome="programmed",verb="ADD"} 1.0' in text
-    child, *_ = children_of(node)
+    child, *_ = node.children()
     sets = {line.split(":")[0]: int(line.split()[1], 16) for line in Path(f"/proc/{child}/status").read_text().splitlines() if line.startswith("Cap")}
     assert sets == {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0}
 
@@ -409,7 +403,7 @@ def test_an_agent_whose_place_another_took_goes_on(api, tmp_path, pod):
 
 def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_other_way_round(api, tmp_path, require_netns):
     with Node(tmp_path, api) as node:
-        child, *_ = children_of(node)
+        child, *_ = node.children()
         node.kill()
         node_gone = time.monotonic() + 5
         while Path(f"/proc/{child}").exists() and time.monotonic() < node_gone:
@@ -417,7 +411,7 @@ def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole_and_the_
         assert not Path(f"/proc/{child}").exists()
         assert node.ask("ADD", netns="/nowhere")[1]["code"] == 11
         node.start()
-        child, *_ = children_of(node)
+        child, *_ = node.children()
         os.kill(int(child), signal.SIGKILL)
         assert node.process.wait(30) == 1
 

@@ -299,6 +299,7 @@ def test_the_rules_are_applied_verified_and_removed_while_a_trace_waits(pod, bac
     assert state(pod) == clean
 
 
+@pytest.mark.users
 @pytest.mark.parametrize("chosen", ["iptables-nft", "iptables-legacy", "nftables"])
 def test_a_pod_of_another_user_namespace_is_traced_by_its_own_numbers(require_netns, chosen):
     needs(chosen)

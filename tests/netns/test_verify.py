@@ -58,21 +58,21 @@ def test_drift_is_named(programmed, what):
     command, wanted = DRIFTS[what]
     assert differences_in(pod, OPTIONS) == []
     try:
-        pod.run([variant, *command.split()], check=True)
+        pod.run([variant, "-w", *command.split()], check=True)
         found = differences_in(pod, OPTIONS)
         assert len(found) == len(wanted), found
         for line, beginning in zip(found, wanted, strict=True):
             assert line.startswith(beginning)
     finally:
         remove_in(pod, OPTIONS)
-        pod.run([variant, "-t", "nat", "-F", "OUTPUT"], check=True)
+        pod.run([variant, "-w", "-t", "nat", "-F", "OUTPUT"], check=True)
         apply_in(pod, OPTIONS.replace(backend=variant))
 
 
 def test_a_moved_rule_is_named_with_its_place(programmed):
     pod, variant = programmed
-    pod.run([variant, "-t", "nat", "-D", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
-    pod.run([variant, "-t", "nat", "-I", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
+    pod.run([variant, "-w", "-t", "nat", "-D", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
+    pod.run([variant, "-w", "-t", "nat", "-I", "ISTIO_OUTPUT", "-d", "127.0.0.1/32", "-j", "RETURN"], check=True)
 
     found = differences_in(pod, OPTIONS)
 
@@ -160,7 +160,7 @@ def test_a_pod_with_users_of_its_own_is_programmed_and_verified_from_outside(rea
         listing = entered_by_nsenter(pod, f"{variant}-save", "-t", "nat")
         assert "--uid-owner 1337 " in listing, "1337 of the pod, not of the node"
 
-        pod_rules = ["nsenter", "-t", str(pod.pid), "-U", "-n", variant, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"]
+        pod_rules = ["nsenter", "-t", str(pod.pid), "-U", "-n", variant, "-w", "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"]
         subprocess.run(pod_rules, check=True, env={"PATH": FOLDERS, "XTABLES_LOCKFILE": "/dev/null"})
         assert outside("verify", *arguments).returncode == 3
         assert outside("remove", "--pid", str(pod.pid)).returncode == 0

@@ -34,7 +34,7 @@ SOME = settings(max_examples=some(20), suppress_health_check=list(HealthCheck))
 
 def run_restore(variant, text):
     """How iptables-restore ended and what it said, in the namespace that the test is in."""
-    done = subprocess.run([f"{variant}-restore", "--noflush"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run([f"{variant}-restore", "-w", "--noflush"], input=text, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
 

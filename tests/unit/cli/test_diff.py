@@ -119,7 +119,7 @@ def test_what_cannot_be_compared_says_so(run, words, complaint):
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed: apt-get install git")
 def test_git_shows_what_a_revision_of_a_manifest_treats_differently(tmp_path):
     def git(*words):
-        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", f"diff.netinit.command={sys.executable} -m netinit diff --git"]
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", f"diff.netinit.command={shlex.quote(sys.executable)} -m netinit diff --git"]
         return subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}).stdout
 
     git("init", "-q")

@@ -15,11 +15,13 @@ from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
 from netinit.rules.layouts import plan
+from programming import needs
 from readable import NOBODY
 
 WANTED = plan(Options(inbound_ports="*", outbound_cidrs="*", ipv6="on"))
 FLAGS = "-b * -i * --ipv6 on"
-MAIN = Path(netinit.__file__).parent / "__main__.py"
+MAIN = str(Path(netinit.__file__).parent / "__main__.py")
+RENDER = shlex.join([sys.executable, "-I", "-S", MAIN, "render"])
 
 
 @pytest.mark.parametrize("command", ["netinit render --family both", "netinit apply -n", "netinit --dry-run", "netinit istio-iptables -n", "istio-iptables -n"])
@@ -106,7 +108,7 @@ def test_format_without_dry_run_is_refused_before_anything_is_done(run, applied)
 def test_whether_ipv6_is_on_is_decided_by_the_pods_addresses_as_apply_decides():
     script = "ip link set lo up; ip link add eth0 type veth peer name eth1; ip link set eth0 up; ip link set eth1 up; ip -6 address add 2001:db8::1/64 dev eth0 nodad; {more} exec {render}"
     for more, families in (("", ["IPv4", "IPv6"]), ("ip address add 192.0.2.1/24 dev eth0;", ["IPv4"])):
-        line = script.format(more=more, render=f"{sys.executable} -I -S {MAIN} render -b 80 --format json")
+        line = script.format(more=more, render=f"{RENDER} -b 80 --format json")
         done = subprocess.run(["unshare", "-n", "sh", "-ec", line], capture_output=True, text=True, check=True)
         assert json.loads(done.stdout)["families"] == families, done.stderr
 
@@ -115,7 +117,7 @@ def test_whether_ipv6_is_on_is_decided_by_the_pods_addresses_as_apply_decides():
 def test_a_dry_run_leaves_no_trace_and_needs_no_privilege(readable, tmp_path):
     look = "iptables-nft-save; ip6tables-nft-save; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names; ip rule; ip address"
     dry = "; ".join(
-        f"{shlex.join([*readable, *NOBODY])} --inh-caps=-all {sys.executable} -I -S {MAIN} {words}"
+        f"{shlex.join([*readable, *NOBODY, '--inh-caps=-all', sys.executable, '-I', '-S', MAIN])} {words}"
         for words in ("-n -b 80 -m TPROXY", "render --format nft", "render --format json --redirect-dns", "apply -n --reconcile")
     )
     done = subprocess.run(
@@ -130,10 +132,11 @@ def test_a_dry_run_leaves_no_trace_and_needs_no_privilege(readable, tmp_path):
 @pytest.mark.netns
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
 def test_the_restore_form_is_valid_input_of_iptables_restore(variant):
-    line = f"{sys.executable} {MAIN} render -b '*' -i '*' -m TPROXY --redirect-dns --capture-all-dns --drop-invalid --ipv6 on --rule-comments"
+    needs(f"iptables-{variant}")
+    line = f"{RENDER} -b '*' -i '*' -m TPROXY --redirect-dns --capture-all-dns --drop-invalid --ipv6 on --rule-comments"
     for family, program in (("ipv4", "iptables"), ("ipv6", "ip6tables")):
         done = subprocess.run(
-            ["unshare", "-n", "bash", "-c", f"set -o pipefail; {line} --family {family} | {program}-{variant}-restore --noflush"],
+            ["unshare", "-n", "bash", "-c", f"set -o pipefail; {line} --family {family} | {program}-{variant}-restore -w --noflush"],
             capture_output=True,
             text=True,
             check=False,
@@ -145,7 +148,7 @@ def test_the_restore_form_is_valid_input_of_iptables_restore(variant):
 @pytest.mark.parametrize("form", ["-m TPROXY --redirect-dns --capture-all-dns", "-m REDIRECT --rule-comments", "--layout classic -m TPROXY"])
 def test_the_commands_program_what_the_restore_form_programs(form):
     """Through a shell, as people paste them."""
-    line = f"{sys.executable} {MAIN} render -b 80,81 -i '*' -x 10.0.0.0/8 -k net1 --ipv6 on {form}"
+    line = f"{RENDER} -b 80,81 -i '*' -x 10.0.0.0/8 -k net1 --ipv6 on {form}"
     saves = []
     for load in (f"{line} --format commands | sh -e", f"{line} --family ipv4 | iptables-restore -n; {line} --family ipv6 | ip6tables-restore -n"):
         done = subprocess.run(

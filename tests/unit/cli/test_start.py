@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -261,7 +262,7 @@ def test_the_program_runs_uninstalled_without_site_packages_from_anywhere(tmp_pa
 
 
 def test_a_reader_that_goes_away_is_no_error_message():
-    line = f"{sys.executable} {MAIN} render --format json --layout classic | head -c 1"
+    line = f"{shlex.join([sys.executable, MAIN])} render --format json --layout classic | head -c 1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from netinit.rules.render import hash_plan
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
 MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
-MAIN = Path(netinit.__file__).parent / "__main__.py"
+MAIN = str(Path(netinit.__file__).parent / "__main__.py")
 
 
 def test_differences_are_a_line_each_and_one_that_sums_up():
@@ -79,7 +80,7 @@ def test_json_of_a_namespace_without_rules_is_not_ok():
 
 @pytest.mark.netns
 def test_verify_ends_with_0_when_all_is_as_planned_and_with_3_when_not():
-    netinit = f"{sys.executable} -I -S {MAIN}"
+    netinit = shlex.join([sys.executable, "-I", "-S", MAIN])
     script = f"""
         {netinit} verify -b 80 --ipv6 off; echo $?
         {netinit} apply -b 80 --ipv6 off --log_output_level none; echo $?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -144,15 +145,22 @@ def test_an_answer_that_claims_to_be_endless_is_refused():
 REQUESTS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def ask_to_the_end(action):
+@contextlib.contextmanager
+def hearing():
+    """What hears signals here, over the usual handlers, which are there again at the end."""
     signals = run.Signals()
-    usual = (signal.SIG_DFL, signal.SIG_DFL, signal.default_int_handler)  # whatever these tests were started by ignores
+    usual = (signal.SIG_DFL, signal.SIG_DFL, signal.default_int_handler)  # whatever these tests were started by ignores or hears
     before = [signal.signal(number, handler) for number, handler in zip(REQUESTS, usual, strict=True)]
     try:
-        return children.ask_to_the_end(action, signals, seconds=20, what="the job", kept=()), signals
+        yield signals
     finally:
         signals.stop()
         assert [signal.signal(number, handler) for number, handler in zip(REQUESTS, before, strict=True)] == list(usual)
+
+
+def ask_to_the_end(action):
+    with hearing() as signals:
+        return children.ask_to_the_end(action, signals, seconds=20, what="the job", kept=()), signals
 
 
 def await_request(own):
@@ -225,14 +233,11 @@ def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
 
 
 def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
-    signals = run.Signals()
-    signals.listen()
-    os.kill(PARENT, signal.SIGTERM)
-    try:
+    with hearing() as signals:
+        signals.listen()
+        os.kill(PARENT, signal.SIGTERM)
         with pytest.raises(ApplyError, match="ended by SIGTERM"):
             children.ask_to_the_end(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
-    finally:
-        signals.stop()
 
 
 _CHILD = "from netinit.kernel import children; print('it', children.start(lambda answer: 'lives', seconds=20, what='a child').receive())"
