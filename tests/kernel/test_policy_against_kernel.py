@@ -81,6 +81,8 @@ def expected_answer(options, one: Connection) -> str:
     fate = expected_fate(options, one)
     if fate == REFUSED or is_cut_off(options, one) or (fate == DIRECT and one.passes and loses_answers(options, one)):
         return NOBODY
+    if fate != DIRECT and is_taken_twice(options, one):
+        return NOBODY
     if fate != DIRECT:
         return f"inside on {fate.rpartition(' ')[2]}"
     goes_out = one.passes or (not one.interface and one.device != "lo")
@@ -96,6 +98,15 @@ def loses_answers(options, one: Connection) -> bool:
     """TPROXY of all ports takes the answers to what passes through the pod for inbound traffic (as Istio has it)."""
     everything = options.inbound_mode == "TPROXY" and options.inbound_ports == "*" and one.protocol == "tcp"
     return everything and not (one.version == 6 and (options.layout == "classic" or options.ipv6 == "off"))
+
+
+def is_taken_twice(options, one: Connection) -> bool:
+    """The classic layout's TPROXY takes what REDIRECT has taken for a VM, packet for packet (as Istio has it); netinit lint says so."""
+    tproxy = options.layout == "classic" and options.inbound_mode == "TPROXY" and bool(options.inbound_ports)
+    if not tproxy or one.interface not in options.virtual_interfaces or one.version != 4:
+        return False
+    redirected = expected_fate(options.replace(inbound_ports=()), one) != DIRECT
+    return redirected and expected_fate(options.replace(virtual_interfaces=()), one) != DIRECT
 
 
 def test_every_connection_is_answered_by_whom_the_policy_says(backend, require_netns, capsys):

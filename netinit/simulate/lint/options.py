@@ -35,6 +35,7 @@ def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Fin
     yield from _idle_family(options, made)
     yield from _own_ports(options)
     yield from _captured_health(options)
+    yield from _taken_twice(options)
     yield from _escaping_proxy(options)
     if given and given.dual_stack and given.ipv6 != AUTO:
         yield idle(
@@ -114,6 +115,20 @@ def _captured_health(options: Options) -> Iterator[Finding]:
             WARNING, "health-ports", "--istio-inbound-ports",
             f"{_ports(captured)} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
             f" {'it' if len(captured) == 1 else 'them'} with -d {','.join(map(str, captured))}",
+        )  # fmt: skip
+
+
+def _taken_twice(options: Options) -> Iterator[Finding]:
+    """A VM's connections to captured inbound ports, which no other layout loses.
+
+    REDIRECT gives the connection another address; the classic layout's `-m socket` then finds no socket for the packets behind
+    the first, which TPROXY takes for new ones.
+    """
+    if options.layout == CLASSIC and options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces:
+        yield Finding(
+            WARNING, "contradiction", "--kube-virt-interfaces",
+            "with TPROXY in the classic layout, a VM's connections to captured inbound ports are taken twice and never answered;"
+            " use --layout current, or -m REDIRECT",
         )  # fmt: skip
 
 

@@ -104,6 +104,7 @@ def test_good_options_are_left_alone(line):
         ("-i * --probe-timeout 9s", "no-effect", "--probe-timeout"),
         ("-i * -b *", "health-ports", "--istio-inbound-ports"),
         ("-i * -b 80,15021", "health-ports", "--istio-inbound-ports"),
+        ("-i * -b 80 -m TPROXY -k eth1 --layout classic", "contradiction", "--kube-virt-interfaces"),
     ],
 )  # fmt: skip
 def test_options_without_effect_or_in_each_other_s_way_are_warned_of(line, kind, option):
@@ -215,6 +216,13 @@ def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
     values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
     options = Options(**{**USUAL, **values})
     assert options.may_contradict() or {one.option for one in lint(options) if one.kind != "health-ports"} <= {"--istio-service-exclude-cidr"}
+
+
+@pytest.mark.parametrize(
+    "line", ["-b 80 -m TPROXY -k eth1", "-b 80 -k eth1 --layout classic", "-m TPROXY -k eth1 --layout classic", "-b 80 -m TPROXY --layout classic"]
+)
+def test_a_vm_s_connections_are_answered_but_in_tproxy_of_the_classic_layout(line):
+    assert ("warning", "contradiction", "--kube-virt-interfaces") not in found("-i * " + line)
 
 
 @pytest.mark.parametrize(
