@@ -121,7 +121,10 @@ def test_rules_of_others_beside_ours_are_understood_from_the_listing(dialect, po
         if not disagree_beside_others(pod, dialect, wanted, chosen, attempts):
             return
         made["repeated"] += 1
-        alone = [(one, disagree_beside_others(pod, dialect, wanted, chosen, [one])) for one in attempts]
+        alone = [  # a late packet is counted once; what is real shows again
+            (one, disagree_beside_others(pod, dialect, wanted, chosen, [one]) and disagree_beside_others(pod, dialect, wanted, chosen, [one]))
+            for one in attempts
+        ]
         assert not any(found for _, found in alone), "\n".join(
             [f"{dialect}, seed {SEED}, options {' '.join(options.to_argv())}, others {chosen}"]
             + [f"{one}\n  " + "\n  ".join(found) for one, found in alone if found]
