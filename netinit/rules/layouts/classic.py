@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound, tproxy
+from netinit.rules.layouts import inbound, outbound, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
@@ -48,6 +48,8 @@ def plan(options: Interception) -> Plan:
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
+    if not options.istio_exact:
+        untranslated.refuse(builder)
     return Plan(
         layout=options.layout,
         families=FAMILIES,
@@ -74,7 +76,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     else:
         chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     if transparent:
-        tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports, families=families,

@@ -8,21 +8,27 @@ from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import TCP, enter, not_to_loopback
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Mark
+from netinit.rules.matches.context import BARE_SYN, ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.more_targets import Accept, RestoreMark, SaveMark, SetMark, Tproxy
 from netinit.rules.targets import Jump, Return
 
 ORIGIN = "inbound_mode"
+NOT_OPENING = BARE_SYN.replace(negated=True)
 
 
 def divert(
-    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
 ) -> None:
-    """Packets of connections that the proxy has accepted already skip TPROXY."""
+    """Packets of connections that the proxy has accepted already skip TPROXY.
+
+    A SYN is of none: it may meet the conntrack entry of a connection that is over, or a socket that the application bound
+    to the pod's address, and would reach the application.
+    """
+    matches = (chosen, known) if options.istio_exact else (chosen, NOT_OPENING, known)
     builder.append(
-        MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
+        MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
         why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
     )  # fmt: skip
 
@@ -54,7 +60,7 @@ def capture(builder: Builder, options: Interception) -> None:
     define_chains(builder, options, options.inbound_port, "inbound_port")
     chosen, why = enter(builder, options, MANGLE)
     established = ConnectionState(states=("RELATED", "ESTABLISHED"))
-    divert(builder, chosen, established, paired=options.inbound_ports != ALL)
+    divert(builder, options, chosen, established, paired=options.inbound_ports != ALL)
     builder.append(
         MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
         why=why, origin="inbound_ports",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.selection import Chosen, PacketSet
 
+UNKNOWN_CONNECTION = ("INVALID", "UNTRACKED")  # states of packets that conntrack has no connection for
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
 
@@ -79,19 +80,27 @@ class ConnectionState(Match):
         return " ".join(parts)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.state in self.states:
-            return not self.negated
-        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else self.negated
+        if not packet.state:
+            return None
+        truths: list[bool | None] = [packet.state in self.states]
+        if "DNAT" in self.states:
+            truths.append(packet.destination_translated)
+        if "SNAT" in self.states:
+            truths.append(False if packet.state in UNKNOWN_CONNECTION else None)
+        found = True if True in truths else None if None in truths else False
+        return truth_of(found, self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
-        if {"SNAT", "DNAT"} & set(self.states):
+        if "DNAT" in self.states:
+            found |= packets.with_translated_destination()
+        if "SNAT" in self.states:
             found |= packets.nobody_knows()
         return found.turned(self.negated)
 
     def describe(self) -> str:
         if self.negated:
-            return f"its connection is neither {' nor '.join(self.states)}"
+            return f"its connection is not {' or '.join(self.states)}"
         return f"its connection is {' or '.join(self.states)}"
 
     @property
@@ -182,10 +191,16 @@ class TcpFlags(Match):
         return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.of_protocol("tcp") & packets.nobody_knows()
+        return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).turned(self.negated)
 
     def describe(self) -> str:
+        if self.replace(negated=False) == BARE_SYN:
+            return f"it {'does not open' if self.negated else 'opens'} a connection (SYN without ACK)"
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+
+
+FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order in which iptables lists them
+BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn: what a listening socket answers
 
 
 class Limit(Match):

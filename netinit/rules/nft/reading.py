@@ -19,7 +19,7 @@ from netinit.rules.matches.packet import Destination, InInterface, OutInterface,
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
 from netinit.rules.nft import HOOKS
 from netinit.rules.nft.listing import collect, spell_rule
-from netinit.rules.nft.marks import CONNECTION_MARK, read_masked
+from netinit.rules.nft.marks import CONNECTION_MARK, read_flags, read_masked
 from netinit.rules.nft.statements import model_name, model_table, read_target
 from netinit.rules.targets import Jump
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
     _Chains = dict[str, list[tuple[Json, Rule]]]
 
+STATUS = {"ct": {"key": "status"}}
 _BY_VERSION = {"ipv4": IPV4, "ipv6": IPV6}
 
 
@@ -207,9 +208,13 @@ def _family_of(content: Json) -> Family | None:
 
 def _read_match(content: Json) -> Match | None:
     """The match of a condition; None for what is not understood."""
-    if content["op"] not in ("==", "!=", "in"):
+    if flags := read_flags(content):
+        return flags
+    if content["op"] not in ("==", "!=", "in", "!"):
         return None
-    negated = content["op"] == "!="
+    negated = content["op"] in ("!=", "!")
+    if (content["left"] == STATUS) is not (content["op"] in ("in", "!")) and (content["op"] == "!" or content["left"] == STATUS):
+        return None  # of a status, `==` and `!=` would compare all bits
     masked = read_masked(content["left"])
     if masked:
         return _read_masked(masked, content["right"], negated)
@@ -315,6 +320,12 @@ def _read_states(values: list[Any], negated: bool) -> Match | None:
     return ConnectionState(states=tuple([word for word in known if word in words]), negated=negated)
 
 
+def _read_status(values: list[Any], negated: bool) -> Match | None:
+    """What conntrack has translated, which iptables counts among the states."""
+    known = [word for word in ("snat", "dnat") if word in values]
+    return ConnectionState(states=tuple([word.upper() for word in known]), negated=negated) if len(known) == len(values) else None
+
+
 def _read_protocol(values: list[Any], negated: bool) -> Match | None:
     return Protocol(name=values[0], negated=negated) if len(values) == 1 and isinstance(values[0], str) else None
 
@@ -328,4 +339,5 @@ _KEYS: dict[tuple[str, str], Callable[[list[Any], bool], Match | None]] = {
     ("meta", "mark"): _read_mark(connection=False),
     ("ct", "mark"): _read_mark(connection=True),
     ("ct", "state"): _read_states,
+    ("ct", "status"): _read_status,
 }
