@@ -1,8 +1,9 @@
-"""Refuses connections that the nat table would redirect, but is not asked about.
+"""Refuses TCP connections that nat should have redirected and has not.
 
-The kernel asks nat for the first packet of a conntrack entry alone. A connection may begin on an entry that another one
-left behind, without a translation: an entry stays in the state CLOSE for 10 seconds after a RST, and a SYN on it counts as
-ESTABLISHED, or as INVALID in the direction of the answers (nf_conntrack_proto_tcp.c). Such a SYN would go past the proxy.
+The kernel asks nat once for each conntrack entry, and a connection may begin on an entry that is there already, without a
+translation: one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer),
+or one that a packet made on its way through another interface. A SYN on it is in the state NEW, ESTABLISHED or INVALID
+(nf_conntrack_proto_tcp.c), and would go past the proxy.
 
 The chains in the filter table are derived from those of nat, so that exactly what nat would redirect is refused.
 """
@@ -20,6 +21,7 @@ from netinit.rules.model import (
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
+    ISTIO_PRERT,
     ISTIO_REDIRECT,
     NAT,
     OUTPUT,
@@ -35,12 +37,9 @@ if TYPE_CHECKING:
 
 TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
+CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
-NOT_ASKED = (
-    BARE_SYN,
-    ConnectionState(states=("INVALID", "ESTABLISHED")),
-    ConnectionState(states=("DNAT",), negated=True),
-)
+NOT_TRANSLATED = (BARE_SYN, ConnectionState(states=("DNAT",), negated=True))
 # nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
 # about what the pod sends to itself.
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
@@ -60,8 +59,8 @@ def refuse(builder: Builder) -> None:
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         builder.append(
-            FILTER, at, *beside, *NOT_ASKED, to=Jump(chain=chain), families=families,
-            why="nat is not asked about a connection that begins on an old conntrack entry", origin="istio_exact",
+            FILTER, at, *beside, *NOT_TRANSLATED, to=Jump(chain=chain), families=families,
+            why="connections that nat has not redirected are looked at again", origin="istio_exact",
         )  # fmt: skip
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             refused = index in redirecting

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.selection import Chosen, PacketSet
 
-UNKNOWN_CONNECTION = ("INVALID", "UNTRACKED")  # states of packets that conntrack has no connection for
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
 
@@ -82,11 +81,12 @@ class ConnectionState(Match):
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.state:
             return None
+        known = packet.state not in ("INVALID", "UNTRACKED")  # there is a connection that may be translated
         truths: list[bool | None] = [packet.state in self.states]
         if "DNAT" in self.states:
-            truths.append(packet.destination_translated)
+            truths.append(packet.destination_translated if known else False)
         if "SNAT" in self.states:
-            truths.append(False if packet.state in UNKNOWN_CONNECTION else None)
+            truths.append(None if known else False)
         found = True if True in truths else None if None in truths else False
         return truth_of(found, self.negated)
 
@@ -95,7 +95,7 @@ class ConnectionState(Match):
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()
         if "SNAT" in self.states:
-            found |= packets.nobody_knows()
+            found |= packets.nobody_knows() & packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
         return found.turned(self.negated)
 
     def describe(self) -> str:

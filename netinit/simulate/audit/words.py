@@ -8,6 +8,7 @@ from netinit.base.net import FULL_MASK, IPV4, Interval, Network, spell_intervals
 from netinit.simulate.symbolic.chosen import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
+    BEGINNINGS,
     ANY_OTHER,
     CONNECTION_MARK,
     DESTINATION,
@@ -135,7 +136,8 @@ def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]
 def _state(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, STATE)
     here, others = _split(values, list(space.dimension(STATE).labels))
-    return "" if here == [NEW] or not others else f"in the state {_list(here, ' or ')}", whole
+    fresh = NEW in here and set(here) <= set(BEGINNINGS)  # the others are a rare case of it
+    return "" if fresh or not others else f"in the state {_list(here, ' or ')}", whole
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:

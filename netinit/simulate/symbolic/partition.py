@@ -14,9 +14,11 @@ from netinit.simulate.symbolic.condition import Treatment
 from netinit.simulate.symbolic.journey import travel
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
+    BEGINNINGS,
     CONNECTION_MARK,
     DESTINATION,
     DESTINATION_PORT,
+    ESTABLISHED,
     GID,
     INBOUND,
     INTERFACE,
@@ -24,14 +26,17 @@ from netinit.simulate.symbolic.space import (
     NEW,
     OUTBOUND,
     PROTOCOL,
+    RELATED,
     SENDER,
     SOCKET,
     SOURCE,
     SOURCE_PORT,
     STATE,
     UID,
+    UNTRACKED,
     Names,
     Space,
+    conntrack_state,
     make_space,
 )
 from netinit.simulate.symbolic.walk import Passage, Path
@@ -110,6 +115,13 @@ def divide(space: Space, ruleset: Ruleset | None) -> Partition:
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
+def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
+    """The flags that packets have in a state of the space; None where they may have any."""
+    if protocol != "tcp" or state in (RELATED, UNTRACKED):
+        return None
+    return ("SYN",) if state in BEGINNINGS else ("ACK",)
+
+
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet that a point is, for the engine, and surroundings in which it leaves through the interface it has there."""
     named = {name: space.dimension(name).values[point[name]] for name in (PROTOCOL, STATE, INTERFACE)}
@@ -120,8 +132,9 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         source_port=point[SOURCE_PORT] if ports else None, destination_port=point[DESTINATION_PORT] if ports else None,
         in_interface=named[INTERFACE] if space.direction == INBOUND else "",
         has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
-        mark=point[MARK], state="" if named[STATE] == NEW else named[STATE], connection_mark=point[CONNECTION_MARK],
-        socket=point[SOCKET] == 1,
+        mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
+        socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
+        destination_translated=None if named[STATE] in (ESTABLISHED, RELATED) else False,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
