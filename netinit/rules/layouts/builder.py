@@ -76,7 +76,7 @@ class Builder:
 
     def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
         """The rules of a chain so far, those inserted before those appended."""
-        return tuple([*self._inserted.get((table, chain), ()), *self._appended.get((table, chain), ())])
+        return (*self._inserted.get((table, chain), ()), *self._appended.get((table, chain), ()))
 
     def tables(self) -> tuple[Table, ...]:
         """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""

@@ -26,7 +26,9 @@ def divert(
     A SYN is of none: it may meet the conntrack entry of a connection that is over, or a socket that the application bound
     to the pod's address, and would reach the application.
     """
-    matches = (chosen, known) if options.istio_exact else (chosen, NOT_OPENING, known)
+    matches: tuple[Match, ...] = (chosen, known)
+    if not options.istio_exact:
+        matches = (NOT_OPENING, known) if chosen == TCP else (chosen, NOT_OPENING, known)
     builder.append(
         MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
         why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,

@@ -64,16 +64,17 @@ def refuse(builder: Builder) -> None:
         )  # fmt: skip
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             refused = index in redirecting
-            if refused and not any(isinstance(match, Port) for match in matches):
-                matches = (*matches, TCP)  # a RST answers TCP alone
+            tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # a RST answers TCP alone
             builder.append(
-                FILTER, chain, *matches, to=REFUSE if refused else Return(),
+                FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(),
                 why="nat would redirect it" if refused else rule.comment, origin=rule.origin.option if rule.origin else "",
                 families=tuple([one for one in rule.families if one in families]),
             )  # fmt: skip
 
 
-def _decisions(builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()) -> Iterator[tuple[tuple[Match, ...], Rule]]:
+def _decisions(
+    builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
+) -> Iterator[tuple[tuple[Match, ...], Rule]]:
     """What nat decides about TCP connections at a hook, in order: all matches that lead to a decision, and its rule.
 
     At OUTPUT only the proxy's own connections go to its inbound port: rules behind these let them go.

@@ -140,8 +140,9 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
-        if past := reused & captured:
-            yield Piece(kinds.UNTRANSLATED, past, part, option="istio_exact", label=Interception.flag("istio_exact").label)
+        inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+        if past := (reused & captured) - inside:
+            yield Piece(kinds.UNTRANSLATED, past, part)
         if known := (region & in_states(space, (ESTABLISHED, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
         if lost := region & in_states(space, (INVALID, UNTRACKED)):

@@ -33,7 +33,7 @@ IPV6 = TrafficKind(
 )
 UNTRANSLATED = TrafficKind(
     "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",
-    "{option}: netinit apply --reconcile without it adds the rules that refuse them",
+    "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
     "they begin on a conntrack entry that another connection left behind",
 )  # fmt: skip
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")

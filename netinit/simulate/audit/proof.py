@@ -28,7 +28,6 @@ from netinit.simulate.symbolic.space import (
     SENDER,
     SOURCE,
     SOURCE_PORT,
-    STATE,
     UID,
     Names,
     Space,

@@ -8,8 +8,8 @@ from netinit.base.net import FULL_MASK, IPV4, Interval, Network, spell_intervals
 from netinit.simulate.symbolic.chosen import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
-    BEGINNINGS,
     ANY_OTHER,
+    BEGINNINGS,
     CONNECTION_MARK,
     DESTINATION,
     DESTINATION_PORT,
@@ -19,6 +19,7 @@ from netinit.simulate.symbolic.space import (
     MARK,
     NEW,
     PROTOCOL,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -136,8 +137,11 @@ def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]
 def _state(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, STATE)
     here, others = _split(values, list(space.dimension(STATE).labels))
-    fresh = NEW in here and set(here) <= set(BEGINNINGS)  # the others are a rare case of it
-    return "" if fresh or not others else f"in the state {_list(here, ' or ')}", whole
+    if not others or (NEW in here and set(here) <= set(BEGINNINGS)):  # those on an old entry are a rare case of new ones
+        return "", whole
+    if set(here) <= set(REUSES):
+        return "on an old conntrack entry", whole
+    return f"in the state {_list([one for one in here if one not in REUSES], ' or ')}", whole
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:

@@ -23,7 +23,6 @@ from netinit.simulate.symbolic.space import (
     ESTABLISHED,
     GID,
     INTERFACE,
-    INVALID,
     NEW,
     OUTBOUND,
     PROTOCOL,
@@ -137,7 +136,7 @@ class Among:
         nobody, all_of_them = nothing(self._space), everything(self._space)
         begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
         if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
-            return Choice(begins, all_of_them - self._named(STATE, lambda value: value in (ESTABLISHED, INVALID)).certain)
+            return self._exactly(begins)
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:

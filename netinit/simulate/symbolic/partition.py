@@ -33,7 +33,6 @@ from netinit.simulate.symbolic.space import (
     SOURCE_PORT,
     STATE,
     UID,
-    UNTRACKED,
     Names,
     Space,
     conntrack_state,
@@ -116,10 +115,8 @@ def divide(space: Space, ruleset: Ruleset | None) -> Partition:
 
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The flags that packets have in a state of the space; None where they may have any."""
-    if protocol != "tcp" or state in (RELATED, UNTRACKED):
-        return None
-    return ("SYN",) if state in BEGINNINGS else ("ACK",)
+    """The flags of a packet: a SYN where a connection begins, in every other state something else."""
+    return None if protocol != "tcp" else ("SYN",) if state in BEGINNINGS else ("ACK",)
 
 
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:

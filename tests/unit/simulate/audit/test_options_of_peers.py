@@ -30,6 +30,10 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
          "IPv6: TCP out to fd00:ec2::254, fd20:ce::254 by uid any but 1337 by gid any but 1337"],
         "leave --exclude-cloud-metadata out",
     ),
+    "istio_exact": (
+        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15008 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
+        "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
+    ),
     "reject_quic": (["--reject-quic"], [], [], ""),
     "log_rules": (["--log-rules"], [], [], ""),
     "log_group": (["--log-rules", "--log-group", "5"], [], [], ""),
