@@ -56,6 +56,9 @@ class PacketSet(Protocol):
     def with_translated_destination(self) -> Chosen:
         """Those whose connection's destination NAT has replaced (conntrack's status DNAT)."""
 
+    def in_answers(self) -> Chosen:
+        """Those that travel in the direction of the answers in their connection."""
+
     def to_socket(self) -> Chosen:
         """Those for which a socket is connected, or bound to the very address."""
 

@@ -152,14 +152,16 @@ class _Journey(Passenger):
             self._packet = packet.replace(state=state)
             self._note("its connection is not known: INVALID", TRACKING)
             return
+        found = self._connection is not None
         if self._connection is None:
             self._connection = Connection(flow_of(packet), self._zone, mark=packet.connection_mark)
             if packet.state:  # of a connection whose beginning was not simulated
                 self._connection.decided = {_DESTINATION, _SOURCE}
                 self._connection.translated_before = packet.destination_translated
         self._packet = packet.replace(
-            state=state, connection_mark=self._connection.mark, destination_translated=self._connection.translated
-        )
+            state=state, connection_mark=self._connection.mark, destination_translated=self._connection.translated,
+            is_answer=self._is_answer if found or not packet.state else packet.is_answer,
+        )  # fmt: skip
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
 
     def _find_state(self, packet: Packet) -> str:

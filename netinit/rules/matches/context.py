@@ -108,6 +108,34 @@ class ConnectionState(Match):
         return True
 
 
+class ConnectionDirection(Match):
+    """The packet travels in this direction of its connection, ORIGINAL or REPLY (section conntrack)."""
+
+    direction: str
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(f"-m conntrack --ctdir {self.direction}",))
+
+    def nft(self) -> str:
+        return f"ct direction {self.direction.lower()}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        if packet.state in ("INVALID", "UNTRACKED"):
+            return False
+        return truth_of(packet.is_answer if packet.state else None, self.direction == "ORIGINAL")
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        known = packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
+        return known & packets.in_answers().turned(self.direction == "ORIGINAL")
+
+    def describe(self) -> str:
+        return f"it is {'an answer' if self.direction == 'REPLY' else 'no answer'} in its connection"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
 class AddressType(Match):
     """The kernel's routing calls the address one of these types, LOCAL for one (section addrtype)."""
 

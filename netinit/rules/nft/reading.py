@@ -14,7 +14,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
+from netinit.rules.matches.context import ConnectionDirection, ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
 from netinit.rules.nft import HOOKS
@@ -326,6 +326,10 @@ def _read_status(values: list[Any], negated: bool) -> Match | None:
     return ConnectionState(states=tuple([word.upper() for word in known]), negated=negated) if len(known) == len(values) else None
 
 
+def _read_direction(values: list[Any], negated: bool) -> Match | None:
+    return ConnectionDirection(direction=values[0].upper()) if values in (["original"], ["reply"]) and not negated else None
+
+
 def _read_protocol(values: list[Any], negated: bool) -> Match | None:
     return Protocol(name=values[0], negated=negated) if len(values) == 1 and isinstance(values[0], str) else None
 
@@ -340,4 +344,5 @@ _KEYS: dict[tuple[str, str], Callable[[list[Any], bool], Match | None]] = {
     ("ct", "mark"): _read_mark(connection=True),
     ("ct", "state"): _read_states,
     ("ct", "status"): _read_status,
+    ("ct", "direction"): _read_direction,
 }

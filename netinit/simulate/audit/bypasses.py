@@ -17,6 +17,7 @@ from netinit.simulate.symbolic.chosen import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
+    ANSWER,
     DESTINATION,
     DESTINATION_PORT,
     ESTABLISHED,
@@ -143,7 +144,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
-        if known := (region & in_states(space, (ESTABLISHED, RELATED))) | (reused - past):
+        if known := (region & in_states(space, (ESTABLISHED, ANSWER, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
         if lost := region & in_states(space, (INVALID, UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)

@@ -17,6 +17,7 @@ from netinit.simulate.symbolic.journey import ways_out
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
 from netinit.simulate.symbolic.space import (
+    ALL_STATES,
     DESTINATION,
     DESTINATION_PORT,
     GID,
@@ -31,6 +32,7 @@ from netinit.simulate.symbolic.space import (
     UID,
     Names,
     Space,
+    conntrack_state,
     intervals_of,
     join,
 )  # fmt: skip
@@ -126,7 +128,7 @@ def _choose(clause: Clause, space: Space, options: Interception | None) -> Regio
     if clause.what == grammar.MARK:
         return marked(space, MARK, *clause.intervals[0])
     if clause.what == grammar.STATE:
-        return in_states(space, clause.names)
+        return in_states(space, tuple(one for one in ALL_STATES if conntrack_state(one) in clause.names))
     return _through(space, clause.names)
 
 

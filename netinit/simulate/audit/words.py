@@ -28,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     UID,
     Dimension,
     Space,
+    conntrack_state,
     join,
 )
 
@@ -141,7 +142,8 @@ def _state(space: Space, region: Region) -> tuple[str, Region]:
         return "", whole
     if set(here) <= set(REUSES):
         return "on an old conntrack entry", whole
-    return f"in the state {_list([one for one in here if one not in REUSES], ' or ')}", whole
+    states = list(dict.fromkeys([conntrack_state(one) for one in here if one not in REUSES]))
+    return f"in the state {_list(states, ' or ')}", whole
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:

@@ -17,6 +17,7 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
 from netinit.simulate.symbolic.space import (
+    ANSWER,
     BEGINNINGS,
     DESTINATION,
     DESTINATION_PORT,
@@ -27,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     OUTBOUND,
     PROTOCOL,
     RELATED,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -143,8 +145,15 @@ class Among:
         """Those whose destination NAT has replaced; of a known connection nobody knows."""
         if self._now.redirected or self._now.translated:
             return self._always(holds=True)
-        known = self._named(STATE, lambda value: value in (ESTABLISHED, RELATED)).certain
+        known = self._named(STATE, lambda value: value in (ESTABLISHED, ANSWER, RELATED)).certain
         return Choice(nothing(self._space), known if self._now.state is KEPT else nothing(self._space))
+
+    def in_answers(self) -> Choice:
+        """Those in the direction of the answers; a new connection's packets are of either, on an old entry."""
+        answers = self._named(STATE, lambda value: value == ANSWER).certain
+        either = self._named(STATE, lambda value: value in REUSES).certain
+        untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
+        return Choice(answers, answers | either | untracked)
 
     def to_socket(self) -> Choice:
         """Those for which a socket is connected, or bound to the very address."""

@@ -14,6 +14,7 @@ from netinit.simulate.symbolic.condition import Treatment
 from netinit.simulate.symbolic.journey import travel
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
+    ANSWER,
     BEGINNINGS,
     CONNECTION_MARK,
     DESTINATION,
@@ -27,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     OUTBOUND,
     PROTOCOL,
     RELATED,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -131,7 +133,8 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
         mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
         socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
-        destination_translated=None if named[STATE] in (ESTABLISHED, RELATED) else False,
+        destination_translated=None if named[STATE] in (ESTABLISHED, ANSWER, RELATED) else False,
+        is_answer=None if named[STATE] in REUSES else named[STATE] == ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around

@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import BARE_SYN, FLAGS, AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags
+from netinit.rules.matches.context import (
+    BARE_SYN,
+    FLAGS,
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+)
 from netinit.rules.matches.packet import Owner, Port
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
@@ -170,6 +180,8 @@ def _read_states(module: str, option: str, wanted: str, values: list[str], negat
 
 
 def _read_conntrack(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    if option == "--ctdir" and values in (["ORIGINAL"], ["REPLY"]) and not negated:
+        return ConnectionDirection(direction=values[0])
     return _read_states("conntrack", option, "--ctstate", values, negated)
 
 

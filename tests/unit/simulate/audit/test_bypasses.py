@@ -136,8 +136,8 @@ def test_a_policy_alone_in_another_place_drops_what_ours_would_capture():
     rulesets = {"nftables": {IPV4: load_plan(made, IPV4)}, "iptables-nft": {IPV4: theirs}}
     rows = audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)}, {"nftables": options}))
     made_here = [row for row in rows if row.directions == ("outbound",)]
-    assert [row.kind for row in made_here] == [kinds.DROPPED]
-    assert "the policy of iptables-nft's filter OUTPUT is DROP" in made_here[0].because[0]
+    assert {row.kind for row in made_here} == {kinds.DROPPED}
+    assert any("the policy of iptables-nft's filter OUTPUT is DROP" in row.because[0] for row in made_here)
 
 
 def test_a_pod_without_rules_is_uncaptured_altogether():
