@@ -71,7 +71,7 @@ def _statements(text: str, packets: int) -> list[dict]:
     return found
 
 
-def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+def _of_connection(match: re.Match[str], kind: str) -> dict | None:
     if kind == "flags":
         masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[1].split(" | ")]}
         return {"match": {"op": match[2], "left": masked, "right": match[3]}}
@@ -79,8 +79,12 @@ def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
         return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
     if kind == "direction":
         return {"match": {"op": "==", "left": {"ct": {"key": "direction"}}, "right": match[1]}}
-    if kind == "reset":
-        return {"reject": {"type": "tcp reset"}}
+    return {"reject": {"type": "tcp reset"}} if kind == "reset" else None
+
+
+def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+    if found := _of_connection(match, kind):
+        return found
     if kind == "counter":
         return {"counter": {"packets": packets, "bytes": 60 * packets}}
     if kind == "verdict":

@@ -25,7 +25,6 @@ from netinit.rules.model import (
     IpRule,
     Plan,
     Route,
-    Table,
 )
 from netinit.rules.more_targets import Accept, Reject
 from netinit.rules.targets import Jump, Return
@@ -50,10 +49,12 @@ def plan(options: Interception) -> Plan:
     _capture_outbound(builder, options)
     if not options.istio_exact:
         untranslated.refuse(builder)
+    if options.ipv6 == OFF:
+        _refuse_ipv6(builder.within((IPV6,)))
     return Plan(
         layout=options.layout,
         families=FAMILIES,
-        tables=builder.tables() + (_refuse_ipv6() if options.ipv6 == OFF else ()),
+        tables=builder.tables(),
         ip_rules=(IpRule(family=IPV4, mark=options.tproxy_mark, table=options.tproxy_table),) if transparent else (),
         routes=(Route(family=IPV4, table=options.tproxy_table),) if transparent else (),
     )
@@ -113,8 +114,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def _refuse_ipv6() -> tuple[Table, ...]:
-    builder = Builder((IPV6,))
+def _refuse_ipv6(builder: Builder) -> None:
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     builder.append(
@@ -123,4 +123,3 @@ def _refuse_ipv6() -> tuple[Table, ...]:
     )  # fmt: skip
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
-    return builder.tables()

@@ -198,6 +198,7 @@ class Socket(Match):
 class TcpFlags(Match):
     """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
 
+    protocol = "tcp"
     mask: tuple[str, ...]
     flags: tuple[str, ...]
     negated: bool = False
