@@ -208,8 +208,8 @@ class TcpFlags(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
 
     def nft(self) -> str:
-        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
-        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+        no = "!= " if self.negated else ""
+        return f"tcp flags {no}{','.join(self.flags).lower() or '0x0'} / {','.join(self.mask).lower()}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != "tcp":
