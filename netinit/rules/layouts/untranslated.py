@@ -56,6 +56,8 @@ def refuse(builder: Builder) -> None:
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
+        if hook == PREROUTING and (ports := {_port(builder, decisions[index]) for index in redirecting} - {0}):
+            beside = (*beside, Port(protocol="tcp", ports=tuple(ports), negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
         builder.append(
@@ -92,6 +94,17 @@ def _decisions(
                 yield matches, rule
         elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later one has fewer matches
             yield from _decisions(builder, hook, rule.target.chain, matches)
+
+
+def _port(builder: Builder, decision: tuple[tuple[Match, ...], Rule]) -> int:
+    """The proxy's port that a decision sends connections of any interface to; 0 where it is for some interfaces.
+
+    Connections to that port are the proxy's anyway: nat translates them into what they are, and leaves no status.
+    """
+    matches, rule = decision
+    if any(isinstance(match, InInterface) for match in matches):
+        return 0
+    return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 
 def _protocol(match: Match) -> str:
