@@ -13,11 +13,12 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
+from netinit.base.errors import NetinitError
 from netinit.kernel import namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.kernel.users import creating_as
@@ -45,21 +46,34 @@ _CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _libc = ctypes.CDLL(None, use_errno=True)
 # A connection that is expected is waited for as long as a busy machine may need; one that is not costs its time in each run.
 EXPECTING, NOT_EXPECTING = 2.0, 0.06
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
+MODES = ("REDIRECT", "TPROXY")
+EXACT = "--istio-exact"  # Istio's own rules; the default ones let less past
+
+
+def _knows_exact() -> bool:
+    try:
+        Options.from_argv([EXACT])
+    except NetinitError:
+        return False
+    return True
+
+
+DEFAULT_IS_EXACT = not _knows_exact()
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to try: `run` returns the verdict, which must be `expected` in each mode.
+    """One way to try. `run` returns the verdict, which must be one of `expected` in each mode and backend.
 
-    `istio` names the modes and IP versions in which Istio's own rules let it past. `by_design` are attempts that no rule can
-    stop or that the options ask for. `cannot` says why there is no mend.
+    `istio` has the verdict with Istio's own rules for each mode and IP version in which these let something past.
     """
 
     what: str
     run: Callable[[World, int], str]
     expected: tuple[str, ...] = (CAPTURED,)
     versions: tuple[int, ...] = (4, 6)
-    istio: frozenset[tuple[str, int]] = frozenset()
+    istio: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class World(contextlib.ExitStack):
@@ -89,7 +103,7 @@ class World(contextlib.ExitStack):
 
     def port(self) -> int:
         """Returns a port that nothing in this world has used, below those that kernels choose by themselves."""
-        return next(self._ports)
+        return 1024 + next(self._ports) % 30000
 
     def listen(self, who: str, port: int, version: int, *, backlog: int = 64) -> None:
         """Opens a listener of the proxy, the application, or a server outside."""
@@ -97,8 +111,12 @@ class World(contextlib.ExitStack):
         made = self._listening[who, port, version] = make_socket(namespace, version, _USERS[who])
         if self.mode == "TPROXY" and port == INBOUND:
             made.setsockopt(*_TRANSPARENT[version], 1)
-        made.bind(("", port))
-        made.listen(backlog)
+        try:
+            made.bind(("", port))
+            made.listen(backlog)
+        except OSError:
+            self.stop_listening(who, port, version)
+            raise
 
     def stop_listening(self, who: str, port: int, version: int) -> None:
         self._listening.pop((who, port, version)).close()
@@ -158,10 +176,14 @@ class World(contextlib.ExitStack):
                 return PAST
             return LEAKED if found == NOBODY and self.peer.saw_syn(made.getsockname()[1]) else found
 
-    def proxy_socket(self, version: int, source: str | None = None) -> socket.socket:
-        """Creates a socket of the proxy with a port of its own."""
+    def proxy_socket(self, version: int, source: str | None = None, port: int = 0) -> socket.socket:
+        """Creates a socket of the proxy, bound to this port or one that nothing has used."""
         made = make_socket(self.pod, version, PROXY_ID)
-        made.bind((source or POD[version], self.port()))
+        try:
+            made.bind((source or POD[version], port or self.port()))
+        except OSError:
+            made.close()
+            raise
         return made
 
     @contextlib.contextmanager

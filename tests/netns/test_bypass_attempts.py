@@ -13,25 +13,19 @@ import pytest
 
 import bypass_inbound
 import bypass_outbound
-from bypass_world import EXPECTING, LEAKED, NOBODY, NOT_EXPECTING, Attempt, World
-from netinit.base.errors import NetinitError
-from netinit.options import Options
+from bypass_world import (
+    BACKENDS,
+    DEFAULT_IS_EXACT,
+    EXACT,
+    EXPECTING,
+    LEAKED,
+    MODES,
+    NOBODY,
+    NOT_EXPECTING,
+    Attempt,
+    World,
+)
 from programming import needs
-
-BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
-MODES = ("REDIRECT", "TPROXY")
-EXACT = "--istio-exact"
-
-
-def knows_exact() -> bool:
-    try:
-        Options.from_argv([EXACT])
-    except NetinitError:
-        return False
-    return True
-
-
-DEFAULT_IS_EXACT = not knows_exact()
 
 
 @pytest.fixture(scope="session")
