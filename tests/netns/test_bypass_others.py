@@ -206,10 +206,12 @@ def test_dns_queries_of_the_application_are_captured_whatever_was_there_before(r
             outside.sendto(b"!", outside.recvfrom(10)[1])
             assert select.select([upstream], [], [], EXPECTING)[0], "and is answered"
         assert query(own) == CAPTURED, "from the port of the proxy's query"
-        outside.sendto(b"!", (POD[version], own := world.port()))
+        own = world.port()
+        outside.sendto(b"!", (POD[version], own))
         assert query(own) == CAPTURED, "on a flow that the server began"
         assert query(15053) == CAPTURED, "from the port number of the proxy's listener"
-        assert query(own := world.port(), device("lo")) in (CAPTURED, NOBODY), "over lo"
+        own = world.port()
+        assert query(own, device("lo")) in (CAPTURED, NOBODY), "over lo"
         assert query(own) == CAPTURED, "after one over lo"
 
 
