@@ -22,8 +22,9 @@ TABLES = (MANGLE, NAT, RAW, FILTER)  # in the order of programming
 
 PREROUTING = "PREROUTING"
 INPUT = "INPUT"
+FORWARD = "FORWARD"
 OUTPUT = "OUTPUT"
-BUILTIN_CHAINS = (PREROUTING, INPUT, "FORWARD", OUTPUT, "POSTROUTING")
+BUILTIN_CHAINS = (PREROUTING, INPUT, FORWARD, OUTPUT, "POSTROUTING")
 
 IPV6_ADDRESS = "::6/128"  # the proxy's source address for what it passes on; IPv4 has all of 127/8 already
 

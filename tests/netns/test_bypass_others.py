@@ -77,7 +77,6 @@ def test_an_entry_made_over_an_excluded_interface_does_not_serve_another(require
         assert world.dial(version, own, server) in (CAPTURED, NOBODY)
 
 
-@NO_RULE
 @backends
 def test_a_dns_flow_over_an_excluded_interface_does_not_serve_another(require_netns, backend):
     needs(backend)
@@ -112,7 +111,6 @@ def test_an_entry_of_the_proxys_serves_nobody_more_and_nobody_less_than_the_opti
             assert set(found) <= ({CAPTURED, NOBODY} if captured else {PAST}), found
 
 
-@NO_RULE
 @backends
 @versions
 def test_odd_segments_of_a_virtual_machine_are_not_forwarded(require_netns, backend, version):
@@ -137,7 +135,7 @@ def test_odd_segments_of_a_virtual_machine_are_not_forwarded(require_netns, back
 def test_nobody_outside_speaks_in_the_name_of_the_pass_through_address(require_netns, request, mode, backend):
     """For the kernel ::6 is an address like any other. The peer has to guess a port and a sequence number; here it knows both."""
     needs(backend)
-    if DEFAULT_IS_EXACT or mode == "REDIRECT":
+    if DEFAULT_IS_EXACT:
         request.applymarker(NO_RULE)
     with World(mode, backend) as world, world.proxy_socket(6, "::6") as inner, listening_below(world.pod, "lo") as within:
         inner.connect_ex((POD[6], APP_PORT))

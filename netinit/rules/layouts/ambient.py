@@ -57,8 +57,7 @@ def plan(options: Interception) -> Plan:
     if options.redirect_dns:
         _capture_dns(builder)
     _capture_outbound(builder, options)
-    if not options.istio_exact:
-        untranslated.refuse(builder)
+    untranslated.guard(builder, options)
     return Plan(
         layout=options.layout,
         families=families,

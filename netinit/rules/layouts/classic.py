@@ -47,8 +47,7 @@ def plan(options: Interception) -> Plan:
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
-    if not options.istio_exact:
-        untranslated.refuse(builder)
+    untranslated.guard(builder, options)
     if options.ipv6 == OFF:
         _refuse_ipv6(builder.within((IPV6,)))
     return Plan(

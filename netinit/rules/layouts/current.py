@@ -45,8 +45,7 @@ def plan(options: Interception) -> Plan:
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
-    if not options.istio_exact:
-        untranslated.refuse(builder)
+    untranslated.guard(builder, options)
     if options.reject_quic or options.log_rules:
         _refuse_and_report(builder, options, families, capture_dns)
     return Plan(

@@ -10,14 +10,15 @@ The chains in the filter table are derived from those of nat, so that exactly wh
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family
-from netinit.options import DNS_PORT
+from netinit.base.net import FAMILIES, IPV6, Family, Network
+from netinit.options import CURRENT, DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionState
-from netinit.rules.matches.packet import InInterface, Port, Protocol
+from netinit.rules.matches.packet import InInterface, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
+    FORWARD,
     INPUT,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
@@ -29,7 +30,7 @@ from netinit.rules.model import (
     PREROUTING,
     Rule,
 )
-from netinit.rules.more_targets import Accept, Reject
+from netinit.rules.more_targets import Accept, Drop, Reject
 from netinit.rules.targets import Jump, Redirect, Return
 
 TYPE_CHECKING = False
@@ -40,15 +41,38 @@ TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
+NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
 # about what the pod sends to itself.
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
-    PREROUTING: (INPUT, (InInterface(names=("lo",), negated=True),)),
+    PREROUTING: (INPUT, (NOT_LO,)),
     OUTPUT: (OUTPUT, ()),
 }
+
+
+def guard(builder: Builder, options: Interception) -> None:
+    """Adds the rules of the filter table that hold what nat and TPROXY leave open; call it when nat's rules are collected."""
+    if options.istio_exact:
+        return
+    if options.layout == CURRENT:
+        builder.append(
+            FILTER, INPUT, NOT_LO, Source(networks=(Network.parse(IPV6.passthrough),)), to=Drop(), families=(IPV6,),
+            why="the proxy alone speaks from this address, through lo", origin="istio_exact",
+        )  # fmt: skip
+    refuse(builder)
+    if options.virtual_interfaces and options.outbound_cidrs:
+        coming = InInterface(names=options.virtual_interfaces)
+        builder.append(
+            FILTER, FORWARD, coming, TCP, WITHOUT_ENTRY, to=Drop(),
+            why="what a VM sends is forwarded as nat redirects it, or not at all", origin="virtual_interfaces",
+        )  # fmt: skip
+        builder.append(
+            FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
+            why="connections that nat has not redirected are looked at again", origin="virtual_interfaces",
+        )  # fmt: skip
 
 
 def refuse(builder: Builder) -> None:
