@@ -38,7 +38,7 @@ class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
     `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that.
+    rules these are, `warnings` what is doubtful about that. `has_tunnel` is the manifest's, see netinit.inject.tunnel.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -49,6 +49,7 @@ class Ground:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, its routes too
+    has_tunnel: bool | None = None
 
     @property
     def ours(self) -> str:
@@ -148,6 +149,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
+        has_tunnel=facts.has_tunnel if facts else None,
     )  # fmt: skip
 
 
@@ -172,7 +174,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
-    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True)
+    tunnel = facts.has_tunnel if facts else None
+    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True, has_tunnel=tunnel)
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
