@@ -36,6 +36,7 @@ GOOD = [
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("", "10.9.0.0/16,fd09::/64")),
     *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("true", "false")),
     *(("netinit.io/log-group", value) for value in ("5", "0")),
+    *(("netinit.io/inbound-tunnel-port", value) for value in ("0", "15008")),
 ]  # fmt: skip
 BAD = [
     *(("sidecar.istio.io/interceptionMode", value) for value in ("", "redirect", "TPROXY ", "MAGIC")),
@@ -52,6 +53,7 @@ BAD = [
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("*", "10.9.0.0", "10.9.0.0/16 x")),
     *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("", "yes")),
     *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
+    *(("netinit.io/inbound-tunnel-port", value) for value in ("", "-1", "65536")),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
 ]  # fmt: skip
 
