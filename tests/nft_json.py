@@ -34,6 +34,10 @@ def _hook(text: str) -> dict:
 
 
 GRAMMAR = [
+    (r"tcp flags (!= )?(\S+) / (\S+)", "flags"),
+    (r"ct status (! )?(\S+)(?= |$)", "status"),
+    (r"ct direction (\S+)", "direction"),
+    (r"reject with tcp reset", "reset"),
     (
         r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
         "match",
@@ -67,7 +71,20 @@ def _statements(text: str, packets: int) -> list[dict]:
     return found
 
 
+def _of_connection(match: re.Match[str], kind: str) -> dict | None:
+    if kind == "flags":
+        masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
+        return {"match": {"op": "!=" if match[1] else "==", "left": masked, "right": match[2]}}
+    if kind == "status":
+        return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
+    if kind == "direction":
+        return {"match": {"op": "==", "left": {"ct": {"key": "direction"}}, "right": match[1]}}
+    return {"reject": {"type": "tcp reset"}} if kind == "reset" else None
+
+
 def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+    if found := _of_connection(match, kind):
+        return found
     if kind == "counter":
         return {"counter": {"packets": packets, "bytes": 60 * packets}}
     if kind == "verdict":

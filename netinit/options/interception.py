@@ -34,7 +34,7 @@ LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIEN
 # Values that no other option's gets in the way of, but as `may_contradict` says. A new option is not among them.
 HARMLESS = frozenset((
     "outbound_port", "inbound_port", "tunnel_port", "proxy_uids", "proxy_gids", "inbound_mode", "exclude_inbound_ports",
-    "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "loopback_cidr",
+    "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "istio_exact", "loopback_cidr",
 ))  # fmt: skip
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
@@ -116,6 +116,9 @@ class Interception(DeclaredOptions):
     ipv6: str = ours(
         "--ipv6", kinds.choice(AUTO, ON, OFF), default=AUTO,
         help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.")
+    istio_exact: bool = ours(
+        "--istio-exact", kinds.SWITCH, default=False, annotated=True,
+        help_text="Program Istio's rules to the letter, without the rules that stop connections on old conntrack entries.")
     dns_servers: tuple[str, ...] = ours(
         "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR,
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound, tproxy
+from netinit.rules.layouts import inbound, outbound, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
@@ -25,7 +25,6 @@ from netinit.rules.model import (
     IpRule,
     Plan,
     Route,
-    Table,
 )
 from netinit.rules.more_targets import Accept, Reject
 from netinit.rules.targets import Jump, Return
@@ -48,10 +47,14 @@ def plan(options: Interception) -> Plan:
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
+    if not options.istio_exact:
+        untranslated.refuse(builder)
+    if options.ipv6 == OFF:
+        _refuse_ipv6(builder.within((IPV6,)))
     return Plan(
         layout=options.layout,
         families=FAMILIES,
-        tables=builder.tables() + (_refuse_ipv6() if options.ipv6 == OFF else ()),
+        tables=builder.tables(),
         ip_rules=(IpRule(family=IPV4, mark=options.tproxy_mark, table=options.tproxy_table),) if transparent else (),
         routes=(Route(family=IPV4, table=options.tproxy_table),) if transparent else (),
     )
@@ -74,7 +77,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     else:
         chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     if transparent:
-        tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports, families=families,
@@ -111,8 +114,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def _refuse_ipv6() -> tuple[Table, ...]:
-    builder = Builder((IPV6,))
+def _refuse_ipv6(builder: Builder) -> None:
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     builder.append(
@@ -121,4 +123,3 @@ def _refuse_ipv6() -> tuple[Table, ...]:
     )  # fmt: skip
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
-    return builder.tables()

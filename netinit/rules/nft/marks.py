@@ -1,8 +1,9 @@
-"""Bits of marks in nft's JSON: compared (`meta mark & 0xfff`) and changed (`ct mark set ct mark & … | …`)."""
+"""Bits under a mask in nft's JSON: marks compared (`meta mark & 0xfff`) and changed, TCP flags compared."""
 
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
+from netinit.rules.matches.context import FLAGS, TcpFlags
 from netinit.rules.more_targets import SetMark
 
 TYPE_CHECKING = False
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK: Any = {"meta": {"key": "mark"}}
+TCP_FLAGS: Any = {"payload": {"protocol": "tcp", "field": "flags"}}
 CONNECTION_MARK: Any = {"ct": {"key": "mark"}}
 
 
@@ -19,6 +21,26 @@ def read_masked(left: Any) -> tuple[Any, int] | None:
         return None
     inner, mask = left["&"]
     return (inner, mask) if inner in (MARK, CONNECTION_MARK) and _is_number(mask) else None
+
+
+def read_flags(match: dict[str, Any]) -> TcpFlags | None:
+    """A comparison of TCP flags under a mask, for `{"&": [{"payload": …}, ["fin", "syn"]]}`; None for anything else."""
+    left, right = match["left"], match["right"]
+    if not isinstance(left, dict) or set(left) != {"&"} or left["&"][0] != TCP_FLAGS or match["op"] not in ("==", "!="):
+        return None
+    mask, flags = (_read_words(value) for value in (left["&"][1], right))
+    if mask is None or flags is None or not set(flags) <= set(mask):
+        return None
+    return TcpFlags(mask=mask, flags=flags, negated=match["op"] == "!=")
+
+
+def _read_words(value: Any) -> tuple[str, ...] | None:
+    """Flags as nft lists them: one, or a list of them, or `{"|": […]}`, in iptables' words and order."""
+    while isinstance(value, dict) and set(value) == {"|"}:
+        value = value["|"]
+    words = [value] if isinstance(value, str) else value
+    known = [flag for flag in FLAGS if isinstance(words, list) and flag.lower() in words]
+    return tuple(known) if isinstance(words, list) and len(known) == len(words) else None
 
 
 def read_change(key: Any, value: Any) -> SetMark | None:

@@ -31,6 +31,11 @@ UNKNOWN = TrafficKind(
 IPV6 = TrafficKind(
     "ipv6", CONFIGURATION, "IPv6 is off, and not captured", "--ipv6 on; or take the pod's IPv6 addresses away", "no IPv6 rule is there"
 )
+UNTRANSLATED = TrafficKind(
+    "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",
+    "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
+    "they begin on a conntrack entry that another connection left behind",
+)  # fmt: skip
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
 GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
 USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "take them out of {option}")
@@ -64,7 +69,8 @@ TUNNEL_PORT = TrafficKind(
 TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
 LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
 BYPASSES = (
-    FOREIGN, UNKNOWN, IPV6, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT, TUNNEL_PORT, MARK,
+    FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT,
+    TUNNEL_PORT, MARK,
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""
