@@ -84,6 +84,7 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         owner_groups=draw(st.one_of(st.just("*"), st.just("*"), _groups)),
         exclude_owner_groups=draw(st.one_of(st.just(()), _groups)),
         **(draw(_peers) if draw(st.booleans()) else {}),
+        tunnel_port=draw(st.sampled_from((15008, 15008, 53, 0))),
         **common,
     )
 

@@ -51,10 +51,10 @@ def command(options: Options, pod: str, select: str, strict: bool, as_json: bool
     return FOUND if any(strict or finding.severity == ERROR for finding in every) else CLEAN
 
 
-def lint_options(options: Options) -> tuple[Finding, ...]:
-    """What is wrong with options of which nobody knows the pod."""
+def lint_options(options: Options, has_tunnel: bool | None = None) -> tuple[Finding, ...]:
+    """What is wrong with options of which nobody knows the pod, or no more than whether its proxy has a tunnel."""
     # Whether a pod has IPv6 is not known here: what it would do counts.
-    return lint(options.replace(ipv6="on") if options.ipv6 == "auto" else options, given=options)
+    return lint(options.replace(ipv6="on") if options.ipv6 == "auto" else options, given=options, has_tunnel=has_tunnel)
 
 
 def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Finding, ...]]:
@@ -65,7 +65,7 @@ def _lint_pods(options: Options, pod: str, select: str) -> dict[str, tuple[Findi
     for facts in read_pods(read_file(pod), pod, select):
         own = tuple([Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings])
         complete = complete_servers(facts, options)
-        needed = lint_options(complete.options) if facts.programs and not facts.host_network else ()
+        needed = lint_options(complete.options, facts.has_tunnel) if facts.programs and not facts.host_network else ()
         if complete.notes != facts.notes:  # nobody named all of its servers
             needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
             kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT

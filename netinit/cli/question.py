@@ -16,7 +16,7 @@ from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
-from netinit.options import Interception, Options
+from netinit.options import CURRENT, REDIRECT, Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
@@ -38,7 +38,7 @@ class Ground:
     """Rules and surroundings by family, and what they are: `plan`, or a place of live rules.
 
     `options` made a place's rules, as far as is known; `wanted` are those that should have made them. `notes` say whose
-    rules these are, `warnings` what is doubtful about that.
+    rules these are, `warnings` what is doubtful about that. `has_tunnel` is the manifest's, see netinit.inject.tunnel.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -49,6 +49,7 @@ class Ground:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     live: bool = False  # the surroundings are those of a namespace, its routes too
+    has_tunnel: bool | None = None
 
     @property
     def ours(self) -> str:
@@ -148,6 +149,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
         {"plan": {family: load_plan(made, family) for family in FAMILIES}},
         {family: stand_in(family, addresses or POD_ADDRESSES) for family in FAMILIES},
         {"plan": rules} if not facts or facts.intercepted else {}, None, origins, notes, warnings + made.warnings,
+        has_tunnel=facts.has_tunnel if facts else None,
     )  # fmt: skip
 
 
@@ -164,7 +166,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
         warnings += tuple(f"{source}: not told by the rules: {text}" for text in recovered.unread)
         if recovered.options is None:
             continue
-        notes += (f"{source}: rules of {spell_options(recovered.options)}",)
+        notes += (f"{source}: rules of {spell_options(recovered.options)}", *_who_has_tunnel(recovered.options, found.listening))
         others = find_other_values(found.given, recovered.options) if found.given else ()
         if others:
             words = [f"{flag.label} is {_spell(flag, live)} and not {_spell(flag, wanted)}" for flag, wanted, live in others]
@@ -172,7 +174,21 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
-    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True)
+    tunnel = facts.has_tunnel if facts else None
+    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True, has_tunnel=tunnel)
+
+
+def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+    """Who listens on the port that the rules leave to the proxy's tunnel, where they leave it."""
+    port = options.tunnel_port
+    if options.layout != CURRENT or options.inbound_mode != REDIRECT or not (port and options.inbound_ports):
+        return ()
+    users = sorted(user for number, user in listening or () if number == port)
+    if listening is None:
+        who = "the kernel does not say who listens there"
+    else:
+        who = f"user {', '.join(map(str, users))} listens there" if users else "nobody listens there now"
+    return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:

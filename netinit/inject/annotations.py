@@ -15,7 +15,7 @@ from netinit.base.more_errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
-from netinit.options import Interception
+from netinit.options import Options
 from netinit.options.kinds import Flag
 
 __all__ = [
@@ -199,7 +199,7 @@ CHECKS: Mapping[str, Check] = {
     "sidecar.istio.io/proxyMemory": _quantity,
     "sidecar.istio.io/proxyCPULimit": _quantity,
     "sidecar.istio.io/proxyMemoryLimit": _quantity,
-    **{flag.annotation: _checked_by(flag) for flag in Interception.flags if flag.annotation},
+    **{flag.annotation: _checked_by(flag) for flag in Options.flags if flag.annotation},
 }
 
 

@@ -14,6 +14,7 @@ from netinit.inject.annotations import OF_OPTIONS
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
+from netinit.inject.tunnel import has_tunnel
 from netinit.inject.warnings import PodFinding, pod_findings, uses_host_network
 from netinit.options import Options
 
@@ -35,7 +36,7 @@ class PodFacts:
     `origins` says for an option which annotation it comes from, `addresses` are the pod's own, `findings` what is wrong
     with the pod itself. `programs` is False where nothing in the pod programs rules: the options are then those that
     a CNI plugin would make of its annotations. `name_servers` are those of its dnsConfig; with `only_these` there are no
-    others (dnsPolicy None).
+    others (dnsPolicy None). `has_tunnel`: see netinit.inject.tunnel.
     """
 
     name: str
@@ -49,6 +50,7 @@ class PodFacts:
     intercepted: bool = True  # False: on the host's network, or neither an init container nor a proxy is there
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
+    has_tunnel: bool | None = None
 
 
 def read_pod(text: str, label: str, select: str = "") -> PodFacts:
@@ -127,6 +129,7 @@ def _facts(one: Workload, notes: tuple[str, ...]) -> PodFacts:
         intercepted=not uses_host_network(pod) and (container is not None or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
+        has_tunnel=has_tunnel(pod),
     )
 
 

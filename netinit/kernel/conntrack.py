@@ -7,6 +7,7 @@ destination was translated, and to what. Nobody's socket is needed for that, and
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -17,18 +18,16 @@ from netinit.kernel.netlink import (
     NETFILTER_SIZE,
     NETLINK_NETFILTER,
     NLA_F_NESTED,
-    NLM_F_ACK,
-    NLM_F_REQUEST,
+    Netlink,
     attribute,
     big,
-    message,
     read_attributes,
     split,
 )
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
-NEW, DELETE = SUBSYSTEM | 0, SUBSYSTEM | 2
+NEW, GET, DELETE = SUBSYSTEM | 0, SUBSYSTEM | 1, SUBSYSTEM | 2
 ORIGINAL, REPLY, STATUS, ZONE = 1, 2, 3, 18  # CTA_*
 CTA_TUPLE_IP, CTA_TUPLE_PROTO = 1, 2
 CTA_IP_V4_SRC, CTA_IP_V4_DST, CTA_IP_V6_SRC, CTA_IP_V6_DST = 1, 2, 3, 4
@@ -47,6 +46,12 @@ class Event:
     original: tuple[int, str, int, str, int]
     reply: tuple[int, str, int, str, int]
     handle: bytes  # what names the entry to the kernel
+
+    @property
+    def translated(self) -> bool:
+        """Whether NAT has changed where it goes: answers do not come from there."""
+        protocol, source, source_port, destination, destination_port = self.original
+        return self.reply != (protocol, destination, destination_port, source, source_port)
 
 
 class Watch:
@@ -75,23 +80,62 @@ class Watch:
         except TimeoutError:
             return
         for kind, body in split(data):
-            if kind in (NEW, DELETE):
-                attributes = read_attributes(body, NETFILTER_SIZE)
-                original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
-                if original and reply:
-                    status = big(attributes.get(STATUS))
-                    yield Event(
-                        destroyed=kind == DELETE,
-                        answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
-                    )  # fmt: skip
+            if kind in (NEW, DELETE) and (event := _read(kind, body)):
+                yield event
+
+
+def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:
+    """What is remembered of the connection that began with a packet from here to there (packed addresses, ports).
+
+    None where nothing is, in the common zone. OSError where the kernel does not tell.
+    """
+    family = socket.AF_INET if len(source[0]) == 4 else socket.AF_INET6  # noqa: PLR2004 - bytes of IPv4
+    kinds = (CTA_IP_V4_SRC, CTA_IP_V4_DST) if family == socket.AF_INET else (CTA_IP_V6_SRC, CTA_IP_V6_DST)
+    ends = attribute(kinds[0], source[0]) + attribute(kinds[1], destination[0])
+    ports = attribute(CTA_PROTO_NUM, bytes((protocol,))) + attribute(CTA_PROTO_SRC_PORT, struct.pack(">H", source[1]))
+    ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
+    nested = attribute(CTA_TUPLE_IP | NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | NLA_F_NESTED, ports)
+    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, nested)
+    try:
+        found = [_read(kind, part) for kind, part in link.request(GET, 0, body)]
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    return next((event for event in found if event), None)
+
+
+def list_entries(link: Netlink) -> list[Event]:
+    """All connections with ports that are remembered. OSError."""
+    return [event for kind, body in link.dump(GET, struct.pack("=BBH", 0, 0, 0)) if (event := _read(kind, body))]
+
+
+def _read(kind: int, body: bytes) -> Event | None:
+    """An entry of the kernel's; None for a protocol without ports."""
+    attributes = read_attributes(body, NETFILTER_SIZE)
+    original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
+    if not (original and reply):
+        return None
+    status = big(attributes.get(STATUS))
+    return Event(
+        destroyed=kind == DELETE,
+        answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
+    )  # fmt: skip
+
+
+def delete_entry(link: Netlink, event: Event) -> None:
+    """Deletes the entry of a connection; that it is gone already is fine. OSError."""
+    try:
+        link.request(DELETE, 0, event.handle)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
 
 
 def forget(event: Event) -> None:
-    """Removes the entry of a connection; that it is gone already is fine."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
-        asking.settimeout(1)
-        asking.send(message(DELETE, NLM_F_REQUEST | NLM_F_ACK, event.handle))
-        asking.recv(RECEIVE_SIZE)
+    """Deletes the entry of a connection, by a netlink socket of its own."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        delete_entry(link, event)
 
 
 def _handle(family: int, attributes: dict[int, bytes]) -> bytes:

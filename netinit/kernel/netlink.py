@@ -146,14 +146,14 @@ class Netlink:
                 return found
         raise OSError(EINTR, posix.strerror(EINTR))
 
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        """A change, acknowledged by the kernel."""
+    def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
+        """A change or a question, acknowledged by the kernel; what it says beside that, as (message type, payload)."""
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
-        for _ in self._receive():
-            pass
+        found = [*self._receive()]
         if self._truncated:
             raise OSError(EFBIG, posix.strerror(EFBIG))
+        return found
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1

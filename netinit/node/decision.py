@@ -19,7 +19,8 @@ from netinit.options.interception import DEFAULT_PROXY_UID
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/")  # of annotations and labels
+_OURS = {flag.field: flag for flag in Options.flags if flag.annotation}
+_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")  # of annotations and labels
 _ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
 _MERGED_STATISTICS = "15020"
 _READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
@@ -170,13 +171,15 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
             drop_invalid=on("INVALID_DROP"),
             dual_stack=dual_stack,
             **_ipv6(addresses, dual_stack=dual_stack),
+            **{field: flag.kind.read(annotations[flag.annotation]) for field, flag in _OURS.items() if flag.annotation in annotations},
         )
     except OptionError as error:
         raise CniError(str(error), CODES.BAD_POD) from None
 
 
 def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    found = [(key, CHECKS[key](annotations[key])) for key in (*OF_OPTIONS.values(), REROUTE) if key in annotations]
+    known = (*OF_OPTIONS.values(), REROUTE, *[flag.annotation for flag in _OURS.values()])
+    found = [(key, CHECKS[key](annotations[key])) for key in known if key in annotations]
     return [(key, said) for key, said in found if said]
 
 

@@ -266,7 +266,8 @@ def perform(job: Job, netns: str) -> JobResult:
         options = job.options(netns)
         if job.kind in (APPLY, REMOVE):
             done = outside.program_for_good(options)
-            return JobResult(backend=done.backend, changed=done.changed, warnings=done.warnings)
+            said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
+            return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
             report = verify(options)
             found = tuple(difference.describe() for difference in report.differences[:MOST_DIFFERENCES])

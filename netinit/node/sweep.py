@@ -177,7 +177,10 @@ class Sweeper:
             self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=f"{pod.namespace}/{pod.name}")
             return
         self._told.pop(pod.uid, None)
-        await self._tell(pod, "InterceptionRepaired", f"the rules were programmed by {done.backend}", kind="Normal")
+        for warning in done.warnings:
+            self.log.event("warn", warning, pod=f"{pod.namespace}/{pod.name}")
+        said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
+        await self._tell(pod, "InterceptionRepaired", said, kind="Normal")
 
     async def _change(self, pod: NodePod, repair: str) -> None:
         """Labels or deletes the very pod that was looked at."""

@@ -175,6 +175,10 @@ class Options(Interception):
         " --lock-timeout in all.")
     # nanoseconds
     retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, help_text="How long --retries waits in between.")
+    reset_existing: bool = ours(
+        "--reset-existing", kinds.SWITCH, default=False, annotated=True,
+        help_text="End TCP connections that are older than the rules and would be captured by them; without it their number is"
+        " reported.")
     config: str = ours(
         "--config", kinds.PATH, default="",
         help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables go before it.")

@@ -33,17 +33,18 @@ NAMESPACE, PROGRAMMING, VALIDATION, LOGGING = "Namespace", "Programming", "Valid
 
 def istio(
     names: str, kind: Kind, *, default: Any, help_text: str, also: tuple[str, ...] = (), layouts: tuple[str, ...] = (),
-    topic: str = PROGRAMMING,
+    annotated: bool = False, topic: str = PROGRAMMING,
 ) -> Any:
     """A flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
-    `layouts`: those that have a rule for it, where not all do. `topic` is of those that have nothing to do with rules.
+    `layouts`: those that have a rule for it, where not all do. `annotated`: a pod's annotation of ours sets it too, where
+    Istio has none. `topic` is of those that have nothing to do with rules.
     """
     variables = (_variable_of(names), *also)
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_ISTIO, layouts=layouts,
-        topic=topic,
-    )
+        annotation=_annotation_of(names) if annotated else "", topic=topic,
+    )  # fmt: skip
 
 
 def ours(
@@ -52,10 +53,9 @@ def ours(
 ) -> Any:
     """A flag that istio-iptables does not have; its variable begins with NETINIT_. `annotated`: a pod's annotation sets it too."""
     variables = (f"NETINIT_{_variable_of(names)}",)
-    annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
     return Flag(
         names=names, variables=variables, kind=kind, default=default, help=help_text, group=OF_OURS, layouts=layouts,
-        annotation=annotation, topic=topic,
+        annotation=_annotation_of(names) if annotated else "", topic=topic,
     )  # fmt: skip
 
 
@@ -82,6 +82,10 @@ def plain(
 
 def _variable_of(names: str) -> str:
     return names.partition("--")[2].partition(" ")[0].upper().replace("-", "_")
+
+
+def _annotation_of(names: str) -> str:
+    return f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}"
 
 
 class _DeclaredOptionsType(RecordType):

@@ -6,7 +6,7 @@ NETINIT_ variable.
 
 from __future__ import annotations
 
-from netinit.base.net import Network, Ports
+from netinit.base.net import MAX_PORT, Network, Ports
 from netinit.options import kinds
 from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
 from netinit.options.kinds import ALL, Kind
@@ -37,6 +37,7 @@ HARMLESS = frozenset((
     "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "istio_exact", "loopback_cidr",
 ))  # fmt: skip
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
+PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
 
 
 class Interception(DeclaredOptions):
@@ -53,8 +54,8 @@ class Interception(DeclaredOptions):
         "-z --inbound-capture-port", kinds.PORT, default=DERIVED,
         help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
-        "-e --inbound-tunnel-port", kinds.PORT, default=15008, layouts=(CURRENT, AMBIENT),
-        help_text="The inbound tunnel (HBONE) port, never redirected.")
+        "-e --inbound-tunnel-port", PORT_OR_NONE, default=15008, layouts=(CURRENT, AMBIENT), annotated=True,
+        help_text="The inbound tunnel (HBONE) port, never redirected; 0 is none, so that every port is captured.")
     proxy_uids: tuple[int, ...] = istio(
         "-u --proxy-uid", kinds.UIDS, default=DERIVED,
         help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).")
@@ -202,7 +203,13 @@ class Interception(DeclaredOptions):
             for flag in type(self).flags
             if flag.layouts and self.layout not in flag.layouts
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
+            and (flag.field != "tunnel_port" or self.tunnel_port)  # no tunnel is what such a layout has
         ]
+        if self.layout == AMBIENT and not self.tunnel_port:
+            problems.append(
+                "--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel, which is how its proxy gets"
+                " connections of the mesh; name the port that ztunnel listens on, 15008 by default"
+            )
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"

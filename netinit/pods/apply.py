@@ -6,9 +6,7 @@ put back before the error is raised.
 
 from __future__ import annotations
 
-import posix
-
-from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, routes
+from netinit.backends import MEMORY, Backend, Change, Comparison, Lock, State, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
@@ -47,6 +45,8 @@ class Outcome(Record):
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
     options: Options | None = None  # as settled by the pod's addresses and name servers
+    notes: tuple[str, ...] = ()
+    unended: str = ""  # what --reset-existing could not do
 
 
 class Task(Record):
@@ -125,6 +125,8 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         _tell(outcome, log, removed=options.cleanup_only)
     except OSError:  # a full disk
         discard_stderr()
+    if outcome.unended:
+        raise ApplyError(f"the rules are programmed, but {outcome.unended}")
 
 
 def _again(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
@@ -147,6 +149,8 @@ def _tell(outcome: Outcome, log: Log, *, removed: bool) -> None:
         if outcome.changed
         else f"rules are as planned ({outcome.backend}): nothing to do"
     )
+    for note in outcome.notes:
+        log.info(note)
     for name, rules in outcome.rules.items():
         what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
         log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
@@ -179,7 +183,20 @@ def apply(
         finally:
             survey.release()
         warnings = settled.warnings + task.plan.warnings + outcome.warnings
-        return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
+        outcome = outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
+        return _look_for_older(outcome, options) if machine is HERE and outcome.backend != MEMORY else outcome
+
+
+def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
+    """The same, with what is to be said of connections that are older than the rules; without new ones there are none."""
+    if not (outcome.changed or options.reset_existing) or outcome.options is None:
+        return outcome
+    from netinit.pods import older
+
+    found = older.look(outcome.options, outcome.plan)
+    if found is None:
+        return outcome
+    return outcome.replace(warnings=outcome.warnings + found.warnings, notes=found.notes, unended=found.unended)
 
 
 def remove(
@@ -194,6 +211,8 @@ def remove(
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, machine=machine)
         if survey.failures:  # rules may be where nobody could look
+            from netinit.pods.obstacles import nothing_works
+
             raise nothing_works(survey.failures, machine)
         holders = survey.holders()
         steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
@@ -242,6 +261,8 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = error
+    from netinit.pods.obstacles import nothing_works
+
     raise nothing_works({**survey.failures, **failures}, task.machine)
 
 
@@ -365,28 +386,3 @@ def _refuse(found: tuple[Difference, ...]) -> ApplyError:
             ]
         )
     )
-
-
-def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
-    """The error for backends of which each has failed for its own reason."""
-    uid = posix.geteuid()
-    if not machine.has_capability(detect.CAP_NET_ADMIN):
-        from netinit.kernel.capabilities import may_gain
-        from netinit.kernel.situation import advise
-
-        who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
-        return BackendUnavailableError(
-            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
-        )
-    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
-        from netinit.kernel.situation import advise
-
-        return BackendUnavailableError(
-            f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
-            " --backend iptables-nft and nftables do with NET_ADMIN"
-        )
-    from netinit.base.more_errors import KernelFeatureError, NoBackendError
-
-    of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
-    lines = [f"  {name}: {reason}" for name, reason in failures.items()]
-    return NoBackendError("\n".join(["no backend works here:", *lines]), of_kernel=of_kernel)

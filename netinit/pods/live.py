@@ -17,7 +17,7 @@ from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
 from netinit.base.shown import shorten
-from netinit.kernel import detect, netlink, read_text, trace_table
+from netinit.kernel import detect, netlink, read_text, tcp_sockets, trace_table
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.situation import advise
 from netinit.options import Interception, Options, Settled
@@ -48,7 +48,8 @@ class LiveRules:
     """What was read: each backend whose part of the kernel can hold rules (iptables-nft and so on), its rules by family.
 
     `options` are those that each backend's rules were made by, as far as they show it; `given` those that the caller named,
-    settled for this namespace.
+    settled for this namespace. `listening` are the TCP ports that programs listen on, each with its user; None where the
+    kernel does not tell.
     """
 
     rulesets: dict[str, dict[Family, Ruleset]]
@@ -56,6 +57,7 @@ class LiveRules:
     options: dict[str, Recovered] = field(default_factory=dict)
     given: Interception | None = None
     warnings: tuple[str, ...] = ()
+    listening: frozenset[tuple[int, int]] | None = None
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
@@ -104,7 +106,15 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         name: {family: replace(rules, unread=unread[family]) for family, rules in one.items()} for name, one in rulesets.items()
     }
     around = {family: read_surroundings(family) for family in families}
-    return LiveRules(rulesets, around, found, settled.options if given else None, (*warnings, *_warn_of(unread)))
+    given_here = settled.options if given else None
+    return LiveRules(rulesets, around, found, given_here, (*warnings, *_warn_of(unread)), _read_listening())
+
+
+def _read_listening() -> frozenset[tuple[int, int]] | None:
+    try:
+        return frozenset((one.local[1], one.uid) for one in tcp_sockets.list_tcp() if one.state == tcp_sockets.LISTEN)
+    except OSError:
+        return None
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:

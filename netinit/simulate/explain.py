@@ -225,6 +225,8 @@ def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interc
         if isinstance(options.inbound_ports, tuple):
             _offer_port(offer, "--istio-inbound-ports", "inbound_ports", options.inbound_ports, port)
         offer("--istio-inbound-ports '*'", inbound_ports=ALL)
+        if port == options.tunnel_port and options.layout != CLASSIC:
+            offer("--inbound-tunnel-port 0", tunnel_port=0)
     if options.inbound_mode == NONE:
         offer(f"--istio-inbound-interception-mode {REDIRECT}", inbound_mode=REDIRECT)
     if options.layout != CLASSIC:

@@ -121,4 +121,4 @@ def test_all_pods_of_a_node_are_audited_by_a_process_of_each(pod):
     done = run_tool(pod.client, "audit", "--all-pods", "--json")
     assert done.returncode == 0, done.stderr
     kinds = [[row["kind"] for row in found["traffic"]] for found in json.loads(done.stdout)["pods"]]
-    assert ["inbound-port", "proxy", "not-tcp", "not-tcp", "no-connection", "tunnel", "local"] in kinds
+    assert ["inbound-port", "tunnel-port", "proxy", "not-tcp", "not-tcp", "no-connection", "local"] in kinds

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from netinit.lab import NetworkNamespace
+from conversations import converse, track
+from netinit.lab import PROXY_ID, NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod
@@ -106,6 +107,27 @@ def test_a_pod_is_programmed_in_place(api, tmp_path, pod, runtime):
         node.until(lambda: "InterceptionRepaired" in reasons(api), "the event")
         assert differences_in(pod, options_of(tree)) == []
         assert 'istio_cni_repair_pods_repaired_total{result="success",type="repair"} 1.0' in node.get("/metrics")[1]
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_pod_that_is_repaired_has_its_older_connections_counted_or_ended_as_its_annotation_says(api, tmp_path, pod, runtime, resets):
+    track(pod)
+    tree = make_validated_pod("web", "10.77.0.2", 126)
+    if resets:
+        tree["metadata"]["annotations"]["netinit.io/reset-existing"] = "true"
+    api.put(tree)
+    with contextlib.ExitStack() as stack:
+        out, coming = converse(stack, pod.client, "10.77.0.1", 8000, pod), converse(stack, pod, "10.77.0.2", 9000, pod.client)
+        own = converse(stack, pod.client, "10.77.0.1", 8002, pod, user=PROXY_ID)
+        with Node(tmp_path, api, "--repair", "program", "--sweep=false") as node:
+            node.until(lambda: "InterceptionRepaired" in reasons(api), "the event")
+            log = node.log.read_text()
+        (message,) = [event["message"] for event in api.events() if event["reason"] == "InterceptionRepaired"]
+        said = "ended 2 connections older than the rules" if resets else "2 connections older than the rules go past the proxy"
+        assert (said in message, said in log) == (True, True), message
+        alive = ("ok", "ok")
+        aborted, reset = "ConnectionAbortedError", "ConnectionResetError"
+        assert (out.fate, coming.fate, own.fate) == (((aborted, reset), (reset, aborted), alive) if resets else (alive, alive, alive))
 
 
 def test_a_pod_is_deleted_with_preconditions_and_labelled(api, tmp_path, pod, runtime):

@@ -47,8 +47,9 @@ def subject_of(name: str, ground: Ground) -> AuditSubject:
     }
     rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in ground.rulesets.items()}
     return AuditSubject(
-        name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted, free=not ground.live
-    )
+        name, rulesets, around or ground.surroundings, ground.options, ground.origins, ground.wanted,
+        free=not ground.live, has_tunnel=ground.has_tunnel is True,
+    )  # fmt: skip
 
 
 def examine(name: str, ground: Ground, assertions: Sequence[Assertion]) -> Audited:

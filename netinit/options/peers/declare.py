@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-from netinit.base.net import bounds_of, lists_port
+from netinit.base.net import lists_port
 from netinit.base.records import Record
 from netinit.options.declare import DeclaredOptions
 from netinit.options.interception import Interception
@@ -90,9 +90,7 @@ class Draft:
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
-            other = f", such as {bounds_of(left[0])[0]}, which both leave alone" if left else ""
-            text = f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; name another with -e{other}"
-            self.differing.append(text)
+            self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; -e 0 captures it too")
 
     def say_group(self, user: int) -> None:
         """That the group of the proxy's number is left alone here too."""

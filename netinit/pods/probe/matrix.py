@@ -54,7 +54,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
         ports = sorted(named, key=lambda port: port in listening)[:MOST] + ports
     wanted = [(port, "a port") for port in ports]
     wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MOST]]
-    if options.layout != CLASSIC:
+    if options.layout != CLASSIC and options.tunnel_port:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
         Ask(INBOUND, family, "tcp", "a peer", f"{what} of the pod", own, port)

@@ -31,7 +31,9 @@ def not_to_loopback(options: Interception, family: Family) -> Destination:
 
 
 def exclude_tunnel(builder: Builder, options: Interception) -> None:
-    """Tunnelled connections reach the proxy's tunnel port as they are."""
+    """Tunnelled connections reach the proxy's tunnel port as they are; without a tunnel (port 0) there is no rule."""
+    if not options.tunnel_port:
+        return
     port = Port(protocol="tcp", ports=(options.tunnel_port,))
     builder.append(
         NAT, ISTIO_INBOUND, port, to=Return(),

@@ -6,7 +6,7 @@ from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
-from netinit.rules.layouts.inbound import loopback, not_to_loopback
+from netinit.rules.layouts.inbound import TCP, loopback, not_to_loopback
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Source
 from netinit.rules.model import (
@@ -109,11 +109,12 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
 ) -> None:
     """The three rules for one proxy user or group."""
     # Istio leaves DNS over TCP alone for uids only: its own resolver runs under the proxy's uid.
-    excluded = (DNS_PORT, options.tunnel_port) if capture_dns and owner.kind == "uid" else (options.tunnel_port,)
+    excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
+    excluded += (options.tunnel_port,) if options.tunnel_port else ()
+    inbound: Match = Port(protocol="tcp", ports=excluded, negated=True) if excluded else TCP
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), ON_LOOPBACK,
-            Port(protocol="tcp", ports=excluded, negated=True), owner, to=Jump(chain=ISTIO_IN_REDIRECT),
+            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), ON_LOOPBACK, inbound, owner, to=Jump(chain=ISTIO_IN_REDIRECT),
             why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
         )  # fmt: skip
     if not captures_loopback:

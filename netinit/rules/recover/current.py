@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from netinit.rules.model import Rule
+
 
 class Current(Layout):
     """What `netinit.rules.layouts.current` wrote."""
@@ -54,12 +56,7 @@ class Current(Layout):
 
     def proxy(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        owners = [
-            find_match(rule, Owner)
-            for rule in self.find(
-                NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, Port, Owner
-            )
-        ]
+        owners = [find_match(rule, Owner) for ports in (Port, Protocol) for rule in self._own_services(ports)]
         for kind, field, flag in (("uid", "proxy_uids", "--proxy-uid"), ("gid", "proxy_gids", "--proxy-gid")):
             numbers = tuple(dict.fromkeys([owner.number for owner in owners if owner.kind == kind]))
             if numbers:
@@ -80,11 +77,18 @@ class Current(Layout):
                     return {"owner_groups": tuple([owner.number for owner in others])}
         return found
 
+    def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
+        """The rules that make the proxy's connections to its own pod inbound again: but for some ports, or to all."""
+        return self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, ports, Owner)
+
     def _tunnel(self) -> int | None:
-        """The tunnel's port: the proxy's connections to it are not inbound again; DNS may stand beside it."""
-        for rule in self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_IN_REDIRECT), Destination, OutInterface, Port, Owner):
+        """The tunnel's port, 0 for none: the proxy's connections to it are not inbound again; DNS may stand beside it."""
+        if self._own_services(Protocol):
+            return 0
+        for rule in reversed(self._own_services(Port)):  # groups come last, and beside them is no DNS
             ports = [port for port in find_match(rule, Port).ports if isinstance(port, int)]
-            return next((port for port in ports if port != DNS_PORT), DNS_PORT)
+            alone = find_match(rule, Owner).kind == "gid" or not self._captures_dns()
+            return next((port for port in ports if port != DNS_PORT), DNS_PORT if alone else 0)
         returned = listed_ports(self.find(NAT, ISTIO_INBOUND, Return, Port))
         return returned[0] if returned and isinstance(returned[0], int) else None
 
@@ -136,11 +140,12 @@ class Current(Layout):
             for rule in chains.get((NAT, ISTIO_OUTPUT), ())
         )
 
+    def _captures_dns(self) -> bool:
+        return any((table, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values() for table in (RAW, NAT))
+
     def dns(self) -> dict[str, Any]:
         """What of DNS is captured."""
-        if not any(
-            (RAW, ISTIO_OUTPUT_DNS) in chains or (NAT, ISTIO_OUTPUT_DNS) in chains for chains in self.rules.values()
-        ):
+        if not self._captures_dns():
             return {"redirect_dns": False}
         if self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
             return {"redirect_dns": True, "capture_all_dns": True}

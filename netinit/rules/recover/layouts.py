@@ -6,7 +6,7 @@ A field is read where the layout writes it, so each method of the three classes 
 
 from __future__ import annotations
 
-from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT, NAT, OUTPUT
+from netinit.rules.model import ISTIO_IN_REDIRECT, ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT, NAT, OUTPUT
 from netinit.rules.recover.ambient import Ambient
 from netinit.rules.recover.classic import Classic
 from netinit.rules.recover.current import Current
@@ -34,12 +34,17 @@ def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
 
 
 def _is_classic(rules: Mapping[Family, Chains]) -> bool:
-    """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether the tunnel's rule is missing too."""
+    """Whether the jump to ISTIO_OUTPUT is for TCP alone; where it is missing, whether nothing in our chains is the current layout's.
+
+    That is the tunnel's rule, or the one that makes the proxy's connections to its own pod inbound again.
+    """
     for chains in rules.values():
         jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
         if jumps:
             return bool(jumps[-1].matches)  # those before it are for Docker's resolver
     firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
-    return not any(isinstance(rule.target, Return) for rule in firsts)
+    outbound = [rule for chains in rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
+    again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rule in outbound)
+    return not (again or any(isinstance(rule.target, Return) for rule in firsts))
 
 

@@ -42,7 +42,7 @@ BY_OPTION = {  # the option whose rule lets packets pass -> what they are
     "exclude_outbound_for_gids": kinds.GROUP, "exclude_outbound_for_uids": kinds.USER,
     "exclude_outbound_cidrs": kinds.NETWORK, "exclude_outbound_ports": kinds.PORT,
     "exclude_cloud_metadata": kinds.METADATA, "exclude_inbound_cidrs": kinds.SOURCE,
-    "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL,
+    "exclude_inbound_ports": kinds.INBOUND_PORT, "tunnel_port": kinds.TUNNEL_PORT,
     "host_probe_addresses": kinds.PROBES, "outbound_cidrs": kinds.UNCAPTURED, "inbound_ports": kinds.UNCAPTURED,
 }  # fmt: skip
 OF_THE_PROXY = ("proxy_uids", "proxy_gids")
@@ -191,7 +191,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: Passage |
             yield Piece(kinds.LOCAL, inside, part, cause)
         outside = region - own
         if outside and cause:
-            kind = _kind_of(cause, option)
+            kind = _kind_of(subject, cause, option)
             others = outside - _proxied(subject, region.space) if kind is not kinds.PROXY else nothing(region.space)
             if others:
                 yield Piece(kinds.NOT_TCP, others, part)
@@ -210,8 +210,10 @@ def _proxied(subject: AuditSubject, space: Space) -> Region:
     return tcp | (udp & within(space, DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
-def _kind_of(cause: Passage, option: str) -> TrafficKind:
+def _kind_of(subject: AuditSubject, cause: Passage, option: str) -> TrafficKind:
     """What a rule of an option lets pass."""
+    if option == "tunnel_port" and subject.has_tunnel:
+        return kinds.TUNNEL
     if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
         return kinds.PROXY
     return BY_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)

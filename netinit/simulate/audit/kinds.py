@@ -63,10 +63,14 @@ LOST = TrafficKind(
     "NAT is not asked for packets that connection tracking knows nothing of",
 )
 PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the node sends them, from {option}")
+TUNNEL_PORT = TrafficKind(
+    "tunnel-port", CONFIGURATION, "the port of a tunnel (HBONE) that the proxy is not known to serve", "{option} 0"
+)
 TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
 LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
 BYPASSES = (
-    FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT, MARK,
+    FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT,
+    TUNNEL_PORT, MARK,
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""

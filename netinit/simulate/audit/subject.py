@@ -40,7 +40,7 @@ class AuditSubject:
     """Rules by the place that holds them, and by family. `free`: the routes of the host are not known.
 
     `options` made a place's rules, as far as is known; `wanted` should have made them; `origins` say where an option was
-    given that is no flag.
+    given that is no flag. `has_tunnel`: the pod's environment shows that its proxy listens on the tunnel's port (HBONE).
     """
 
     name: str
@@ -50,6 +50,7 @@ class AuditSubject:
     origins: Mapping[str, str] = field(default_factory=dict)
     wanted: Interception | None = None
     free: bool = True
+    has_tunnel: bool = False
     names: Names = Names()  # noqa: RUF009 - immutable: what is asked about, beside what rules mention
 
     @cached_property

@@ -12,7 +12,7 @@ from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import Host
 from netinit.simulate.lint.finding import ERROR, NO_EFFECT, WARNING, Finding, shadowed
-from netinit.simulate.lint.options import look_at
+from netinit.simulate.lint.options import look_at, look_at_tunnel
 from netinit.simulate.lint.rules import find_unreachable
 from netinit.simulate.ruleset import Ruleset, load_plan
 
@@ -22,16 +22,20 @@ _POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 
 
-def lint(options: Options, plan: Plan | None = None, *, given: Options | None = None) -> tuple[Finding, ...]:
+def lint(
+    options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None
+) -> tuple[Finding, ...]:
     """Everything that is wrong with options and their plan (made of them where none is given), errors first.
 
-    `given` are the options before they were settled for a pod. What an option's own finding says is not said again of
+    `given` are the options before they were settled for a pod, `has_tunnel` says whether its proxy listens on the tunnel's
+    port, where that is known. What an option's own finding says is not said again of
     the rules that it makes.
     """
     made = plan or plan_for(options)
     rulesets = {family: load_plan(made, family) for family in made.families}
     found = [
         *look_at(options, made, given),
+        *(look_at_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from netinit.base.net import FAMILIES, IPV6, Network, Ports, bounds_of, covers, find_common_ports, lists_port
-from netinit.options import AMBIENT, AUTO, CLASSIC, DNS_LISTENER, NONE, OFF, TPROXY, Options
+from netinit.options import AMBIENT, AUTO, CLASSIC, CURRENT, DNS_LISTENER, NONE, OFF, REDIRECT, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
 from netinit.simulate.lint.finding import CONTRADICTION, ERROR, REDUNDANT, WARNING, Finding, idle, shadowed
@@ -98,6 +98,23 @@ def _without_its_switch(options: Options) -> Iterator[Finding]:
     for field, label in (("probe_port", "--iptables-probe-port"), ("probe_timeout", "--probe-timeout")):
         if getattr(options, field) != _DEFAULTS[field] and not options.run_validation:
             yield idle(label, "counts only with --run-validation")
+
+
+def look_at_tunnel(options: Options) -> Iterator[Finding]:
+    """The port of a tunnel that the pod's proxy does not serve: what listens there is reached as it is.
+
+    TPROXY takes it in `mangle`, before the tunnel's rule in `nat` is met.
+    """
+    port = options.tunnel_port
+    captures = options.layout == CURRENT and options.inbound_mode == REDIRECT and port
+    if captures and lists_port(options.exclude_inbound_ports, port):
+        return
+    if captures and (options.inbound_ports == ALL or lists_port(_listed(options.inbound_ports), port)):
+        yield Finding(
+            WARNING, "open-tunnel", "--inbound-tunnel-port",
+            f"{port} is left to the proxy's tunnel (HBONE), which nothing in the pod's environment enables: an application that"
+            " listens there is reached past the proxy; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true",
+        )  # fmt: skip
 
 
 def _captured_health(options: Options) -> Iterator[Finding]:

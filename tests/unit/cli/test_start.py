@@ -26,7 +26,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.shown netinit.pods.inspect netinit.options.kinds
+    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.options.argv netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.shown netinit.pods.inspect netinit.pods.older netinit.options.kinds
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.job netinit.cli.start netinit.imports
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run

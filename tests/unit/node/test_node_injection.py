@@ -39,7 +39,8 @@ def test_with_the_plugin_on_a_pod_gets_a_validation_and_no_capability(key):
 @pytest.mark.parametrize(
     "annotations",
     [{}, {TRAFFIC + "includeInboundPorts": "80", TRAFFIC + "excludeInboundPorts": "22"}, {TRAFFIC + "includeOutboundIPRanges": "10.0.0.0/8"},
-     {TRAFFIC + "excludeOutboundPorts": "3306", TRAFFIC + "includeOutboundPorts": "53"}, {"sidecar.istio.io/interceptionMode": "TPROXY"}],
+     {TRAFFIC + "excludeOutboundPorts": "3306", TRAFFIC + "includeOutboundPorts": "53"}, {"sidecar.istio.io/interceptionMode": "TPROXY"},
+     {"netinit.io/inbound-tunnel-port": "4190", "netinit.io/exclude-cloud-metadata": "true", "netinit.io/exclude-inbound-cidrs": "10.9.0.0/16"}],
     ids=str,
 )  # fmt: skip
 def test_the_agent_programs_what_the_init_container_would(annotations):

@@ -27,6 +27,7 @@ def problems(arguments, environ=None):
 # What each flag may be given as: another value than its default, and a bad one.
 SAMPLES = {
     "PORT": ("4711", "0"),
+    "PORT|0": ("4711", "65536"),
     "PORTS": ("80,8000-8100", "80,http"),
     "PORTS|*": ("*", "90-80"),
     "PROTOCOL:PORTS:UIDS": ("tcp:22,80:1000-2000;udp:53:3000", "tcp:22"),

@@ -161,9 +161,9 @@ def test_the_tunnel_s_port_is_mentioned_where_the_peer_captures_it(args, mention
     assert bool(found.differing) == mentions
 
 
-def test_a_port_that_both_leave_alone_is_offered_for_the_tunnel():
+def test_capturing_the_tunnel_s_port_too_is_offered():
     (remark,) = peers.convert_line("linkerd", "-p 1 -o 2 -u 3 -g 4 --inbound-ports-to-ignore 4190-4195,5000").differing
-    assert remark == "netinit leaves inbound port 15008 alone, Linkerd captures it; name another with -e, such as 4190, which both leave alone"
+    assert remark == "netinit leaves inbound port 15008 alone, Linkerd captures it; -e 0 captures it too"
 
 
 def test_users_and_groups_that_are_left_alone_here_alone_are_mentioned():

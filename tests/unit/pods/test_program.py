@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posix
 import signal
 
 import pytest
@@ -17,6 +18,7 @@ from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods import apply as job
 from netinit.pods import validate as validating
+from netinit.pods.obstacles import nothing_works
 from netinit.rules.model import MISSING, Difference
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"
@@ -177,7 +179,7 @@ def test_the_rules_are_listed_afterwards_where_the_log_is_to_have_them(story):
 
 def test_a_log_that_is_full_makes_no_failure_and_goes_nowhere_from_then_on(story, monkeypatch):
     redirected = []
-    monkeypatch.setattr(job.posix, "dup2", lambda _, number: redirected.append(number))
+    monkeypatch.setattr(posix, "dup2", lambda _, number: redirected.append(number))
     assert job.main(asked(), Said(full=True)) == 0
     assert redirected == [2]
 
@@ -251,18 +253,18 @@ def test_at_most_twenty_differences_are_named():
     ],
 )  # fmt: skip
 def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
-    monkeypatch.setattr(job.posix, "geteuid", lambda: uid)
+    monkeypatch.setattr(posix, "geteuid", lambda: uid)
     monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
     monkeypatch.setattr("netinit.kernel.situation.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
-    error = job.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
+    error = nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError
     assert (type(error), str(error)) == (kind, text)
 
 
 @pytest.mark.parametrize("kind", [BackendUnavailableError, KernelFeatureError])
 def test_nothing_works_knows_whether_modules_would_help(machine, kind):
-    error = job.nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
+    error = nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
     assert error.of_kernel is (kind is KernelFeatureError)
 
 

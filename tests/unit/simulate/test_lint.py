@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netinit.base.errors import OptionError
 from netinit.options import Interception, Options
 from netinit.rules.layouts import plan
 from netinit.rules.matches.packet import Port
@@ -244,3 +245,30 @@ def test_what_may_contradict_is_looked_at(more):
 @pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8"])
 def test_nothing_captured_and_an_exception_without_its_rule_are_looked_at(line):
     assert Options.from_argv(line.split()).may_contradict()
+
+
+OPEN = [("warning", "open-tunnel", "--inbound-tunnel-port")]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        (SIDECAR, OPEN), (f"{SIDECAR} -e 4190", OPEN), (f"{SIDECAR} -e 0", []), (f"{SIDECAR} -m TPROXY", []), (f"{SIDECAR} -m NONE", []),
+        ("-i * -b 80,15000-15010", OPEN), ("-i * -b 80", []), ("-i * -b * -d 15008,15021", []), ("-i * -b * -d 15021 --layout classic", []),
+    ],
+)  # fmt: skip
+def test_a_tunnel_s_port_that_the_proxy_does_not_serve_is_a_finding_where_it_is_left_open(line, wrong):
+    options = Options.from_argv([*line.split(), "--ipv6=on"], {})
+    of_tunnel = {known: [(one.severity, one.kind, one.option) for one in lint(options, has_tunnel=known) if one.kind == "open-tunnel"] for known in (False, None, True)}
+    assert of_tunnel == {False: wrong, None: [], True: []}
+
+
+def test_a_sidecar_without_a_tunnel_has_nothing_that_may_contradict():
+    assert not Options.from_argv([*SIDECAR.split(), "-e", "0"], {}).may_contradict()
+    assert lint(Options.from_argv([*SIDECAR.split(), "-e", "0", "--ipv6=on"], {}), has_tunnel=False) == ()
+
+
+def test_an_ambient_mesh_needs_its_tunnel():
+    with pytest.raises(OptionError, match="--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel"):
+        Options.from_argv(["--layout", "ambient", "-e", "0"], {})
+    assert Options.from_argv(["--layout", "classic", "-e", "0"], {}).tunnel_port == 0, "which has none anyway"

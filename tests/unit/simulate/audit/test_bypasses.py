@@ -14,7 +14,7 @@ from netinit.simulate.audit.bypasses import audit, bypasses
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.ruleset import load_listing
 
-BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "tunnel", "local"]
+BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "local"]
 MOST_LINES = 13
 
 
@@ -27,14 +27,31 @@ def only(rows, name):
     return found
 
 
-def test_the_default_sidecar_is_read_in_thirteen_lines_and_has_one_bypass_that_is_not_by_design():
+def test_the_default_sidecar_is_read_in_thirteen_lines_and_has_two_bypasses_that_are_not_by_design():
     rows = audit(subject_of(SIDECAR))
     assert len(rows) <= MOST_LINES
-    assert named(bypasses(rows)) == ["inbound-port", *BY_DESIGN]
+    assert named(bypasses(rows)) == ["inbound-port", "tunnel-port", *BY_DESIGN]
     ports = only(rows, "inbound-port")
     assert ports.who == ("TCP in on port 15020-15021, 15090",)
     assert ports.because == ("these inbound ports are not captured (--istio-local-exclude-ports)",)
     assert ports.closes == "take them out of --istio-local-exclude-ports"
+
+
+def test_the_tunnel_s_port_is_open_by_configuration_unless_the_proxy_is_known_to_listen_there():
+    (open_port,) = [row for row in audit(subject_of(SIDECAR)) if row.kind is kinds.TUNNEL_PORT]
+    assert (open_port.who, open_port.closes) == (("TCP in on port 15008",), "--inbound-tunnel-port 0")
+    assert open_port.kind.intent == kinds.CONFIGURATION
+
+    rows = bypasses(audit(subject_of(SIDECAR, has_tunnel=True)))
+    assert named(rows) == ["inbound-port", *BY_DESIGN[:-1], "tunnel", "local"]
+    assert only(rows, "tunnel").kind.intent == kinds.DESIGN
+
+
+@pytest.mark.parametrize("more", ["", "-m TPROXY", "--redirect-dns --dns-servers 203.0.113.7,2001:db8::7"])
+def test_without_a_tunnel_its_port_is_captured_as_any_other(more):
+    rows = audit(subject_of(f"{SIDECAR} {more} -e 0"))
+    assert {"tunnel", "tunnel-port"}.isdisjoint(named(rows))
+    assert not any("15008" in text for row in bypasses(rows) for text in row.who)
 
 
 def test_the_lines_are_all_traffic_and_each_packet_is_in_one():

@@ -9,8 +9,9 @@ import pytest
 from netinit.cli import group
 from netinit.options import Interception
 
-BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on")
+BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-e", "0")
 SAID = {  # field -> (options, the kinds of traffic that are new, who, what closes it)
+    "tunnel_port": (["-e", "15008"], ["tunnel-port"], ["TCP in on port 15008"], "--inbound-tunnel-port 0"),
     "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "take them out of --istio-local-exclude-ports"),
     "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "take them out of --istio-local-outbound-ports-exclude"),
     "exclude_outbound_for_uids": (
@@ -21,7 +22,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
         ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by uid any but 1337 by gid 3000"], "change --exclude-outbound-for-gids",
     ),
     "exclude_inbound_cidrs": (
-        ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in on port any but 15008 from 10.1.0.0/16"],
+        ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in from 10.1.0.0/16"],
         "take them out of --exclude-inbound-cidrs",
     ),
     "exclude_cloud_metadata": (
@@ -31,7 +32,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
         "leave --exclude-cloud-metadata out",
     ),
     "istio_exact": (
-        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15008 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
+        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
         "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
     ),
     "reject_quic": (["--reject-quic"], [], [], ""),

@@ -1,0 +1,105 @@
+"""The TCP sockets of this network namespace, and their end: sock_diag(7), linux/inet_diag.h.
+
+A dump walks the table of all connections of the machine once for each family: 0.2 ms where it has 262,144 places and few are
+taken.
+"""
+
+from __future__ import annotations
+
+import posix
+from _struct import pack, unpack_from
+
+from netinit.base.records import Record
+from netinit.kernel.netlink import Netlink, read_attributes
+
+AF_INET, AF_INET6, IPPROTO_TCP = 2, 10, 6
+ENOENT, EBADMSG = 2, 74
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY, SOCK_DESTROY = 20, 21
+INET_DIAG_MARK, INET_DIAG_SOCKOPT = 15, 22
+ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LISTEN, NEW_SYN_RECEIVED = 1, 2, 3, 4, 5, 8, 10, 12
+CONNECTED = frozenset((ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, NEW_SYN_RECEIVED))
+_STATES = sum([1 << state for state in (*CONNECTED, LISTEN)])
+_TRANSPARENT = 0x20  # of the first byte of struct inet_diag_sockopt
+# struct inet_diag_sockid: ports, addresses of 16 bytes, interface, cookie; struct inet_diag_msg has it behind four bytes, of
+# which the first two are family and state
+_ID, _ID_SIZE, _MESSAGE_SIZE = 4, 48, 72
+_MAPPED = b"\0" * 10 + b"\xff" * 2  # how a socket of IPv6 spells an address of IPv4
+MOST_BYTES = 1 << 26  # of a dump: some 500,000 sockets
+
+
+class TcpSocket(Record):
+    """A socket. `local` and `remote` are packed addresses, of 4 or 16 bytes, with ports; `identity` names it to the kernel.
+
+    `uid` is its owner's and `inode` its own, both 0 for one that no program has yet, or has no longer. `mark` is 0 where the
+    kernel does not show it.
+    """
+
+    state: int
+    local: tuple[bytes, int]
+    remote: tuple[bytes, int]
+    uid: int
+    inode: int
+    mark: int
+    transparent: bool
+    identity: bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has somebody at the other end, and a program here that may still hear of that."""
+        return self.state in CONNECTED and (bool(self.inode) or self.state not in (FIN_WAIT_1, FIN_WAIT_2))
+
+
+def list_tcp() -> tuple[TcpSocket, ...]:
+    """The TCP sockets that listen, or have somebody at the other end. OSError where the kernel does not tell."""
+    found: list[TcpSocket] = []
+    with Netlink(NETLINK_SOCK_DIAG) as link:
+        for family in (AF_INET, AF_INET6):
+            try:
+                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MOST_BYTES)
+            except OSError as error:
+                if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6 has no such sockets
+                    raise
+                parts = []
+            found += [_read(body) for _, body in parts]
+    return tuple(found)
+
+
+def _read(body: bytes) -> TcpSocket:
+    """A struct inet_diag_msg and its attributes. OSError for one that is too short."""
+    if len(body) < _MESSAGE_SIZE:
+        raise OSError(EBADMSG, posix.strerror(EBADMSG))
+    family, state = body[0], body[1]
+    local_port, remote_port = unpack_from(">HH", body, _ID)
+    uid, inode = unpack_from("=II", body, _MESSAGE_SIZE - 8)
+    attributes = read_attributes(body, _MESSAGE_SIZE)
+    mark, flags = attributes.get(INET_DIAG_MARK, b""), attributes.get(INET_DIAG_SOCKOPT, b"")
+    return TcpSocket(
+        state=state,
+        local=(_address(family, body[_ID + 4 : _ID + 20]), local_port),
+        remote=(_address(family, body[_ID + 20 : _ID + 36]), remote_port),
+        uid=uid,
+        inode=inode,
+        mark=unpack_from("=I", mark)[0] if len(mark) >= 4 else 0,  # noqa: PLR2004 - a u32's bytes
+        transparent=bool(flags and flags[0] & _TRANSPARENT),
+        identity=bytes((family,)) + body[_ID : _ID + _ID_SIZE],
+    )
+
+
+def _address(family: int, field: bytes) -> bytes:
+    if family == AF_INET:
+        return field[:4]
+    return field[12:] if field[:12] == _MAPPED else field
+
+
+def destroy(link: Netlink, found: TcpSocket) -> None:
+    """Ends a connection: its program's calls fail with ECONNABORTED, and the other end is sent a reset.
+
+    That the socket is gone already is fine. OSError: EOPNOTSUPP where the kernel is without CONFIG_INET_DIAG_DESTROY.
+    """
+    request = pack("=BBBBI", found.identity[0], IPPROTO_TCP, 0, 0, 1 << found.state) + found.identity[1:]
+    try:
+        link.request(SOCK_DESTROY, 0, request)
+    except OSError as error:
+        if error.errno != ENOENT:
+            raise

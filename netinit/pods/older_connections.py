@@ -1,0 +1,223 @@
+"""Which sockets are older than the rules, and what becomes of them: asked of the simulator, and of connection tracking.
+
+A connection counts where its first packet would be captured if it came now, and was not: the proxy has no socket for it, and
+NAT has not translated it. What its next packet meets is simulated as well, with the state that connection tracking gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.kernel import conntrack, processes, read_text
+from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
+from netinit.kernel.tcp_sockets import IPPROTO_TCP, LISTEN, NETLINK_SOCK_DIAG, SYN_SENT, TcpSocket, destroy
+from netinit.options import DNS_LISTENER, DNS_PORT, Options
+from netinit.pods.live import read_surroundings
+from netinit.rules.model import Plan
+from netinit.rules.packet import Packet, Surroundings
+from netinit.simulate.endpoints import spell_endpoint
+from netinit.simulate.engine import simulate
+from netinit.simulate.ruleset import load_plan
+from netinit.simulate.trace import CAPTURED, DIRECT
+
+IPPROTO_UDP = 17
+EPHEMERAL = (32768, 60999)  # the kernel's default, see ip(7)
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found, in sentences: `warnings` of what is left as it was, `notes` of what was ended.
+
+    `unended` is what should have been ended and was not; empty where all was.
+    """
+
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OlderConnection:
+    """A connection that the rules would capture; `entry` is what connection tracking remembers of it.
+
+    `passes`: its packets go past the proxy; else they are cut off.
+    """
+
+    found: TcpSocket
+    inbound: bool
+    entry: conntrack.Event | None
+    passes: bool
+
+    def __str__(self) -> str:
+        ends = [spell_endpoint(_family(end), int.from_bytes(end[0], "big"), end[1]) for end in (self.found.local, self.found.remote)]
+        return f"from {ends[1]} to {ends[0]}" if self.inbound else f"from {ends[0]} to {ends[1]}, of user {self.found.uid}"
+
+
+def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan) -> Findings:
+    """What is to be said of the suspects among all sockets of this namespace, after those that should be were ended."""
+    with Netlink(NETLINK_NETFILTER) as tracking:
+        try:
+            found = [*find_older(suspects, sockets, options, plan, tracking)]
+        except OSError as error:
+            return not_known(f"connection tracking: {error.strerror}", options)
+        if options.reset_existing:
+            return _end(found, options, tracking)
+    return Findings(warnings=(_describe(found),)) if found else Findings()
+
+
+def not_known(why: str, options: Options) -> Findings:
+    """That nobody can say whether there are any: a failure where they should have been ended."""
+    said = f"whether connections are older than the rules cannot be known: {why}"
+    return Findings(unended=said) if options.reset_existing else Findings(warnings=(said,))
+
+
+def find_older(
+    suspects: Iterable[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan, tracking: Netlink
+) -> Iterable[OlderConnection]:
+    """Those of the suspects that are older than the rules and would be captured. OSError."""
+    ends = {(one.local, one.remote) for one in sockets}
+    captured = {one.remote for one in sockets if one.local[1] in (options.outbound_port, options.inbound_port, DNS_LISTENER)}
+    listening = {one.local[1] for one in sockets if one.state == LISTEN}
+    questions = _Questions(plan, _groups(suspects, options))
+    for one in suspects:
+        if (one.remote, one.local) in ends or one.local in captured:
+            continue  # within the pod, or the proxy has the other end of it
+        inbound = one.local[1] in listening or not _is_ephemeral(one.local[1])
+        if not questions.is_captured(one, inbound):
+            continue
+        source, destination = (one.remote, one.local) if inbound else (one.local, one.remote)
+        entry = conntrack.find_entry(tracking, IPPROTO_TCP, source, destination)
+        if (entry and entry.translated) or (entry is None and one.state == SYN_SENT):
+            continue  # captured; or it begins anew with its next attempt
+        yield OlderConnection(one, inbound, entry, questions.passes(one, inbound, tracked=entry is not None))
+
+
+class _Questions:
+    """What the simulator says of sockets under a plan; each kind of connection is asked about once."""
+
+    def __init__(self, plan: Plan, groups: dict[int, int]) -> None:
+        self._groups = groups
+        self._rules = {family: load_plan(plan, family) for family in FAMILIES}
+        self._around: dict[Family, Surroundings] = {}
+        self._captured: dict[tuple[Any, ...], bool] = {}
+
+    def is_captured(self, one: TcpSocket, inbound: bool) -> bool:
+        """Whether its first packet would be captured now."""
+        end = one.local if inbound else one.remote
+        key = (inbound, end, one.remote[0], one.local[0], one.uid, self._groups.get(one.inode), one.mark)
+        if key not in self._captured:
+            self._captured[key] = self._ask(self._packet(one, inbound), picks_up=True) == CAPTURED
+        return self._captured[key]
+
+    def passes(self, one: TcpSocket, inbound: bool, *, tracked: bool) -> bool:
+        """Whether its next packet goes where the last one went."""
+        packet = self._packet(one, inbound).replace(flags=("ACK",))
+        if tracked:
+            return self._ask(packet.replace(state="ESTABLISHED"), picks_up=True) == DIRECT
+        return self._ask(packet, picks_up=self._surroundings(packet.family).picks_up) == DIRECT
+
+    def _ask(self, packet: Packet, *, picks_up: bool) -> str:
+        around = self._surroundings(packet.family).replace(picks_up=picks_up)
+        return simulate(packet, self._rules[packet.family], around).verdict
+
+    def _surroundings(self, family: Family) -> Surroundings:
+        if family not in self._around:
+            self._around[family] = read_surroundings(family)
+        return self._around[family]
+
+    def _packet(self, one: TcpSocket, inbound: bool) -> Packet:
+        family = _family(one.local)
+        local, remote = (int.from_bytes(end[0], "big") for end in (one.local, one.remote))
+        if inbound:
+            around = self._surroundings(family)
+            interface = next((name for name, address in around.addresses if address == local), around.default_interface)
+            return Packet(
+                family=family, protocol="tcp", source=remote, source_port=one.remote[1], destination=local,
+                destination_port=one.local[1], in_interface=interface,
+            )  # fmt: skip
+        return Packet(
+            family=family, protocol="tcp", source=local, source_port=one.local[1], destination=remote,
+            destination_port=one.remote[1], has_socket=True, uid=one.uid, gid=self._groups.get(one.inode, one.uid), mark=one.mark,
+        )  # fmt: skip
+
+
+def _groups(suspects: Iterable[TcpSocket], options: Options) -> dict[int, int]:
+    """The groups of sockets, where the rules ask for groups and a process shows them; a socket itself does not.
+
+    Proxies that run as root, as Istio's in TPROXY mode, are known by their group alone.
+    """
+    asked = options.exclude_owner_groups or options.owner_groups != "*" or options.exclude_outbound_for_gids
+    inodes = frozenset(one.inode for one in suspects if one.inode and (asked or one.uid == 0))
+    return processes.find_groups(inodes) if inodes else {}
+
+
+def _family(end: tuple[bytes, int]) -> Family:
+    return IPV4 if len(end[0]) * 8 == IPV4.bits else IPV6
+
+
+def _is_ephemeral(port: int) -> bool:
+    """Whether the kernel gives such ports to those who connect."""
+    words = read_text(_RANGE).split()
+    low, high = (int(words[0]), int(words[1])) if len(words) == len(EPHEMERAL) else EPHEMERAL
+    return low <= port <= high
+
+
+def _describe(found: Sequence[OlderConnection]) -> str:
+    """What becomes of connections that are left alone, and what ends them."""
+    passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
+    parts = []
+    if passing:
+        verb, until = ("goes", "it ends") if len(passing) == 1 else ("go", "they end")
+        parts.append(f"{_count(passing)} older than the rules {verb} past the proxy until {until}{_example(passing)}")
+    if cut:
+        verb, whose = ("is", "its") if len(cut) == 1 else ("are", "their")
+        parts.append(f"{_count(cut)} older than the rules {verb} cut off with {whose} next packet{_example(cut)}")
+    return f"{'; '.join(parts)}; --reset-existing ends {'it' if len(found) == 1 else 'them'} at once, so that programs connect anew"
+
+
+def _count(found: Sequence[object]) -> str:
+    return f"{len(found)} connection{'' if len(found) == 1 else 's'}"
+
+
+def _example(found: Sequence[OlderConnection]) -> str:
+    return f" ({'' if len(found) == 1 else 'such as '}{found[0]})"
+
+
+def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) -> Findings:
+    """Ends the connections, then deletes what connection tracking remembers of them: a port used again would meet it."""
+    ended: list[OlderConnection] = []
+    alive: list[OlderConnection] = []
+    reasons: dict[str, None] = {}
+    with Netlink(NETLINK_SOCK_DIAG) as link:
+        for one in found:
+            try:
+                destroy(link, one.found)
+                ended.append(one)
+            except OSError as error:
+                alive.append(one)
+                reasons[f"SOCK_DESTROY: {error.strerror}"] = None
+    notes = [f"ended {_count(ended)} older than the rules{_example(ended)}"] if ended else []
+    try:
+        entries = [one.entry for one in ended if one.entry]
+        entries += _find_queries(tracking) if options.redirect_dns else []
+        for entry in entries:
+            conntrack.delete_entry(tracking, entry)
+    except OSError as error:
+        reasons[f"their entries in connection tracking: {error.strerror}"] = None
+    if not reasons:
+        return Findings(notes=tuple(notes))
+    what = f"{_count(alive)} older than the rules could not be ended{_example(alive)}" if alive else "connections older than the rules"
+    return Findings(notes=tuple(notes), unended=f"{what}: {'; '.join(reasons)}; restart the programs that hold them")
+
+
+def _find_queries(tracking: Netlink) -> list[conntrack.Event]:
+    """DNS queries over UDP that NAT has left alone: a resolver that keeps its port would go on past the proxy's."""
+    return [
+        entry
+        for entry in conntrack.list_entries(tracking)
+        if entry.original[0] == IPPROTO_UDP and entry.original[4] == DNS_PORT and not entry.translated
+    ]
