@@ -52,7 +52,7 @@ CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - {name: c, image: i}\n"
 
 
-# Starts as by path, and names the modules that this has added: netinit.imports loads some without Python's account of imports.
+# Starts as by path, and names the modules that this has added.
 NAME_MODULES = """
 import posix, sys
 known = set(sys.modules)
