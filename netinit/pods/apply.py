@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.backends import BACKENDS, MEMORY, Backend, Change, Comparison, Lock, State, routes
+from netinit.backends import BACKENDS, Backend, Change, Comparison, Lock, State, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
@@ -213,7 +213,7 @@ def remove(
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
     """The lock of this namespace, which may be changed; none where the caller has it."""
-    if not options.host_network and options.wanted_backend != MEMORY:
+    if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
 
@@ -250,7 +250,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
-    steps = _routes_towards(plan, task) if backend.in_kernel else ()
+    steps = _routes_towards(plan, task)
     if not differs and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
         warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())

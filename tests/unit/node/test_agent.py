@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
+from memory_machine import MemoryMachine
 from netinit.base.errors import NetinitError
 from netinit.base.more_errors import CniError
 from netinit.node.agent import Agent

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
+from memory_machine import MemoryMachine, MemoryMachineBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
 from netinit.base.more_errors import KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
