@@ -11,7 +11,16 @@ import posix
 from netinit.backends import BACKENDS, Backend, Change, Comparison, Lock, State, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
-from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
+from netinit.base.errors import (
+    AS_BEFORE,
+    SIGNALS,
+    ApplyError,
+    BackendUnavailableError,
+    KernelFeatureError,
+    NetinitError,
+    NoBackendError,
+    ended_by,
+)
 from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -385,8 +394,6 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             " --backend iptables-nft and nftables do with NET_ADMIN"
         )
-    from netinit.base.more_errors import KernelFeatureError, NoBackendError
-
     of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
     return NoBackendError("\n".join(["no backend works here:", *lines]), of_kernel=of_kernel)

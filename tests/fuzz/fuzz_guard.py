@@ -21,8 +21,7 @@ import sys
 import time
 from collections import Counter
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES
 from netinit.lab import (
     APP_ID,

@@ -8,9 +8,8 @@ from functools import partial
 
 from netinit import backends
 from netinit.backends import routes
-from netinit.base.errors import NetinitError
+from netinit.base.errors import KernelFeatureError, NetinitError
 from netinit.base.logs import Log
-from netinit.base.more_errors import KernelFeatureError
 from netinit.base.net import Family, Network
 from netinit.kernel import detect
 from netinit.options import CURRENT, NONE, OFF, Options

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError
-from netinit.base.more_errors import ValidationFailedError
+from netinit.base.errors import ApplyError, ValidationFailedError
 from netinit.cli import start
 from netinit.options import Options
 from readable import NOBODY

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config

@@ -7,8 +7,7 @@ import signal
 import pytest
 
 from memory_machine import MemoryMachine, MemoryMachineBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
-from netinit.base.more_errors import KernelFeatureError, NoBackendError
+from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
 from netinit.kernel import pods as reaching
