@@ -21,8 +21,7 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Mark, Socket
 from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.more_targets import Drop, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
-from netinit.rules.targets import Redirect, Return, Target
+from netinit.rules.targets import Drop, Redirect, RestoreMark, Return, SaveMark, SetMark, Target, Tproxy, TrackZone
 
 SECONDS = 20.0
 ROUTING = "policy routing"

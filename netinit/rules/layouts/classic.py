@@ -27,8 +27,7 @@ from netinit.rules.model import (
     Route,
     Table,
 )
-from netinit.rules.more_targets import Accept, Reject
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Accept, Jump, Reject, Return
 
 SSH_PORT = 22
 TCP = inbound.TCP

@@ -10,21 +10,23 @@ from core import FAMILIES, IPV4, IPV6, Network, Options, plan
 from netinit.base.errors import ParseError
 from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.more_targets import (
+from netinit.rules.nft.reading import read_tables
+from netinit.rules.targets import (
     Accept,
     Drop,
+    Jump,
     LogTarget,
     Observe,
+    Redirect,
     Reject,
     RestoreMark,
+    Return,
     SaveMark,
     SetMark,
     Tproxy,
     TrackZone,
     UnknownTarget,
 )
-from netinit.rules.nft.reading import read_tables
-from netinit.rules.targets import Jump, Redirect, Return
 from nft_json import as_json
 
 COUNTER = {"counter": {"packets": 3, "bytes": 180}}
