@@ -20,7 +20,6 @@ from netinit.options import (
     IPTABLES_NFT,
     LEGACY_TABLES,
     LIBIPTC,
-    MEMORY,
     NF_TABLES,
     NFTABLES,
     TABLES_OF_OUR_OWN,
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 else:
     ABC = object  # as of records: abstract methods are the type checker's business
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "MEMORY", "NFTABLES", "load", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "LIBIPTC", "NFTABLES", "load", "populated"]
 
-AUTO_ORDER = tuple([line.name for line in BACKENDS.values() if line.automatic])
+AUTO_ORDER = tuple(BACKENDS)
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or where an earlier run made some
 NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # what their names begin with
 MANY_RULES = 20_000  # the kernel lists 100,000 in 10 s
@@ -125,7 +124,6 @@ class Backend(ABC):
     """A program or library that programs the kernel."""
 
     name: str
-    in_kernel: bool = True  # False: routes and addresses are not to be touched either
 
     @abstractmethod
     def observe(self) -> State:

@@ -5,8 +5,14 @@ The programs run in the C locale, so their words are those of their sources and 
 
 from __future__ import annotations
 
-from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, LockedError, NetinitError
-from netinit.base.more_errors import KernelFeatureError
+from netinit.base.errors import (
+    ApplyError,
+    BackendUnavailableError,
+    BusyError,
+    KernelFeatureError,
+    LockedError,
+    NetinitError,
+)
 from netinit.base.net import IPV4
 from netinit.base.records import Record
 from netinit.kernel import read_text

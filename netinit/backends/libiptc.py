@@ -19,8 +19,7 @@ from typing import NoReturn
 from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
 from netinit.backends.lock import XtablesLock
-from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.base.more_errors import ChildLostError
+from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, detect, read_text, run
 from netinit.rules.census import Census

@@ -1,7 +1,6 @@
 """What applying, removing and verifying need of a machine: privileges, locks, addresses, routes, and its backends.
 
-The one that this process runs on is the default everywhere. memory_machine has one that is a value in memory, so that
-whole runs, their failures too, are tested without privileges.
+The one that this process runs on is the default everywhere. The tests have one that is a value in memory.
 """
 
 from __future__ import annotations

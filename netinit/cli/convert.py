@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from netinit.base.more_errors import DriftError
+from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, to_json
 from netinit.cli.config import load_file
 from netinit.cli.face import color_option, note, warn

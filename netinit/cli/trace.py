@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import DriftError
+from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.shown import Lines, escape, lines, quote

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.errors import BackendUnavailableError, OptionError
-from netinit.base.more_errors import DriftError, ValidationFailedError
+from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines
 from netinit.cli.face import answer, color_option, note, warn

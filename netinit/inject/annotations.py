@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError, ParseError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml

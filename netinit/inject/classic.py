@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS
 from netinit.inject.config import InjectionConfig

@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError, TemplateError
+from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml

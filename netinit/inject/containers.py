@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES

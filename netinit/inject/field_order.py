@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree
 from netinit.golang import gojson
 from netinit.golang.template import FunctionError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, shown
 
 __all__ = ["MERGE_KEYS", "merge", "names_alone"]

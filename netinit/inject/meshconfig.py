@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string

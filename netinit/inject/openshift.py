@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import shown
 
 __all__ = ["proxy_ids"]

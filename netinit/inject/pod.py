@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, clone, mapping, sequence, shown, string, strings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, sequence, shown, string
 from netinit.inject import field_order

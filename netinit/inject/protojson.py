@@ -12,7 +12,7 @@ import functools
 import re
 from typing import Any
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
 from netinit.inject.proxy_schema import ENUMS, fields_of
 

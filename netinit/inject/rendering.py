@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import InjectionError, TemplateError
+from netinit.base.errors import InjectionError, ParseError, TemplateError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.golang import goyaml

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import shown, string
 

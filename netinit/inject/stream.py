@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.records import Record
 from netinit.base.shown import split_message
 from netinit.base.tree import Tree, mapping, same, strings

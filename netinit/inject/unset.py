@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, shown
 from netinit.golang.template import Rendering

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import INJECT, ignored_namespaces
 from netinit.inject.selectors import Requirement, Selector

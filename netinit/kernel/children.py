@@ -15,10 +15,9 @@ import gc
 import posix
 import time
 
-from netinit.base import errors, more_errors
-from netinit.base.errors import NamespaceError, NetinitError, OptionError
+from netinit.base import errors
+from netinit.base.errors import ChildLostError, NamespaceError, NetinitError, OptionError
 from netinit.base.logs import flush
-from netinit.base.more_errors import ChildLostError
 from netinit.kernel import run
 
 TYPE_CHECKING = False
@@ -335,8 +334,7 @@ def _open(data: bytes) -> Any:
     value = marshal.loads(rest)  # noqa: S302 - values alone, and nothing of them is run
     if kind == _ERROR:
         name, words = value
-        homes = [home for home in (errors, more_errors) if name in home.__all__]
-        error = getattr(homes[0], name) if homes else NetinitError
+        error = getattr(errors, name) if name in errors.__all__ else NetinitError
         raise error(*words)
     if kind == _SYSTEM:
         number, text, name = value

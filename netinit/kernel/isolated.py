@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.kernel import namespaces
 
 

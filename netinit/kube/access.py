@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError, ParseError
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, string
 from netinit.kube.client import GONE, Client
 from netinit.kube.resources import Resource, name_of

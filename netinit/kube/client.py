@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx2
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.base.shown import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from netinit.base.more_errors import ClusterError, ConfigError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.shown import quote
 from netinit.base.tree import mapping, string
 from netinit.kube.access import Access, Exec

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, TypeVarTuple
 
-from netinit.base.more_errors import ChildLostError, LabError
+from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.isolated import IsolatedNamespace
 from netinit.kernel.users import become

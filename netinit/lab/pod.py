@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from netinit.base.errors import NamespaceError
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError, NamespaceError
 from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace

@@ -19,8 +19,7 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.kernel import netlink, route_library
 from netinit.lab.namespace import NetworkNamespace
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.kernel import route_library
 from netinit.kernel.isolated import write_sysctl
 from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink

@@ -6,8 +6,7 @@ import os
 import time
 from collections import Counter
 
-from netinit.base.errors import OptionError
-from netinit.base.more_errors import CniError
+from netinit.base.errors import CniError, OptionError
 from netinit.base.shown import shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.node.attachments import Attachment, Attachments

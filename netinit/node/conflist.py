@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.shown import quote
 from netinit.base.tree import Tree
 from netinit.node.protocol import VERSIONS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netinit.base.errors import OptionError
-from netinit.base.more_errors import CniError
+from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings

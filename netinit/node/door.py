@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from netinit.base.more_errors import CniError, ConfigError
+from netinit.base.errors import CniError, ConfigError
 from netinit.kernel import locks
 from netinit.node.protocol import CODES, GREETING, LONGEST_HEAD, Head, Request, encode_error, parse_head, parse_request
 

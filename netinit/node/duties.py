@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from netinit.base.more_errors import ClusterError, ConfigError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import mapping, sequence, string
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client

@@ -25,8 +25,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from netinit.base.errors import NamespaceError, NetinitError
-from netinit.base.more_errors import ChildLostError
+from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.children import Child, ChildError
 from netinit.node.jobs import ADDRESSES, APPLY, MOST_DIFFERENCES, REMOVE, VERIFY, Job, JobResult

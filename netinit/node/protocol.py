@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from netinit.base.more_errors import CniError
+from netinit.base.errors import CniError
 from netinit.base.shown import escape, quote, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from netinit.base.more_errors import ClusterError, CniError
+from netinit.base.errors import ClusterError, CniError
 from netinit.kube.cache import Cache
 from netinit.kube.client import NOT_FOUND, Client
 from netinit.kube.resources import PODS

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit.base.more_errors import ClusterError, CniError
+from netinit.base.errors import ClusterError, CniError
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client
 from netinit.kube.events import write_event
 from netinit.kube.resources import PODS

@@ -78,7 +78,6 @@ class BackendLine(Record):
     module: str
     made_by: str  # the class
     tables: str = ""  # whose tables it reads and writes; two that see the same never stand beside each other; empty: none
-    automatic: bool = True  # --backend auto tries it, in the order of the table
     variant: str = ""  # of iptables' programs, as --force-iptables-binary names it
     with_sets: str = ""  # the class that has address sets too
     program: str = ""  # what it starts beside those of iptables
@@ -86,7 +85,7 @@ class BackendLine(Record):
     joins_foreign: bool = False  # auto prefers it where foreign rules are in its tables: else packets would walk two interfaces
 
 
-IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC, MEMORY = "iptables-nft", "iptables-legacy", "nftables", "libiptc", "memory"
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
 BACKENDS = {
     line.name: line
     for line in (
@@ -105,7 +104,6 @@ BACKENDS = {
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
         ),
-        BackendLine(name=MEMORY, module="netinit.backends.memory", made_by="MemoryBackend", automatic=False),
     )
 }  # fmt: skip
 VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.variant}

@@ -6,10 +6,17 @@ put back before the error is raised.
 
 from __future__ import annotations
 
-from netinit.backends import MEMORY, Backend, Change, Comparison, Lock, State, routes
+from netinit.backends import Backend, Change, Comparison, Lock, State, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
-from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
+from netinit.base.errors import (
+    AS_BEFORE,
+    SIGNALS,
+    ApplyError,
+    BackendUnavailableError,
+    NetinitError,
+    ended_by,
+)
 from netinit.base.logs import discard_stderr
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -184,7 +191,7 @@ def apply(
             survey.release()
         warnings = settled.warnings + task.plan.warnings + outcome.warnings
         outcome = outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
-        return _look_for_older(outcome, options) if machine is HERE and outcome.backend != MEMORY else outcome
+        return _look_for_older(outcome, options) if machine is HERE else outcome
 
 
 def _look_for_older(outcome: Outcome, options: Options) -> Outcome:
@@ -232,7 +239,7 @@ def remove(
 
 def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
     """The lock of this namespace, which may be changed; none where the caller has it."""
-    if not options.host_network and options.wanted_backend != MEMORY:
+    if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
 
@@ -271,7 +278,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
-    steps = _routes_towards(plan, task) if backend.in_kernel else ()
+    steps = _routes_towards(plan, task)
     if not differs and not steps and not task.options.force_apply:
         rules = state.describe() if task.final else {}
         warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())

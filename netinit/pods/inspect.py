@@ -76,8 +76,6 @@ class Survey:
 
     def others(self, chosen: Backend) -> tuple[Observed, ...]:
         """The others, beside the chosen backend, that hold rules of ours."""
-        if not chosen.in_kernel:
-            return ()
         return tuple([observed for observed in self.holders() if observed.backend.name not in readers(chosen.name)])
 
     def candidates(self) -> Iterator[Observed]:

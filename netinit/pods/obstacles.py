@@ -31,7 +31,7 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             " --backend iptables-nft and nftables do with NET_ADMIN"
         )
-    from netinit.base.more_errors import KernelFeatureError, NoBackendError
+    from netinit.base.errors import KernelFeatureError, NoBackendError
 
     of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]

@@ -7,12 +7,15 @@ but for another user namespace, is half of what a pod's start costs.
 
 from __future__ import annotations
 
-from netinit.backends.memory_machine import MemoryMachine
+from netinit import backends
+from netinit.base.net import FAMILIES
 from netinit.kernel import netlink
 from netinit.kernel.pods import OpenPod
 from netinit.kernel.run import Signals
 from netinit.options import IPTABLES_NFT, ON, Options
 from netinit.pods.apply import Outcome, apply, remove
+from netinit.rules.iptables.write import render_restore, write_plan
+from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 
 
@@ -44,9 +47,11 @@ def program_for_good(options: Options) -> Outcome:
 
 
 def rehearse() -> None:
-    """Programs a machine in memory: what a child will need is in its own memory then, not to be copied page by page."""
-    options = Options(inbound_ports="*", outbound_cidrs="*", ipv6=ON, backend=IPTABLES_NFT, lock_timeout=1)
-    apply(options, final=False, locked=True, machine=MemoryMachine())
+    """Plan and write the rules of a usual sidecar: a child that waits then has in its own memory what its job needs."""
+    options = Options(inbound_ports="*", outbound_cidrs="*", ipv6=ON, backend=IPTABLES_NFT)
+    backends.load(IPTABLES_NFT, options, FAMILIES)
+    for family in FAMILIES:
+        render_restore(write_plan(plan(options), family))
 
 
 def list_addresses(options: Options) -> tuple[str, ...]:

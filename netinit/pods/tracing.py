@@ -29,9 +29,9 @@ from netinit.kernel.tracing import (
     require_admin,
 )
 from netinit.options import IPTABLES_LEGACY, Options
-from netinit.rules.more_targets import Drop, Reject
 from netinit.rules.nft.statements import model_name, model_table
 from netinit.rules.packet import Packet
+from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.observed import VANISHED, Encounter, TracedPacket, rules_of
 from netinit.simulate.ruleset import Ruleset

@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 
 from netinit.backends.machine import HERE
+from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
-from netinit.base.more_errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import original_destination

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.base.net import Family
+from netinit.base.net import FULL_MASK, Family
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -137,3 +137,297 @@ class Redirect(Capture):
 
     def describe(self) -> str:
         return f"redirect it to port {self.port}"
+
+
+class Accept(Target):
+    """Ends the table: the packet goes on unchanged."""
+
+    name = "ACCEPT"
+
+    def xt(self, family: Family) -> str:
+        return "ACCEPT"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("accept",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return ACCEPTED
+
+    def describe(self) -> str:
+        return "accept it"
+
+
+class Drop(Target):
+    """The packet vanishes."""
+
+    name = "DROP"
+
+    def xt(self, family: Family) -> str:
+        return "DROP"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("drop",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.drop()
+
+    def describe(self) -> str:
+        return "drop it"
+
+
+class Reject(Target):
+    """The packet is refused with a message; without one, with the family's "port unreachable" (section REJECT)."""
+
+    name = "REJECT"
+    message: str = ""  # in iptables' words, where it is not that
+
+    @property
+    def nft_spells_family(self) -> bool:  # type: ignore[override]
+        """Each family has messages of its own, and nft puts the family before them."""
+        return not self.message or self.message.startswith("icmp")
+
+    def xt(self, family: Family) -> str:
+        usual = "icmp-port-unreachable" if family.version == 4 else "icmp6-port-unreachable"  # noqa: PLR2004
+        return f"REJECT --reject-with {self.message or usual}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        if self.message == "tcp-reset":
+            return ("reject with tcp reset",)
+        kind, _, name = self.message.partition("-")
+        usual = "icmp" if family.version == 4 else "icmpv6"  # noqa: PLR2004
+        return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.refuse()
+
+    def describe(self) -> str:
+        return f"refuse it with {self.message}" if self.message else "refuse it"
+
+
+class Tproxy(Capture):
+    """The packet goes to a local transparent socket, both addresses kept, and is marked for policy routing (section TPROXY)."""
+
+    name = "TPROXY"
+    mark: int
+
+    def xt(self, family: Family) -> str:
+        return f"TPROXY --on-port {self.port} --on-ip {family.any_address} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        """Two rules: nft's tproxy ends a rule when no transparent socket is open, where iptables' TPROXY drops."""
+        return (f"tproxy {family.nft} to :{self.port} meta mark set {self.mark:#010x} accept", "drop")
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.hand_over(self.port, self.mark)
+
+    def describe(self) -> str:
+        return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
+
+
+class SetMark(Target):
+    """The packet's or its connection's mark is set (sections MARK, CONNMARK).
+
+    With a mask only its bits are cleared, then `value` is xored in.
+    """
+
+    value: int
+    mask: int = FULL_MASK
+    connection: bool = False
+
+    def xt(self, family: Family) -> str:
+        return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        whose = "ct" if self.connection else "meta"
+        if self.mask == FULL_MASK:
+            return (f"{whose} mark set {self.value:#010x}",)
+        kept = FULL_MASK & ~self.mask
+        if kept & self.value:
+            return (f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}",)
+        return (f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.set_mark(self.value, self.mask, connection=self.connection)
+
+    def describe(self) -> str:
+        if self.mask == FULL_MASK and not self.connection:
+            return f"mark it {self.value}"
+        whose = "its connection's" if self.connection else "its"
+        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        """Of connections' marks alone."""
+        return self.connection
+
+
+class SaveMark(Target):
+    """The packet's mark is copied to its connection (section CONNMARK)."""
+
+    tracks = True
+
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --save-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("ct mark set meta mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.save_mark()
+
+    def describe(self) -> str:
+        return "copy its mark to the connection"
+
+
+class RestoreMark(Target):
+    """The connection's mark is copied to the packet (section CONNMARK)."""
+
+    tracks = True
+
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --restore-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("meta mark set ct mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.restore_mark()
+
+    def describe(self) -> str:
+        return "copy the connection's mark to it"
+
+
+class TrackZone(Target):
+    """The packet's connection is tracked in a zone of its own (section CT)."""
+
+    tracks = True
+    zone: int
+
+    def xt(self, family: Family) -> str:
+        return f"CT --zone {self.zone}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"ct zone set {self.zone}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(self.zone)
+
+    def describe(self) -> str:
+        return f"track it in zone {self.zone}"
+
+
+class _AsWritten(Target):
+    """A target of foreign rules that is kept as it was written; it has no other spelling."""
+
+    text: str
+
+    def xt(self, family: Family) -> str:
+        return self.text
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (self.text,)
+
+
+class Observe(_AsWritten):
+    """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
+
+    only_observes = True
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        return f"do `{self.text}` and go on" if self.text else "count it and go on"
+
+    def label(self) -> str:
+        return self.text.partition(" ")[0] or "count"
+
+
+class LogTarget(Target):
+    """The packet is reported with a prefix: in the kernel's log, or to the listeners of a group (sections LOG, NFLOG)."""
+
+    only_observes = True
+    prefix: str
+    group: int = 0  # 0: the kernel's log
+
+    def xt(self, family: Family) -> str:
+        if self.group:
+            return f'NFLOG --nflog-prefix "{self.prefix}" --nflog-group {self.group}'
+        return f'LOG --log-prefix "{self.prefix}"'
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        where = f"group {self.group}" if self.group else "the kernel's log"
+        return f"report it to {where} as {self.prefix.strip(': ')!r} and go on"
+
+    def label(self) -> str:
+        return "NFLOG" if self.group else "LOG"
+
+
+class SourceNat(_AsWritten):
+    """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    tracks = True
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.replace_source()
+
+    def describe(self) -> str:
+        return f"replace its source address (`{self.text}`)"
+
+
+class DestinationNat(Target):
+    """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
+
+    tracks = True
+    address: str
+    port: int
+
+    def xt(self, family: Family) -> str:
+        return f"DNAT --to-destination {self._spell()}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"dnat to {self._spell()}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.send_to(self.address, self.port)
+
+    def describe(self) -> str:
+        return f"send it to {self._spell()} instead"
+
+    def _spell(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
+        return f"{address}{f':{self.port}' if self.port else ''}"
+
+
+class Untrack(Target):
+    """The packet belongs to no tracked connection (section CT)."""
+
+    def xt(self, family: Family) -> str:
+        return "CT --notrack"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("notrack",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(None)
+
+    def describe(self) -> str:
+        return "leave its connection untracked, out of reach of NAT"
+
+
+class UnknownTarget(_AsWritten):
+    """A target that this project does not know, as listed."""
+
+    tracks = True  # it may: nothing is assumed
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.give_up()
+
+    def describe(self) -> str:
+        return f"do `{self.text}` (not known to netinit)"

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 
 __all__ = ["count_cores", "listen"]
 

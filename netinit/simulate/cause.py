@@ -9,8 +9,7 @@ from typing import TypeVar
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
 from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, Rule
-from netinit.rules.more_targets import Accept, DestinationNat, Tproxy
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
 
 
 class Hit(Shape):

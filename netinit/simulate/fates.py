@@ -14,8 +14,7 @@ from netinit.base.net import Family
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PREROUTING
-from netinit.rules.more_targets import Accept, DestinationNat, Drop, Reject, UnknownTarget
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Accept, DestinationNat, Drop, Jump, Reject, Return, UnknownTarget
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError, TemplateError
+from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, clone, mapping, string
 from netinit.golang import goyaml

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.kube.cache import Cache

@@ -7,8 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree
 from netinit.inject import guard
 from netinit.inject.config import InjectionConfig, load_config

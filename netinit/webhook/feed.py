@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.tree import mapping
 from netinit.inject.pod import Settings
 from netinit.webhook import board as on

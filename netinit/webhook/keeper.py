@@ -10,9 +10,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import NetinitError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.logs import level_of
-from netinit.base.more_errors import ConfigError
 from netinit.base.tree import Tree
 from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem

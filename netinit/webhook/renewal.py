@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, string
 from netinit.webhook.certificates import Pair, check, describe
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import ConfigError, InjectionError, TemplateError
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, TemplateError
 from netinit.base.shown import escape, shorten
 from netinit.base.tree import Tree, mapping, string
 from netinit.inject.decision import decide

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netinit.base.errors import ConfigError
 from netinit.base.logs import level_of
-from netinit.base.more_errors import ConfigError
 from netinit.kernel import children
 from netinit.kernel.children import Answer, Child
 from netinit.serving.events import EventLog

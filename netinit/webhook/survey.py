@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import find_access
 from netinit.kube.client import Client

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.cli.kubectl.objects import read_pod
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import EphemeralSource, PodQuestion

@@ -22,7 +22,7 @@ from inject_data import (
     documents,
     needs_data,
 )
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
 from netinit.inject.containers import find
 from netinit.inject.manifests import replaced, workloads

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.lab import PROXY_ID, NetworkNamespace
 
 __all__ = [

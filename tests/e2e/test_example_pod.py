@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.inject.containers import find
 from netinit.lab import Listener
 

@@ -19,8 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from netinit.base.errors import NetinitError, ParseError
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, ParseError
 from netinit.golang import goyaml
 from netinit.inject import apply_patch, inject_pod, json_patch, load_config
 from netinit.inject.annotations import CHECKS

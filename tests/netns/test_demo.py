@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.cli.demo import play as demo
 from netinit.kernel import run
 from readable import NOBODY

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import prefork
-from netinit.cli.reference import find_pages
 from netinit.lab import NetworkNamespace, start_servers
+from reference import find_pages
 
 pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "netinit watch --pid 4711 --interval 10": "goes on until Ctrl-C; watching.md has commands that end",
     "netinit trace --pid 4711": "waits for packets; watching.md has a command with a connection",
     ".venv/bin/pytest tests/golden --update-golden": "rewrites the golden files",
-    ".venv/bin/python -m netinit.cli.reference": "rewrites the pages; test_reference.py compares them",
+    ".venv/bin/python tests/reference.py": "rewrites the pages; test_reference.py compares them",
 }
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
     "kubectl": 'case "$1" in get) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.lab import (
     APP_ID,
     PROXY_ID,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from netinit.backends.memory import MemoryBackend, MemoryKernel
+from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends.restore import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4

@@ -9,7 +9,8 @@ import click
 import pytest
 import yaml
 
-from netinit.cli import group, reference
+import reference
+from netinit.cli import group
 
 ROOT = Path(__file__).parents[2]
 PAGES = reference.find_pages(ROOT)

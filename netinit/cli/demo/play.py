@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES
 from netinit.lab import (
     APP_ID,
@@ -41,7 +41,7 @@ TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "g
 # What Istio's template passes for a sidecar. --ipv6 on: `auto` goes by the first address, which is an IPv4 one here.
 SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
-CHOICES = (AUTO, *[line.name for line in BACKENDS.values() if line.tables])  # memory programs no kernel
+CHOICES = (AUTO, *BACKENDS)
 OUTSIDE_SERVER = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, on a busy machine too
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.errors import OptionError
-from netinit.base.more_errors import DriftError
+from netinit.base.errors import DriftError, OptionError
 from netinit.base.output import show_artefact, to_json
 from netinit.cli.diff.report import EQUAL, render_text, to_object
 from netinit.cli.diff.sides import Compared, read_git, read_live_pair, read_manifests, read_sides

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines
 from netinit.base.shown import shorten, split_message
 from netinit.base.tree import mapping, string

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.files import Spool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import lines
 from netinit.base.tree import Tree, mapping, string

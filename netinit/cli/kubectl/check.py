@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError
-from netinit.base.more_errors import ClusterError, DriftError
+from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json
 from netinit.base.shown import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings

@@ -7,8 +7,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netinit.base.errors import OptionError
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError, OptionError
 from netinit.base.net import parse_address
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping, sequence, string

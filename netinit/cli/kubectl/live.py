@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError, NetinitError, OptionError
 from netinit.base.shown import lines, split_message
 from netinit.cli.face import answer, note
 from netinit.cli.flags import HELP_NAMES

@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError, NetinitError
 from netinit.base.shown import shorten
 from netinit.base.tree import Tree
 from netinit.kernel import run

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from netinit.base.errors import NetinitError, ParseError
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError, NetinitError, ParseError
 from netinit.base.shown import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.itself import run_netinit

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.shown import quote
 from netinit.base.tree import Tree, mapping

@@ -17,7 +17,7 @@ from netinit.base.errors import ParseError
 from netinit.base.tree import clone, shown
 from netinit.golang.goyaml.scalars import MERGE, resolve
 
-__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "build", "key_text", "scan"]
+__all__ = ["MAX_ALIASED_NODES", "MAX_DEPTH", "MAX_NODES", "TreeBuilder", "as_key", "build", "scan", "value_of"]
 
 MAX_DEPTH = 200
 """Nesting of a document. Real ones stay below 40; the deepest CustomResourceDefinitions reach about 60."""
@@ -51,8 +51,8 @@ def _at(mark: Any) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "at its end"
 
 
-def _value_of(event: Any) -> Any:
-    """The value of a scalar's event; MERGE for a plain `<<`."""
+def value_of(event: Any) -> Any:
+    """The value of a scalar's event; MERGE for a plain `<<`. Raises ParseError where it does not fit its tag."""
     if event.implicit[0] and not event.style:
         return resolve(event.value)
     if event.tag is None or event.implicit[1] or event.tag == "!":
@@ -60,16 +60,11 @@ def _value_of(event: Any) -> Any:
     return _tagged(event.tag, event.value, event.start_mark)
 
 
-def _as_key(value: Any) -> Any:
+def as_key(value: Any) -> Any:
+    """The text that a scalar's value is as a key; MERGE stays what it is."""
     if value.__class__ is str or value is MERGE:
         return value
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
-
-
-def key_text(event: Any) -> str | None:
-    """The text that the scalar is as a key; None for a plain `<<`, which merges."""
-    key = _as_key(_value_of(event))
-    return None if key is MERGE else str(key)
 
 
 class _Frame:
@@ -111,6 +106,7 @@ class TreeBuilder:
         return self.documents[0] if self.documents else None
 
     def feed(self, event: Any) -> None:
+        """Take the next event of the stream."""
         kind = event.__class__
         if kind is yaml.ScalarEvent:
             self._scalar(event)
@@ -128,7 +124,7 @@ class TreeBuilder:
 
     def _scalar(self, event: Any) -> None:
         self._count(event)
-        value = _value_of(event)
+        value = value_of(event)
         if value is MERGE and not self._expects_key():
             value = "<<"
         if event.anchor:
@@ -205,7 +201,7 @@ class TreeBuilder:
     def _key(self, value: Any, event: Any) -> Any:
         if value is None or isinstance(value, (dict, list)):
             raise ParseError(f"{_at(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
-        return _as_key(value)
+        return as_key(value)
 
     def _sources(self, value: Any, event: Any) -> list[Any]:
         sources = value if isinstance(value, list) else [value]

@@ -13,7 +13,7 @@ Complex numbers, channels and ranges over functions are refused with an error; e
 
 from __future__ import annotations
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Limits
 from netinit.golang.template.template import Rendering, Template
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap

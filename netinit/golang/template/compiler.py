@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With

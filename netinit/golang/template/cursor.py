@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template.lexer import Token
 from netinit.golang.template.nodes import Tree

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, TypeAlias
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.limits import Run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError
 

@@ -24,6 +24,7 @@ from netinit.golang.template.values import (
     STRING,
     STRUCT,
     UINT,
+    FunctionError,
     Struct,
     Uint8,
     from_bytes,
@@ -36,10 +37,10 @@ __all__ = ["Flags", "format_value", "own_text", "print_value", "sprint", "sprint
 
 _VERBS: Final = {
     BOOL: "tv",
-    INT: "vdboOxXcqU",
-    UINT: "vdboOxXcqU",
-    FLOAT: "vbgGxXfFeE",
-    STRING: "vsxXq",
+    INT: "vdxcq",
+    UINT: "vdxcq",
+    FLOAT: "vgf",
+    STRING: "vsxq",
 }
 
 
@@ -113,11 +114,11 @@ class _Buffer:
 class Flags:
     """The flags, width and precision of one verb.
 
-    `go` is %#v, `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
+    `names` is %+v; `erring` says that a complaint is being printed, in which no method is called.
     """
 
     def __init__(self) -> None:
-        self.minus = self.plus = self.sharp = self.space = self.zero = self.go = self.names = self.erring = False
+        self.minus = self.plus = self.zero = self.names = self.erring = False
         self.width: int | None = None
         self.precision: int | None = None
 
@@ -144,13 +145,13 @@ def own_text(value: Any) -> str | None:
 def print_value(buffer: _Buffer, value: Any, verb: str, flags: Flags, depth: int) -> None:
     """Write the value as the verb says; depth is how many containers it stands in."""
     if value is None or value is NO_VALUE:
-        _print_nil(buffer, verb, flags, depth)
+        buffer.add("<nil>" if depth else flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
         return
-    if not flags.go and not flags.erring and verb in "vsxXq" and (own := own_text(value)) is not None:
+    if not flags.erring and verb in "vsxq" and (own := own_text(value)) is not None:
         buffer.add(format_value(own, verb, flags))
         return
     kind = kind_of(value)
-    if kind in _VERBS or (kind == SLICE and isinstance(value, bytes) and verb in "sxXq"):
+    if kind in _VERBS or (kind == SLICE and isinstance(value, bytes) and verb in "sxq"):
         buffer.add(format_value(value, verb, flags))
     elif kind == MAP:
         _print_map(buffer, value, verb, flags, depth)
@@ -164,52 +165,40 @@ def print_value(buffer: _Buffer, value: Any, verb: str, flags: Flags, depth: int
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
 
-def _print_nil(buffer: _Buffer, verb: str, flags: Flags, depth: int) -> None:
-    if depth:
-        buffer.add("interface {}(nil)" if flags.go else "<nil>")
-    else:
-        buffer.add(flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
-
-
 def _print_map(buffer: _Buffer, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
-    buffer.add(type_name(value) + "{" if flags.go else "map[")
+    buffer.add("map[")
     for index, key in enumerate(sorted(value)):
         if index:
-            buffer.add(", " if flags.go else " ")
+            buffer.add(" ")
         print_value(buffer, key, verb, flags, depth + 1)
         buffer.add(":")
         print_value(buffer, value[key], verb, flags, depth + 1)
-    buffer.add("}" if flags.go else "]")
+    buffer.add("]")
 
 
 def _print_list(buffer: _Buffer, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
-    if flags.go:
-        buffer.add(("[]byte" if isinstance(value, bytes) and verb == "v" and not depth else type_name(value)) + "{")
-    else:
-        buffer.add("[")
+    buffer.add("[")
     for index, item in enumerate(value):
         if index:
-            buffer.add(", " if flags.go else " ")
+            buffer.add(" ")
         print_value(buffer, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
-    buffer.add("}" if flags.go else "]")
+    buffer.add("]")
 
 
 def _print_struct(buffer: _Buffer, value: Struct, verb: str, flags: Flags, depth: int) -> None:
-    name = value.go_type
     if value.go_kind == POINTER:
         if value.nil:
-            _print_nil_pointer(buffer, name, verb, flags)
+            _print_nil_pointer(buffer, value.go_type, verb, flags)
             return
         if depth:
             _print_address(buffer, value, verb, flags)
             return
         buffer.add("&")
-        name = name[1:]
-    buffer.add(name + "{" if flags.go else "{")
+    buffer.add("{")
     for index, (field, item) in enumerate(value.fields.items()):
         if index:
-            buffer.add(", " if flags.go else " ")
-        if flags.go or flags.names:
+            buffer.add(" ")
+        if flags.names:
             buffer.add(f"{field}:")
         print_value(buffer, item, verb, flags, depth + 1)
     buffer.add("}")
@@ -217,14 +206,14 @@ def _print_struct(buffer: _Buffer, value: Struct, verb: str, flags: Flags, depth
 
 def _print_nil_pointer(buffer: _Buffer, name: str, verb: str, flags: Flags) -> None:
     if verb == "v":
-        buffer.add(f"({name})(nil)" if flags.go else flags.pad("<nil>"))
+        buffer.add(flags.pad("<nil>"))
     else:
-        buffer.add(_format_integer(0, verb, flags) if verb in "bodxX" else f"%!{verb}({name}={flags.pad('<nil>')})")
+        buffer.add(_format_integer(0, verb, flags) if verb in "dx" else f"%!{verb}({name}={flags.pad('<nil>')})")
 
 
 def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> None:
     """Where Go prints the address of a struct inside another value, which means nothing to us: zero stands for it."""
-    if verb in "vbodxX":
+    if verb in "vdx":
         buffer.add("0x0" if verb == "v" else "0")
         return
     flags.erring = True
@@ -237,10 +226,10 @@ def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> N
 def format_value(value: Any, verb: str, flags: Flags) -> str:
     """The text of a bool, number, string or bytes under the verb."""
     kind = kind_of(value)
-    if verb == "T":
-        return _cut_and_pad(type_name(value), flags)
     if isinstance(value, bytes):
         return _format_string(from_bytes(value), verb, flags)
+    if kind == FLOAT and verb == "x":
+        raise FunctionError("%x of a floating-point number is not supported: use %g or %f")
     if verb not in _VERBS[kind]:
         return f"%!{verb}({type_name(value)}={_FORMATTERS[kind](value, 'v', flags)})"
     return _FORMATTERS[kind](value, verb, flags)
@@ -250,33 +239,16 @@ def _format_bool(value: bool, _verb: str, flags: Flags) -> str:
     return flags.pad("true" if value else "false")
 
 
-def _cut_and_pad(text: str, flags: Flags) -> str:
-    if flags.precision is not None:
-        text = text[: flags.precision]
-    return flags.pad(text)
-
-
 def _format_string(text: str, verb: str, flags: Flags) -> str:
-    if verb == "q" or flags.go:
+    if verb == "q":
         if flags.precision is not None:
             text = text[: flags.precision]
-        if flags.sharp and "`" not in text and all(c.isprintable() or c == "\t" for c in text):
-            return flags.pad(f"`{text}`")
         return flags.pad(quote(text, ascii_only=flags.plus))
-    if verb in "xX":
-        return _format_hexadecimal(to_bytes(text), verb, flags)
-    return _cut_and_pad(text, flags)
-
-
-def _format_hexadecimal(raw: bytes, verb: str, flags: Flags) -> str:
-    if flags.precision is not None:
-        raw = raw[: flags.precision]
-    check_size(5 * len(raw))
-    prefix = f"0{verb}" if flags.sharp and raw else ""
-    separator = f" {prefix}" if flags.space else ""
-    pairs = (f"{byte:02x}" for byte in raw)
-    text = separator.join(pairs)
-    return flags.pad(prefix + (text.upper().replace("0X", f"0{verb}") if verb == "X" else text))
+    if verb == "x":
+        raw = to_bytes(text)[: flags.precision]
+        check_size(2 * len(raw))
+        return flags.pad(raw.hex())
+    return flags.pad(text[: flags.precision])
 
 
 def _format_integer(value: int, verb: str, flags: Flags) -> str:
@@ -285,12 +257,7 @@ def _format_integer(value: int, verb: str, flags: Flags) -> str:
         return flags.pad(chr(value) if valid else "\ufffd")
     if verb == "q":
         return flags.pad(quote_rune(value, ascii_only=flags.plus))
-    if verb == "U":
-        return _format_code_point(value, flags)
-    sharp = flags.sharp
-    if flags.go and kind_of(value) == UINT:
-        verb, sharp = "x", True
-    digits = _digits(abs(value), verb)
+    digits = format(abs(value), "x" if verb == "x" else "d")
     negative = value < 0
     if flags.precision is not None:
         if flags.precision == 0 and value == 0:
@@ -299,75 +266,26 @@ def _format_integer(value: int, verb: str, flags: Flags) -> str:
         digits = digits.rjust(flags.precision, "0")
     elif flags.zero and not flags.minus and flags.width:
         check_size(flags.width)
-        digits = digits.rjust(flags.width - (negative or flags.plus or flags.space), "0")
-    if sharp:
-        if verb == "b":
-            digits = "0b" + digits
-        elif verb in "oO":
-            digits = digits if digits.startswith("0") else "0" + digits
-        elif verb in "xX":
-            digits = f"0{verb}{digits}"
-    if verb == "O":
-        digits = "0o" + digits
-    sign = "-" if negative else "+" if flags.plus else " " if flags.space else ""
+        digits = digits.rjust(flags.width - (negative or flags.plus), "0")
+    sign = "-" if negative else "+" if flags.plus else ""
     return flags.pad(sign + digits, zeros=False)
 
 
-def _digits(value: int, verb: str) -> str:
-    return format(value, {"b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}.get(verb, "d"))
-
-
-def _format_code_point(value: int, flags: Flags) -> str:
-    if value < 0:
-        value += 1 << 64
-    width = max(flags.precision or 0, 4)
-    check_size(width)
-    text = f"U+{value:X}" if width <= 4 and value > 0xFFFF else f"U+{value:0{width}X}"  # noqa: PLR2004 - four digits
-    if flags.sharp and value <= 0x10FFFF and chr(value).isprintable():  # noqa: PLR2004 - Unicode's end
-        text += f" '{chr(value)}'"
-    return flags.pad(text, zeros=False)
-
-
 def _format_float(value: float, verb: str, flags: Flags) -> str:
-    form = {"v": "g", "F": "f"}.get(verb, verb)
     precision = flags.precision
     if precision is None:
-        precision = 6 if form in "feE" else -1
+        precision = 6 if verb == "f" else -1
     check_size(precision + 400)
-    text = format_float(value, form, precision)
-    if text[0] not in "+-":
-        text = "+" + text
-    if flags.space and text[0] == "+" and not flags.plus:
-        text = " " + text[1:]
-    if text[1] in "IN":
-        if text[1] == "N" and not flags.space and not flags.plus:
-            text = text[1:]
+    text = format_float(value, "f" if verb == "f" else "g", precision)
+    if text[-1] in "fN":  # Inf, NaN
+        text = text.removeprefix("+") if not flags.plus else text if text[0] in "+-" else f"+{text}"
         return flags.pad(text, zeros=False)
-    if flags.sharp and form != "b":
-        text = _keep_point(text, verb, precision)
-    if flags.plus or text[0] != "+":
-        if flags.zero and not flags.minus and flags.width and flags.width > len(text):
-            check_size(flags.width)
-            return text[0] + text[1:].rjust(flags.width - 1, "0")
-        return flags.pad(text)
-    return flags.pad(text[1:])
-
-
-def _keep_point(text: str, verb: str, precision: int) -> str:
-    """The number with a decimal point and its trailing zeros, as the # flag wants it."""
-    mark = next((m for m in ("p", "P", *(() if verb in "xX" else ("e", "E"))) if m in text), "")
-    body, tail = (text[: text.index(mark)], text[text.index(mark) :]) if mark else (text, "")
-    wanted = (6 if precision < 0 else precision) if verb in "vgGx" else 0
-    plain = body[1:].replace(".", "")
-    significant = (
-        len(plain.lstrip("0")) if verb not in "xX" else len(plain[1:].lstrip("0") if plain[:1] == "0" else plain)
-    )
-    wanted -= significant
-    if "." not in body:
-        if body[1:] == "0":
-            wanted -= 1
-        body += "."
-    return body + "0" * max(wanted, 0) + tail
+    sign = "-" if text[0] == "-" else "+" if flags.plus else ""
+    text = text.removeprefix("-")
+    if sign and flags.zero and not flags.minus and flags.width:
+        check_size(flags.width)
+        return sign + text.rjust(flags.width - 1, "0")
+    return flags.pad(sign + text)
 
 
 _FORMATTERS: Final[dict[str, Callable[[Any, str, Flags], str]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from netinit.base.more_errors import TemplateError
+from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
 from netinit.golang.template.limits import Limits, Run

@@ -1,48 +1,62 @@
-"""No value of a pod adds to, takes from or changes anything in a template's output but the scalars that it stands in.
+"""A pod's values change nothing in a template's output but the scalars that the template puts them in.
 
-A template prints annotations, labels and names into the text of a YAML document, and nothing quotes them on the way.
-Whoever writes the pod could end the scalar that a value was meant to be, write fields of his own (`privileged: true`),
-and with a second value swallow the author's. So every rendered text is read twice, and both readings are compared.
+A template prints annotations, labels and names into the text of a YAML document, and nothing quotes them on the way. In
+plain text a value could end its scalar, add fields (`privileged: true`), and swallow the author's with a second value.
+So the text with the values is never parsed. What is parsed is the *outline*, the same text with a placeholder for each
+part that a foreign action printed (one that can reach a field of the pod, see `golang.template.origins`):
 
-The argument:
+- The outline depends on the author's text and on the branches taken, but on no character of a value, so its tree is the
+  author's. It is built once and kept: the *skeleton*, which serves all pods that take the same branches (`skeleton`).
+- Each scalar with placeholders gets its value on its own: words are put in as they are; for any other text the scalar's
+  source alone is parsed, with the values in it, and must be exactly one scalar, of the style that the author gave it and
+  with the author's words unchanged. One that is a placeholder alone may bring quotes of its own.
+- A tree that a function wrote (toYaml, toJson and their kin) becomes a value, or entries of the mapping or the list in
+  which it stands, if it is laid out correctly there.
+- Keys are the one way to change a field without touching it. So a foreign key may replace only values that are foreign
+  too (a list of volumes that bring names of their own), may not be `<<`, and may not stand beside an author's `<<`.
+- In a comment a value may not have a line break, nor a character that YAML forbids.
 
-1. The engine notes which parts of the text foreign actions printed: those that can reach a field of the root which is
-   not the operator's (`gotemplate.origins`). Everything else, literal text and the operator's values, is the author's.
-2. The *outline* is the same text with a token in the place of every foreign part. A token is a word of letters and
-   digits around a character that stands nowhere in the text. So the outline depends on the author's text and on the
-   branches that were taken, but on no character of any value: its nodes are the author's. There is no second
-   rendering that could branch in another way.
-3. The real text is accepted only if its events (what the YAML parser reports: documents, mappings, sequences,
-   scalars, aliases, with their anchors, tags and styles) are those of the outline, one by one. A scalar without a
-   token must be the same to the letter. A scalar with tokens must be a scalar again, of the same style, with the
-   author's words around the tokens unchanged; one that is a token alone may bring quotes of its own. So the tree that
-   comes out is the author's, whatever trick the text plays: comments, anchors, quotes, indentation, cooperating values.
-4. Every value lies, as text, inside of the scalar of its own token (offsets are compared), so values cannot change
-   places either, and nothing of them is lost in a comment or becomes a tag or an anchor.
-5. Where a function wrote a whole tree (toYaml, toJson and their kin), the token stands for that tree: the events there
-   must be those of the tree written alone, and that text must read back as the tree (`reading`).
-6. Keys are the one way to change a field without touching it: the last of two equal keys counts, and a key hides what
-   `<<` would merge. So where a foreign key stands twice, both values must be foreign too (a list of volumes that bring
-   names of their own); it may not merge, and may not stand beside an author's `<<` (`keys`).
-7. Most values are plain words, and pods of one Deployment after the other differ in nothing else. What YAML makes of a
-   text does not depend on which word stands somewhere: so a text is read once for all words (`moulds`).
-
-A value that prints nothing has no token: then the outline is the author's text alone, as in an `{{if}}` not taken.
-Indentation that an author gives by nindent and its kin is the author's. Types of plain scalars (`80`, `true`, `~`) stay
-what the value makes of them.
+Whatever a value holds, it ends up in its own place or is refused. Types of plain scalars (`80`, `true`, `~`) stay what
+the value makes of them, as in Istio.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from netinit.base.errors import NetinitError, ParseError
 from netinit.golang.goyaml import events
+from netinit.golang.template.nodes import Action
 from netinit.golang.template.template import Rendering
-from netinit.inject.guard.moulds import forget_moulds, mould_of
-from netinit.inject.guard.outline import checked, kept_wants
-from netinit.inject.guard.parts import BreakOut, Foreign
+from netinit.inject.guard.outline import Outline
+from netinit.inject.guard.scalars import Misfit
+from netinit.inject.guard.skeleton import forget, skeleton_of
 
 __all__ = ["BreakOut", "Foreign", "forget", "read"]
+
+_MOST_NAMED = 8
+"""Culprits that an error names: the first are enough to start with."""
+
+
+class Foreign:
+    """A part of the text that a foreign action printed, and that action."""
+
+    __slots__ = ("action", "text")
+
+    def __init__(self, text: str, action: Action) -> None:
+        self.text, self.action = text, action
+
+
+class BreakOut(NetinitError):  # noqa: N818 - a verdict
+    """Foreign parts would change more than their own scalars; the message says where.
+
+    `culprits` are the parts that may be the cause.
+    """
+
+    def __init__(self, culprits: Sequence[Foreign], where: str) -> None:
+        super().__init__(where)
+        self.culprits = culprits
 
 
 def read(rendering: Rendering) -> Any:
@@ -53,11 +67,33 @@ def read(rendering: Rendering) -> Any:
     places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
     if not places:
         return events.build(events.scan(rendering.text)).document()
-    mould, words = mould_of(rendering, places)
-    return checked(rendering, places)[0] if mould is None else mould.filled(words)
+    outline = Outline(rendering, places)
+    try:
+        skeleton = skeleton_of(outline.text, outline.mark)
+        if not rendering.text.isascii() and "".join(rendering.parts) != rendering.text:
+            raise Misfit("a character that was cut in two", range(len(places)))  # noqa: TRY301 - all refusals end below
+        return skeleton.filled(outline.parts)
+    except Misfit as problem:
+        raise BreakOut(_culprits(rendering, places, outline, problem.numbers), str(problem)) from None
+    except ParseError:
+        if not _is_yaml(rendering.text):
+            raise
+        raise BreakOut(_culprits(rendering, places, outline, range(len(places))), "the lines around it") from None
 
 
-def forget() -> None:
-    """Lets go of what is kept of the templates read so far: a server has new ones, and the old would only take memory."""
-    kept_wants.cache_clear()
-    forget_moulds()
+def _is_yaml(text: str) -> bool:
+    try:
+        events.build(events.scan(text)).document()
+    except ParseError:
+        return False
+    return True
+
+
+def _culprits(
+    rendering: Rendering, places: Sequence[tuple[int, Action]], outline: Outline, numbers: Iterable[int]
+) -> list[Foreign]:
+    """The parts of these numbers that are no words, each text of an action once; all of them where every one is a word."""
+    numbers = list(numbers)
+    doubtful = [number for number in numbers if outline.parts[number].word is None] or numbers
+    found = dict.fromkeys((rendering.parts[places[number][0]], places[number][1]) for number in doubtful)
+    return [Foreign(text, action) for text, action in found][:_MOST_NAMED]

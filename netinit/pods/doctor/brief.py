@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from netinit import backends
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import NoBackendError
+from netinit.base.errors import NetinitError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect, run
 from netinit.options import AUTO, BACKENDS, Options

@@ -106,11 +106,7 @@ def _examine_here(
 
 def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
     wanted = options.wanted_backend
-    names = (
-        backends.AUTO_ORDER
-        if wanted in (AUTO, backends.MEMORY)
-        else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
-    )
+    names = backends.AUTO_ORDER if wanted == AUTO else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
         if not detect.has_capability(number):
             return (), f"{name} is missing for an isolated namespace; run the doctor in a privileged container to check features"

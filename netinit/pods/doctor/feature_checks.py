@@ -8,9 +8,8 @@ from functools import partial
 
 from netinit import backends
 from netinit.backends import routes
-from netinit.base.errors import NetinitError
+from netinit.base.errors import KernelFeatureError, NetinitError
 from netinit.base.logs import Log
-from netinit.base.more_errors import KernelFeatureError
 from netinit.base.net import Family, Network
 from netinit.kernel import detect
 from netinit.options import CURRENT, NONE, OFF, Options
@@ -22,8 +21,18 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark, Socket, TcpFlags
 from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.more_targets import Drop, Reject, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
-from netinit.rules.targets import Redirect, Return, Target
+from netinit.rules.targets import (
+    Drop,
+    Redirect,
+    Reject,
+    RestoreMark,
+    Return,
+    SaveMark,
+    SetMark,
+    Target,
+    Tproxy,
+    TrackZone,
+)
 
 SECONDS = 20.0
 ROUTING = "policy routing"

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from netinit.base.errors import NamespaceError, NetinitError
-from netinit.base.more_errors import ChildLostError
+from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import children, namespaces
 
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h

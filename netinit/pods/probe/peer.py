@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from netinit.base.more_errors import LabError
+from netinit.base.errors import LabError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, route_library
 from netinit.kernel.isolated import IsolatedNamespace

@@ -36,8 +36,7 @@ from netinit.rules.model import (
     Plan,
     Route,
 )
-from netinit.rules.more_targets import Accept, RestoreMark, SetMark, TrackZone
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Accept, Jump, Redirect, RestoreMark, Return, SetMark, TrackZone
 
 TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)

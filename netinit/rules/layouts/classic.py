@@ -26,8 +26,7 @@ from netinit.rules.model import (
     Plan,
     Route,
 )
-from netinit.rules.more_targets import Accept, Reject
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Accept, Jump, Reject, Return
 
 SSH_PORT = 22
 TCP = inbound.TCP

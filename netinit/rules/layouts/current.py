@@ -7,7 +7,7 @@ from netinit.options import NONE, OFF, TPROXY, Interception
 from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Drop, Jump
 
 
 def plan(options: Interception) -> Plan:
@@ -72,7 +72,6 @@ def _refuse_and_report(
 def _drop_invalid(builder: Builder, options: Interception) -> None:
     if options.drop_invalid:
         from netinit.rules.matches.context import ConnectionState
-        from netinit.rules.more_targets import Drop
 
         why, origin = "packets that belong to no connection would reset it", "drop_invalid"
         invalid = ConnectionState(states=("INVALID",))

@@ -12,8 +12,7 @@ from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Owner, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.more_targets import TrackZone
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Jump, Redirect, Return, TrackZone
 
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2

@@ -24,8 +24,7 @@ from netinit.rules.model import (
     OUTPUT,
     PREROUTING,
 )
-from netinit.rules.more_targets import LogTarget
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Jump, LogTarget
 
 SELDOM = Limit(rate=10, burst=20)
 NEW = ConnectionState(states=("NEW",))  # where a chain sees every packet; nat sees the first of a connection alone

@@ -13,8 +13,7 @@ from netinit.rules.layouts.outbound import HTTPS, QUIC, excluded_groups, exclude
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
-from netinit.rules.more_targets import Reject
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Jump, Reject, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
-from netinit.rules.more_targets import Accept, RestoreMark, SaveMark, SetMark, Tproxy
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Accept, Jump, RestoreMark, Return, SaveMark, SetMark, Tproxy
 
 ORIGIN = "inbound_mode"
 ANSWERS = ConnectionDirection(direction="REPLY")

@@ -30,8 +30,7 @@ from netinit.rules.model import (
     PREROUTING,
     Rule,
 )
-from netinit.rules.more_targets import Accept, Drop, Reject
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
 from netinit.rules.matches.context import FLAGS, TcpFlags
-from netinit.rules.more_targets import SetMark
+from netinit.rules.targets import SetMark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

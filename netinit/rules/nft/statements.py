@@ -7,22 +7,26 @@ from typing import Any
 
 from netinit.base.net import FULL_MASK
 from netinit.rules.model import BUILTIN_CHAINS, ISTIO_PRERT
-from netinit.rules.more_targets import (
+from netinit.rules.nft import PREFIXES
+from netinit.rules.nft.marks import CONNECTION_MARK, MARK, read_change
+from netinit.rules.targets import (
     Accept,
     Drop,
+    Jump,
     LogTarget,
     Observe,
+    Redirect,
     Reject,
     RestoreMark,
+    Return,
     SaveMark,
     SetMark,
+    Target,
     Tproxy,
     TrackZone,
     UnknownTarget,
+    spell_chain,
 )
-from netinit.rules.nft import PREFIXES
-from netinit.rules.nft.marks import CONNECTION_MARK, MARK, read_change
-from netinit.rules.targets import Jump, Redirect, Return, Target, spell_chain
 
 Json = dict[str, Any]
 _WORDS = {"accept": Accept(), "drop": Drop(), "return": Return()}

@@ -8,9 +8,8 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import ISTIO_OUTPUT, ISTIO_PRERT, NAT, RAW
-from netinit.rules.more_targets import Accept
 from netinit.rules.recover.reading import Layout, find_match
-from netinit.rules.targets import Redirect
+from netinit.rules.targets import Accept, Redirect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

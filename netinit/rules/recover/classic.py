@@ -17,9 +17,8 @@ from netinit.rules.model import (
     MANGLE,
     NAT,
 )
-from netinit.rules.more_targets import Reject, Tproxy
 from netinit.rules.recover.reading import STAND_IN, Layout, find_match, listed_ports
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Jump, Reject, Return, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from netinit.rules.model import (
     PREROUTING,
     RAW,
 )
-from netinit.rules.more_targets import SaveMark, Tproxy
 from netinit.rules.recover import peers
 from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, listed_ports
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Jump, Redirect, Return, SaveMark, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from netinit.options.users import PortsOfUsers
 from netinit.rules.layouts.clouds import CLOUD_METADATA
 from netinit.rules.matches.packet import Owner, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_INBOUND, ISTIO_LOG, ISTIO_OUTPUT, ISTIO_QUIC, MANGLE, NAT, Rule
-from netinit.rules.more_targets import LogTarget
 from netinit.rules.recover.reading import WHOLE, Layout, find_match, holds_exactly
-from netinit.rules.targets import Return
+from netinit.rules.targets import LogTarget, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

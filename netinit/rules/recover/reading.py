@@ -20,8 +20,7 @@ from netinit.rules.model import (
     PREROUTING,
     Rule,
 )
-from netinit.rules.more_targets import SaveMark, SetMark
-from netinit.rules.targets import Jump, Redirect, Return, Target
+from netinit.rules.targets import Jump, Redirect, Return, SaveMark, SetMark, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.matches.packet import Owner
-from netinit.rules.more_targets import Untrack
+from netinit.rules.targets import Untrack
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family

@@ -14,7 +14,7 @@ from netinit.simulate.lint.peers import look_at_peers
 PROXY_PORTS = (15090, 15021, 15020)  # metrics and health of the proxy and its agent
 MOST_NAMED = 5
 _DEFAULTS = {flag.field: flag.default for flag in Options.flags}
-_WITHOUT_SETS = ("nftables", "libiptc", "memory")
+_WITHOUT_SETS = ("nftables", "libiptc")
 
 
 def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
@@ -85,8 +85,6 @@ def _of_another_backend(options: Options) -> Iterator[Finding]:
     chosen = "nftables" if options.native_nftables else options.backend
     if chosen in _WITHOUT_SETS and options.ipset_threshold != _DEFAULTS["ipset_threshold"]:
         yield idle("--ipset-threshold", f"{chosen} makes no address sets; use an iptables backend, or leave it out")
-    if chosen == "memory" and options.rule_comments:
-        yield idle("--rule-comments", "memory programs no kernel; leave it out")
 
 
 def _without_its_switch(options: Options) -> Iterator[Finding]:

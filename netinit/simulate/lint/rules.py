@@ -9,8 +9,7 @@ from netinit.rules.layouts import untranslated
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, FILTER
-from netinit.rules.more_targets import Accept, Drop, Reject, Tproxy
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 from netinit.simulate.lint.finding import UNREACHABLE, WARNING, Finding
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from netinit.base.more_errors import TooManyPartsError
+from netinit.base.errors import TooManyPartsError
 from netinit.base.net import Interval
 
 NOTHING, EVERYTHING = 0, 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby, permutations
 
-from netinit.base.more_errors import TooManyPartsError
+from netinit.base.errors import TooManyPartsError
 from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.rules.model import BUILTIN_CHAINS, NAT, Rule
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON

@@ -18,8 +18,7 @@ from netinit.backends.errors import (
     explain_nft,
     explain_number,
 )
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
-from netinit.base.more_errors import KernelFeatureError
+from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, LockedError
 
 
 @pytest.fixture(autouse=True)

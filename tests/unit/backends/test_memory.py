@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit import backends
-from netinit.backends import memory
-from netinit.backends.memory import MemoryBackend, MemoryKernel
+from memory_backend import MemoryBackend, MemoryKernel
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import CLASSIC, Options
@@ -207,18 +205,6 @@ def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
     assert kernel.fail_next == {}
     backend.commit(change)
     assert backend.observe().compare(plan(MANY[3])).differences == ()
-
-
-# As others find it
-
-
-def test_the_backend_by_name_keeps_its_rules_for_as_long_as_the_process_lives(monkeypatch):
-    monkeypatch.setattr(memory, "KERNEL", MemoryKernel())
-    first = backends.load("memory", SIDECAR, FAMILIES)
-    first.commit(first.observe().compare(plan(SIDECAR)).change())
-    second = backends.load("memory", SIDECAR, FAMILIES)
-    assert second.observe().compare(plan(SIDECAR)).differences == ()
-    assert MemoryBackend(kernel=MemoryKernel()).observe().ours is False
 
 
 def test_only_the_families_that_the_kernel_has_are_programmed(kernel):

@@ -20,7 +20,7 @@ def kinds_of(line):
 def test_a_line_says_of_its_classes_what_they_say_of_themselves(line):
     for kind in kinds_of(line):
         assert issubclass(kind, Backend)
-        assert (kind.name, kind.in_kernel, getattr(kind, "variant", "")) == (line.name, bool(line.tables), line.variant)
+        assert (kind.name, getattr(kind, "variant", "")) == (line.name, line.variant)
 
 
 def test_the_flags_choose_from_the_table():
@@ -33,7 +33,7 @@ def test_the_flags_choose_from_the_table():
     ("fields", "name"),
     [
         ({}, AUTO),
-        ({"backend": "memory"}, "memory"),
+        ({"backend": "libiptc"}, "libiptc"),
         ({"force_iptables_binary": "legacy"}, "iptables-legacy"),
         ({"force_iptables_binary": "nft"}, "iptables-nft"),
         ({"native_nftables": True}, "nftables"),
@@ -45,7 +45,7 @@ def test_three_flags_name_a_backend(fields, name):
 
 def test_two_that_see_the_same_tables_know_of_each_other():
     assert backends.readers("iptables-legacy") == backends.readers("libiptc") == ("iptables-legacy", "libiptc")
-    assert [backends.readers(name) for name in ("iptables-nft", "nftables", "memory")] == [("iptables-nft",), ("nftables",), ("memory",)]
+    assert [backends.readers(name) for name in ("iptables-nft", "nftables")] == [("iptables-nft",), ("nftables",)]
 
 
 @pytest.mark.parametrize(("folder", "missing"), [("", ("iptables-nft", "iptables-legacy", "nftables")), (None, ())])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.cli import group, reference
+import reference
+from netinit.cli import group
 from netinit.options import FLAGS
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +18,7 @@ PAGES = reference.find_pages(ROOT)
 def test_the_generated_parts_of_a_page_are_what_the_program_says_now(page, monkeypatch):
     monkeypatch.chdir(ROOT)  # commands name files of the checkout
     text = page.read_text("utf-8")
-    assert reference.renew(text) == text, f"{page.name} is stale; at the top of the checkout run: python -m netinit.cli.reference"
+    assert reference.renew(text) == text, f"{page.name} is stale; at the top of the checkout run: python tests/reference.py"
 
 
 def test_every_kind_of_part_is_in_the_documentation():

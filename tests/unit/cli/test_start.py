@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ApplyError
-from netinit.base.more_errors import ValidationFailedError
+from netinit.base.errors import ApplyError, ValidationFailedError
 from netinit.cli import start
 from netinit.options import Options
 from readable import NOBODY
@@ -34,7 +33,7 @@ OWN = frozenset(
     netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound netinit.rules.layouts.untranslated
-    netinit.rules.matches netinit.rules.matches.context netinit.rules.matches.packet netinit.rules.more_targets
+    netinit.rules.matches netinit.rules.matches.context netinit.rules.matches.packet netinit.rules.targets
     """.split(),  # noqa: SIM905 - a list to read and to edit
 )
 SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]
@@ -52,7 +51,7 @@ CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - {name: c, image: i}\n"
 
 
-# Starts as by path, and names the modules that this has added: netinit.imports loads some without Python's account of imports.
+# Starts as by path, and names the modules that this has added.
 NAME_MODULES = """
 import posix, sys
 known = set(sys.modules)

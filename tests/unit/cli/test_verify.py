@@ -59,10 +59,10 @@ def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differe
 
 
 def test_json_has_every_field_of_a_difference():
-    found = json.loads(render_json(verify.Report(backend="memory", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
+    found = json.loads(render_json(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
     assert found == {
         "ok": False,
-        "backend": "memory",
+        "backend": "nftables",
         "hash": hash_plan(PLAN),
         "differences": [
             {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
 from netinit.inject.annotations import CHECKS, problems, validate
 from netinit.inject.defaults import default_config

@@ -9,8 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from netinit.base.errors import OptionError, ParseError
-from netinit.base.more_errors import ClusterError, ConfigError, InjectionError
+from netinit.base.errors import ClusterError, ConfigError, InjectionError, OptionError, ParseError
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import run as inject_run

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
 from netinit.inject.defaults import default_config
 

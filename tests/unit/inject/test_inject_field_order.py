@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject.field_order import encode, ordered_container, ordered_handler
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from netinit.base.errors import ParseError
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError, ParseError
 from netinit.cli.inject import command as inject
 from netinit.cli.inject.files import LARGEST, RefusedFileError, replace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.owner import PodOwner

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.manifests import Joined, split, workloads
 from netinit.inject.stream import inject_stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject.merge import MERGE_KEYS, merge, names_alone
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.containers import Overrides, normalize, reorder
 from netinit.inject.images import init_image, proxy_image

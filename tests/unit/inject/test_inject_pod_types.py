@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.base.more_errors import InjectionError
+from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod, load_config
 from netinit.inject.pod_types import _TABLES, misfits
 

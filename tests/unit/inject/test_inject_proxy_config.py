@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.protojson import duration, has_presence, read_message

@@ -6,8 +6,7 @@ import copy
 
 import pytest
 
-from netinit.base.errors import OptionError
-from netinit.base.more_errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.inject import inject_pod, load_config
 from netinit.inject.defaults import default_config
 from netinit.inject.values import merge_values, set_values

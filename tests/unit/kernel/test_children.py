@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import AS_BEFORE, ApplyError, NetinitError, OptionError, ended_by
-from netinit.base.more_errors import ChildLostError
+from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, run
 from netinit.options import Options

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.backends.memory import MemoryBackend
-from netinit.backends.memory_machine import MemoryMachine
+from memory_backend import MemoryBackend
+from memory_machine import MemoryMachine
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.kernel import run
 from netinit.options import Options

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from netinit.base.more_errors import ClusterError, ConfigError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.kube.access import Exec, find_access, in_cluster, of_kubeconfig
 from netinit.kube.credentials import ask_program, make_context
 from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from netinit.base.more_errors import ClusterError
+from netinit.base.errors import ClusterError
 from netinit.kube import cache as cache_module
 from netinit.kube.access import Access
 from netinit.kube.cache import Cache

@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
-from netinit.base.errors import NetinitError
-from netinit.base.more_errors import CniError
+from memory_machine import MemoryMachine
+from netinit.base.errors import CniError, NetinitError
 from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
 from netinit.node.decision import read_pod

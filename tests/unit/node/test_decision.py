@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.more_errors import CniError
+from netinit.base.errors import CniError
 from netinit.base.net import Network
 from netinit.node.decision import decide, is_meant, is_own_pod, read_pod
 from netinit.node.protocol import CODES

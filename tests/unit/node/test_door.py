@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.node import door as door_module
 from netinit.node.door import Door, open_socket
 from netinit.node.protocol import encode_answer

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.node import conflist, installer
 from netinit.node.conflist import entry_of, first_of, with_entry, without_entry
 from netinit.node.installer import Installer
@@ -306,7 +306,7 @@ def test_twenty_agents_at_once_leave_one_entry(place):
 FULL = """
 import json, sys
 from pathlib import Path
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.node.installer import Installer
 place = Path(sys.argv[1])
 entry = json.loads(sys.argv[2])

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from helm import HELM, needs_helm, render_chart
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
 from netinit.node.settings import AgentSettings

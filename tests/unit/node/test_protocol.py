@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.more_errors import CniError
+from netinit.base.errors import CniError
 from netinit.node import protocol
 from netinit.node.protocol import CODES, VERSIONS, encode_answer, encode_error, parse_head, parse_request, result
 

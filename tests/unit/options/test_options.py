@@ -59,7 +59,7 @@ SAMPLES = {
 
 def sample(flag: Flag) -> tuple[str, str]:
     if flag.field == "backend":
-        return "memory", "ebtables"
+        return "nftables", "ebtables"
     return SAMPLES[flag.kind.metavar]
 
 
@@ -295,7 +295,7 @@ IDENTITIES = [
     "--layout classic -p 9000 -z 15006 -u 1337,0 -g 0",
     "--layout classic -u 1337 -g 1337",
     "--redirect-dns --capture-all-dns --dns-servers 10.0.0.1,fd00::1 -c eth1 -k net1 -n --ipv6 off",
-    "--netns=-odd --probe-timeout 1m30s --backend memory --debug",
+    "--netns=-odd --probe-timeout 1m30s --backend nftables --debug",
     "-u 1337,1338",
 ]
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
+from memory_machine import MemoryMachine
 from netinit.backends.routes import BOOT, FULL_MASK
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, IPV4
@@ -363,22 +363,6 @@ def test_rules_of_others_that_stand_first_are_a_warning(machine):
     outcome = apply(asked(NFT), machine=machine)
     assert [text for text in outcome.warnings if text.startswith("shadowing: IPv4 nat OUTPUT rule 1")]
     assert apply(asked(NFT), machine=machine).warnings == outcome.warnings
-
-
-def test_the_backend_in_memory_leaves_what_the_kernel_has_alone(machine):
-    apply(asked(LEGACY), machine=machine)
-    machine.tables["memory"] = MemoryMachine().tables[NFT]
-    load = machine.load
-
-    def load_memory(name, options, families):
-        backend = load(name, options, families)
-        backend.in_kernel = name != "memory"
-        return backend
-
-    machine.load = load_memory
-    assert apply(asked("memory", "--reconcile", mode="TPROXY"), machine=machine).changed
-    assert ours(machine) == [LEGACY]
-    assert machine.link.rules == []
 
 
 class Said:

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine, MemoryMachineBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
-from netinit.base.more_errors import KernelFeatureError, NoBackendError
+from memory_machine import MemoryMachine, MemoryMachineBackend
+from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
 from netinit.kernel import pods as reaching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.backends.memory_machine import MemoryMachine
+from memory_machine import MemoryMachine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import IPV4
 from netinit.options import Options

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import FULL_MASK
-from netinit.rules.more_targets import SetMark
 from netinit.rules.nft.marks import CONNECTION_MARK, MARK, read_change, read_masked
+from netinit.rules.targets import SetMark
 
 
 def test_a_mark_under_a_mask_is_read_and_other_things_under_one_are_not():

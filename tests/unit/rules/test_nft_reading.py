@@ -18,21 +18,23 @@ from netinit.rules.matches.context import (
     UnknownMatch,
 )
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.more_targets import (
+from netinit.rules.nft.reading import read_tables
+from netinit.rules.targets import (
     Accept,
     Drop,
+    Jump,
     LogTarget,
     Observe,
+    Redirect,
     Reject,
     RestoreMark,
+    Return,
     SaveMark,
     SetMark,
     Tproxy,
     TrackZone,
     UnknownTarget,
 )
-from netinit.rules.nft.reading import read_tables
-from netinit.rules.targets import Jump, Redirect, Return
 from nft_json import as_json
 
 COUNTER = {"counter": {"packets": 3, "bytes": 180}}

@@ -123,7 +123,7 @@ def test_commands_hold_what_iptables_cannot_do():
 
 def test_the_hash_tells_what_is_programmed_and_nothing_else():
     base = render.hash_plan(plan(SIDECAR))
-    assert base == render.hash_plan(plan(SIDECAR.replace(rule_comments=True, log_as_json=True, backend="memory")))
+    assert base == render.hash_plan(plan(SIDECAR.replace(rule_comments=True, log_as_json=True, backend="nftables")))
     assert base == render.describe_plan(plan(SIDECAR), [IPV4])["hash"]
     made = plan(SIDECAR)
     assert base == render.hash_plan(made.replace(warnings=("mind this",)))

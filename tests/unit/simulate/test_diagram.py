@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from netinit.base.more_errors import TooManyPartsError
+from netinit.base.errors import TooManyPartsError
 from netinit.simulate.symbolic import diagram
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR, Diagram
 

@@ -101,7 +101,6 @@ def test_good_options_are_left_alone(line):
         ("-i * --redirect-dns --capture-all-dns --dns-servers 10.0.0.1", "no-effect", "--dns-servers"),
         ("-i * --ipset-threshold 7 --backend nftables", "no-effect", "--ipset-threshold"),
         ("-i * --ipset-threshold 7 --native-nftables", "no-effect", "--ipset-threshold"),
-        ("-i * --rule-comments --backend memory", "no-effect", "--rule-comments"),
         ("-i * --probe-timeout 9s", "no-effect", "--probe-timeout"),
         ("-i * -b *", "health-ports", "--istio-inbound-ports"),
         ("-i * -b 80,15021", "health-ports", "--istio-inbound-ports"),

@@ -8,7 +8,7 @@ import pytest
 
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
 from netinit.rules.model import Rule
-from netinit.rules.more_targets import Drop, LogTarget
+from netinit.rules.targets import Drop, LogTarget
 from netinit.simulate.observed import (
     AS_KNOWN,
     BOTH,

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
     Facts,
     check,

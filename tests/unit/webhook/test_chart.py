@@ -14,7 +14,7 @@ import pytest
 
 from helm import HELM, needs_helm, render_chart
 from inject_data import DATA, needs_data
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from netinit.base.more_errors import ConfigError
+from netinit.base.errors import ConfigError
 from netinit.inject.pod import Namespace, Settings
 from netinit.webhook import review
 from netinit.webhook.configuration import Served, Texts, load

@@ -6,23 +6,26 @@ from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, Family, parse_address
 from netinit.rules.iptables.parse.modules import read_masked, read_number
-from netinit.rules.more_targets import (
+from netinit.rules.targets import (
     Accept,
     DestinationNat,
     Drop,
+    Jump,
     LogTarget,
     Observe,
+    Redirect,
     Reject,
     RestoreMark,
+    Return,
     SaveMark,
     SetMark,
     SourceNat,
+    Target,
     Tproxy,
     TrackZone,
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import Jump, Redirect, Return, Target
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
 _OBSERVING = frozenset((

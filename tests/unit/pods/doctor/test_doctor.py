@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from netinit.base.errors import ApplyError, BackendUnavailableError
-from netinit.base.more_errors import NoBackendError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program

@@ -25,8 +25,7 @@ from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import OWNED_CHAINS
-from netinit.rules.more_targets import Drop, Reject, SetMark
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Drop, Jump, Reject, SetMark
 from strategies import made_options
 
 EXCLUDED = """\

@@ -11,14 +11,17 @@ from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.more_targets import (
+from netinit.rules.targets import (
     Accept,
     DestinationNat,
     Drop,
+    Jump,
     LogTarget,
     Observe,
+    Redirect,
     Reject,
     RestoreMark,
+    Return,
     SaveMark,
     SetMark,
     SourceNat,
@@ -27,7 +30,6 @@ from netinit.rules.more_targets import (
     UnknownTarget,
     Untrack,
 )
-from netinit.rules.targets import Jump, Redirect, Return
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),

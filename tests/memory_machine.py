@@ -1,7 +1,7 @@
 """A machine in memory: a namespace whose backends, policy rules, routes, addresses and locks are values.
 
 apply, remove and verify run on it without privileges. Each backend has tables of its own; the rules are spelled as
-iptables' in all of them, and refused as netinit.backends.memory refuses. Any change can be made to fail.
+iptables' in all of them, and refused as memory_backend refuses. Any change can be made to fail.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends import AUTO_ORDER, Backend, Lock
 from netinit.backends.machine import Machine
-from netinit.backends.memory import MemoryBackend, MemoryKernel
 from netinit.base.errors import BackendUnavailableError, LockedError, NamespaceError, NetinitError
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
@@ -90,8 +90,6 @@ class MemoryLock(Lock):
 class MemoryMachineBackend(MemoryBackend):
     """A backend of a machine in memory, under the name of one of the kernel's."""
 
-    in_kernel = True
-
     def __init__(self, name: str, machine: MemoryMachine, families: tuple[Family, ...], *, comments: bool) -> None:
         super().__init__(comments=comments, families=families, kernel=machine.tables[name])
         self.name = name
@@ -155,14 +153,14 @@ class MemoryMachine(Machine):
         if self.own:
             raise NamespaceError("this is the machine's own network namespace")
 
-    def lock(self, nanoseconds: int) -> Lock:  # noqa: ARG002 - nobody lets go of a lock here
+    def lock(self, nanoseconds: int) -> Lock:
         return MemoryLock(self, "namespace")
 
     def settle(self, options: Options) -> Settled:
         """The machine's interfaces have no address, and nobody's name servers are known."""
         return options.settle(self.families, tuple, tuple)
 
-    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:  # noqa: ARG002 - looking makes nothing
+    def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
         return tuple([name for name, kernel in self.tables.items() if any(kernel.tables.values())])
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:

@@ -1,6 +1,6 @@
 """The generated parts of README.md and docs/, and the schema of files of options.
 
-`python -m netinit.cli.reference`, at the top of a checkout, renews them.
+`python tests/reference.py`, at the top of a checkout, renews them.
 
 A part stands between two comments. The first says what it is, the second is the same everywhere:
 

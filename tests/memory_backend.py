@@ -144,14 +144,10 @@ class MemoryKernel:
             self.tables[family][name] = table
 
 
-KERNEL = MemoryKernel()  # this process's, for those who bring none of their own
-
-
 class MemoryBackend(XtablesBackend):
     """Rules in a MemoryKernel, forgotten when the process ends."""
 
     name = "memory"
-    in_kernel = False
 
     def __init__(
         self,
@@ -160,7 +156,7 @@ class MemoryBackend(XtablesBackend):
         families: tuple[Family, ...] = FAMILIES,
         lock_timeout: int = 10 * 10**9,
         own_files: bool = True,
-        kernel: MemoryKernel = KERNEL,
+        kernel: MemoryKernel,
     ) -> None:
         super().__init__(comments=comments, families=families, lock_timeout=lock_timeout, own_files=own_files)
         self.kernel = kernel
@@ -174,7 +170,7 @@ class MemoryBackend(XtablesBackend):
             for family in families
         }
 
-    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:  # noqa: ARG002
+    def read(self, families: tuple[Family, ...], *, counted: bool = False) -> dict[Family, str]:
         """The listings, as iptables-nft-save prints them without its comments; it has no counters."""
         return {family: self.kernel.list_tables(family) for family in families}
 
