@@ -86,6 +86,7 @@ class Connection(asyncio.Protocol):
         """Leaves the table; also called by the protocols that take over."""
         self._stop_timer()
         self._table.remove(self)
+        self._transport, self.shutdown = None, _do_nothing  # no circle: the garbage collector would let thousands wait
 
     def enter(self, stage: Stage) -> None:
         """The connection is at this stage from now on."""
@@ -110,6 +111,10 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class _TlsProtocol(sslproto.SSLProtocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,8 @@ class ConfigLoader:
     def _publish(self, served: Served) -> None:
         self._status.served = served
         self._status.configuration_problem = ""
+        if served.generation == 1:
+            gc.freeze()  # what a start has made stays: collections need not look at it
         self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
         for warning in served.warnings:
             self._log("warn", f"configuration {served.generation}: {warning}")
