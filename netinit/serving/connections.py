@@ -3,8 +3,8 @@
 Theory of operation. A connection costs nothing but its socket until its first byte arrives; then it becomes TLS, or HTTP where
 there is no TLS. It is *unfinished* until a request has arrived whole, *busy* while that is answered, then *idle*. Where a new
 connection finds no room, the peer with most unfinished connections loses the oldest of them, then the peer with most idle ones.
-A busy connection never gives way, nor does an unfinished one in its first half second unless its peer has more than twice as
-many connections as the newcomer's. So whoever opens many connections competes with himself.
+A busy connection never gives way; an unfinished one in its first half second only where its peer has more than twice as many
+connections as the newcomer's, an idle one only where it has more. So whoever opens many connections competes with himself.
 """
 
 from __future__ import annotations
@@ -221,7 +221,10 @@ class ConnectionTable:
         peers = self._peers.values()
         crowd = max(peers, key=lambda peer: len(peer.unfinished))
         found = next(iter(crowd.unfinished), None) if crowd.count > 2 * count + 1 else self._oldest(crowd)
-        return found or next(iter(max(peers, key=lambda peer: len(peer.idle)).idle), None)
+        if found is not None:
+            return found
+        resting = max(peers, key=lambda peer: len(peer.idle))
+        return next(iter(resting.idle), None) if resting.count > count else None
 
     def _oldest(self, peer: _Peer) -> Connection | None:
         """The peer's oldest unfinished connection, if it had time enough to finish."""

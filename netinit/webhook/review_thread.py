@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import threading
 import time
@@ -13,7 +14,7 @@ from netinit.webhook.review import Interruption, ReviewAnswer
 __all__ = ["CPU_SECONDS", "run_in_thread"]
 
 CPU_SECONDS = 2.0
-"""Processor time of one review."""
+"""Processor time of one review: twice what the largest pods within `bounds` take with Istio's template."""
 _LOOK = 0.05  # seconds between two looks at what a review has used
 _PER_THREAD = 6  # CPUCLOCK_SCHED of one thread: include/linux/posix-timers.h
 
@@ -38,6 +39,7 @@ async def run_in_thread(work: Callable[[], ReviewAnswer], deadline: float) -> Re
     except asyncio.CancelledError:
         job.interrupt()
         raise
+    job.join()  # it has nothing more to do
     return job.result()
 
 
@@ -57,7 +59,8 @@ class _Job(threading.Thread):
             self._answer = self._work()
         except BaseException as error:  # noqa: BLE001 - the loop's to raise
             self._error = error
-        self._finished()
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+            self._finished()
 
     def used(self) -> float:
         """Seconds of processor time so far."""
