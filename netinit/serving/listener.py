@@ -1,7 +1,7 @@
 """An HTTP/1.1 server on an existing socket: uvicorn's protocol, with bounds on what a client may hold up.
 
 uvicorn bounds neither how long a request's head may take nor how long it may be, so the protocol here does. How many
-connections there may be, and which gives way to a new one, is decided by `connections`. uvicorn's HTTP/2 stands on a library
+connections there may be, and which gives way to a new one, is decided by `client_connections`. uvicorn's HTTP/2 stands on a library
 that is still at 0.0, and API servers speak both.
 """
 
@@ -18,7 +18,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from netinit.serving.connections import Connection, ConnectionTable, Stage
+from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
 
 __all__ = ["HttpListener", "reply"]
 
@@ -73,7 +73,7 @@ async def reply(
 class _BoundedProtocol(HttpToolsProtocol):
     """One connection's requests, with a deadline for each head and each answer."""
 
-    def __init__(self, *args: Any, connection: Connection, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection = connection
         self._timer: asyncio.TimerHandle | None = None
@@ -204,7 +204,7 @@ class HttpListener:
     async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
         """Takes connections from now on, each with the TLS context that there is at that moment."""
         self._loop = asyncio.get_running_loop()
-        self._table = ConnectionTable(self._most, self._dropped, self._loop.time)
+        self._table = ClientTable(self._most, self._dropped, self._loop.time)
         self._listening, self._context = listening, context
         listening.setblocking(False)  # noqa: FBT003 - its signature
         self._listen()
@@ -233,13 +233,13 @@ class HttpListener:
             accepted.close()
             return
         accepted.setblocking(False)  # noqa: FBT003 - its signature
-        connection = Connection(self._table, peer, self._protocol, self._context)
+        connection = ClientConnection(self._table, peer, self._protocol, self._context)
         self._table.add(connection)
         task = self._loop.create_task(self._attach(connection, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _attach(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _attach(self, connection: ClientConnection, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError as error:
@@ -247,7 +247,7 @@ class HttpListener:
             connection.abort()
             accepted.close()
 
-    def _protocol(self, connection: Connection) -> asyncio.Protocol:
+    def _protocol(self, connection: ClientConnection) -> asyncio.Protocol:
         return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:

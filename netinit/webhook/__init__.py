@@ -1,7 +1,7 @@
 """The admission server that injects pods as the API server asks: a thin shell around `netinit.inject`.
 
 Theory of operation. One process with one event loop; Kubernetes restarts, scales and probes it. The controller keeps three
-values current in `Status`, each replaced whole: the configuration (from files or ConfigMaps, tried on a canary pod first), the
+values current in `ServingState`, each replaced whole: the configuration (from files or ConfigMaps, tried on a canary pod first), the
 certificate (from files or a Secret) and the namespaces' annotations. The application answers reviews with the values that it
 finds there: light ones in the event loop, heavy ones in one thread beside it. Both ports answer from the start; `/readyz` says
 when reviews can be answered.

@@ -23,8 +23,8 @@ from netinit.webhook.bounds import LARGEST
 from netinit.webhook.metrics import CONTENT_TYPE, Metrics
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_thread import run_in_thread
-from netinit.webhook.status import Status
-from netinit.webhook.turns import Place, Places, Turns
+from netinit.webhook.serving_state import ServingState
+from netinit.webhook.turns import Places, QueuePlace, Turns
 
 __all__ = ["Application", "Monitoring", "Stopwatch"]
 
@@ -63,37 +63,37 @@ class Stopwatch:
 class Monitoring:
     """Answers at the port without TLS: metrics and health."""
 
-    def __init__(self, status: Status, metrics: Metrics) -> None:
-        self._status = status
+    def __init__(self, state: ServingState, metrics: Metrics) -> None:
+        self._state = state
         self._metrics = metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
         """One request."""
         if scope["path"] == "/metrics":
             await reply(send, 200, self._metrics.text(), CONTENT_TYPE)
-        elif not await reply_health(self._status, scope, send):
+        elif not await reply_health(self._state, scope, send):
             await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
 
 
-async def reply_health(status: Status, scope: Any, send: Any) -> bool:
+async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
     """Answers a request for health; whether it is one."""
     path = scope["path"]
     if path in {"/livez", "/healthz"}:
-        await reply(send, 200, b"ok\n", close=status.draining)
+        await reply(send, 200, b"ok\n", close=state.draining)
     elif path == "/readyz":
-        text = status.report(verbose=b"verbose" in scope["query_string"])
-        await reply(send, 200 if status.is_ready() else 503, text.encode(), close=status.draining)
+        text = state.report(verbose=b"verbose" in scope["query_string"])
+        await reply(send, 200 if state.is_ready() else 503, text.encode(), close=state.draining)
     else:
         return False
     return True
 
 
 class Application:
-    """Answers requests with what is in `status`."""
+    """Answers requests with what is in `state`."""
 
     def __init__(
         self,
-        status: Status,
+        state: ServingState,
         *,
         log: EventLog,
         metrics: Metrics,
@@ -101,7 +101,7 @@ class Application:
         most_bytes: int,
         wants_certificate: bool = False,
     ) -> None:
-        self._status = status
+        self._state = state
         self._log = log
         self._metrics = metrics
         self._wants_certificate = wants_certificate
@@ -113,7 +113,7 @@ class Application:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request."""
-        if await reply_health(self._status, scope, send):
+        if await reply_health(self._state, scope, send):
             return
         arrived: float = scope["state"]["arrived"]
         loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ class Application:
         late = [(b"retry-after", b"1")] if given.status == 503 else []  # noqa: PLR2004 - Service Unavailable
         # A request of which the rest is not read must not be taken for the next one.
         cut_off = given.status >= 400  # noqa: PLR2004 - the client's errors and ours
-        await reply(send, given.status, given.body, given.content_type, close=self._status.draining or cut_off, more=late)
+        await reply(send, given.status, given.body, given.content_type, close=self._state.draining or cut_off, more=late)
 
     async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
         """The answer to a request for a review."""
@@ -156,18 +156,18 @@ class Application:
 
     def _check_client(self, scope: Any) -> None:
         """Nothing; raises Fault where the client may not ask, or not yet."""
-        if self._status.served is None:
+        if self._state.served is None:
             raise Fault(503, "not-ready", "there is no configuration yet; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
 
-    async def _compute(self, body: bytearray, environment: dict[str, str], place: Place, deadline: float) -> ReviewAnswer:
+    async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
         """The answer, computed where it holds up nobody. Raises TimeoutError, Interruption and Fault."""
 
         def work() -> ReviewAnswer:
-            served = self._status.served
+            served = self._state.served
             assert served is not None  # noqa: S101 - a configuration is replaced, never removed
-            return review.answer(body, served, environment=environment, namespace=self._status.namespace)
+            return review.answer(body, served, environment=environment, namespace=self._state.namespace)
 
         if len(body) <= _LIGHT:
             async with self._in_loop.take(place, deadline):

@@ -9,8 +9,8 @@ from pathlib import Path
 from netinit.base.more_errors import ConfigError
 from netinit.serving.events import EventLog
 from netinit.webhook.certificates import Facts, check, find_missing_name, make_context, make_pair, service_names
+from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings
-from netinit.webhook.status import Status, format_date
 
 __all__ = ["CertificateLoader"]
 
@@ -21,9 +21,9 @@ _STAND_IN_SECONDS = 365 * 86400.0
 class CertificateLoader:
     """Keeps the TLS context of new connections; a certificate that cannot be served leaves the one before in use."""
 
-    def __init__(self, settings: ServeSettings, status: Status, log: EventLog) -> None:
+    def __init__(self, settings: ServeSettings, state: ServingState, log: EventLog) -> None:
         self._settings = settings
-        self._status = status
+        self._state = state
         self._log = log
         self._context: ssl.SSLContext | None = None
         self._served: tuple[str, str, str] | None = None
@@ -60,20 +60,20 @@ class CertificateLoader:
             return  # what is wrong with its file is noted
         offered = (certificate, key, clients)
         if offered == self._served:
-            self._status.problems.note("certificate", "")
+            self._state.problems.note("certificate", "")
             return
         try:
             facts = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
             problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
-            if problem != self._status.problems.get("certificate"):
+            if problem != self._state.problems.get("certificate"):
                 self._log.event("error", f"the certificate is not taken: {error}")
-            self._status.problems.note("certificate", problem)
+            self._state.problems.note("certificate", problem)
             return
         self._context, self._served = context, offered
-        self._status.certificate_expires = facts.until
-        self._status.problems.note("certificate", "")
+        self._state.certificate_expires = facts.until
+        self._state.problems.note("certificate", "")
         self._log.event("info", f"serving certificate for {', '.join(facts.names)}, valid until {format_date(facts.until)}")
         self._note_names(facts)
 
@@ -82,7 +82,7 @@ class CertificateLoader:
         settings = self._settings
         missing = find_missing_name(facts, settings.service, settings.namespace) if settings.namespace else ""
         problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(facts.names) or 'no name'}"
-        self._status.problems.note("names of the certificate", problem if missing else "")
+        self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")
 
@@ -98,5 +98,5 @@ class CertificateLoader:
             problem = f"{name} cannot be read: {error}"
         else:
             problem = "" if text.strip() else f"{name} is empty"
-        self._status.problems.note(flag, problem)
+        self._state.problems.note(flag, problem)
         return "" if problem else text

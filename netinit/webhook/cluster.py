@@ -20,8 +20,8 @@ from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS, WEBHOOK_CON
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.serving_state import Problems
 from netinit.webhook.settings import ServeSettings
-from netinit.webhook.status import Problems
 
 __all__ = ["WatchedCluster"]
 

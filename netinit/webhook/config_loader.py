@@ -10,8 +10,8 @@ from pathlib import Path
 from netinit.base.more_errors import ConfigError
 from netinit.inject.pod import Settings
 from netinit.webhook.configuration import Served, Texts, forget_others, load
+from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
-from netinit.webhook.status import Status
 
 __all__ = ["ConfigLoader", "config_files", "read_files"]
 
@@ -19,11 +19,11 @@ _LARGEST = 8 << 20  # bytes of a file; a ConfigMap has at most 1 MiB
 
 
 class ConfigLoader:
-    """Takes texts that may be a configuration, and puts those that are into `status`, with their generation from 1 on."""
+    """Takes texts that may be a configuration, and puts those that are into `state`, with their generation from 1 on."""
 
-    def __init__(self, settings: Settings, status: Status, log: Callable[[str, str], None]) -> None:
+    def __init__(self, settings: Settings, state: ServingState, log: Callable[[str, str], None]) -> None:
         self._settings = settings
-        self._status = status
+        self._state = state
         self._log = log
         self._offered: Texts | None = None
 
@@ -32,7 +32,7 @@ class ConfigLoader:
         if texts == self._offered:
             return False
         self._offered = texts
-        generation = self._status.served.generation + 1 if self._status.served else 1
+        generation = self._state.served.generation + 1 if self._state.served else 1
         try:
             served = await asyncio.to_thread(load, texts, self._settings, generation)
         except ConfigError as error:
@@ -44,8 +44,8 @@ class ConfigLoader:
         return True
 
     def _publish(self, served: Served) -> None:
-        self._status.served = served
-        self._status.configuration_problem = ""
+        self._state.served = served
+        self._state.configuration_problem = ""
         if served.generation == 1:
             gc.freeze()  # what a start has made stays: collections need not look at it
         self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
@@ -58,10 +58,10 @@ class ConfigLoader:
         return self._refuse(problem)
 
     def _refuse(self, problem: str) -> bool:
-        if problem == self._status.configuration_problem:
+        if problem == self._state.configuration_problem:
             return False
-        self._status.configuration_problem = problem
-        served = self._status.served
+        self._state.configuration_problem = problem
+        served = self._state.served
         stays = f"configuration {served.generation} stays in use" if served else "there is none yet"
         self._log("error", f"the configuration is not taken, {stays}: {problem}")
         return True

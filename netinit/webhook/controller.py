@@ -16,8 +16,8 @@ from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
 from netinit.webhook.configuration import Texts
 from netinit.webhook.renewal import Kept, RenewalPlan
+from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
-from netinit.webhook.status import Status
 
 __all__ = ["Controller"]
 
@@ -26,14 +26,14 @@ _RETRY_SECONDS = 1.0
 
 
 class Controller:
-    """Writes `status` and hands certificates to their loader, until `run` is cancelled."""
+    """Writes `state` and hands certificates to their loader, until `run` is cancelled."""
 
-    def __init__(self, settings: ServeSettings, status: Status, certificates: CertificateLoader, log: EventLog) -> None:
+    def __init__(self, settings: ServeSettings, state: ServingState, certificates: CertificateLoader, log: EventLog) -> None:
         self._settings = settings
-        self._status = status
+        self._state = state
         self._certificates = certificates
         self._log = log
-        self._config = ConfigLoader(settings.injection, status, log.event)
+        self._config = ConfigLoader(settings.injection, state, log.event)
 
     async def run(self) -> None:
         """Runs all tasks."""
@@ -66,16 +66,16 @@ class Controller:
                 if problem != last:
                     self._log.event("error", f"{name}: {problem}")
                 last = problem
-                self._status.problems.note(name, problem)
+                self._state.problems.note(name, problem)
             await asyncio.sleep(_RETRY_SECONDS)
-            self._status.problems.note(name, "")
+            self._state.problems.note(name, "")
 
     # ---- files
 
     async def _follow_files(self) -> None:
         watched = _WatchedFiles(config_files(self._settings))
         while True:
-            if watched.settled() or self._status.served is None:
+            if watched.settled() or self._state.served is None:
                 try:
                     texts = await asyncio.to_thread(read_files, self._settings)
                 except ConfigError as error:
@@ -92,14 +92,14 @@ class Controller:
         while True:
             if watched.settled() or not self._certificates.has_certificate:
                 self._certificates.load_files()
-                if self._status.problems:  # of time too: a certificate becomes valid while it waits
+                if self._state.problems:  # of time too: a certificate becomes valid while it waits
                     watched.forget()
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _write_health(self) -> None:
         """Writes `ok` to the classic health file, again at each interval as long as the server is ready."""
         while True:
-            if self._status.is_ready():
+            if self._state.is_ready():
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
             await asyncio.sleep(self._settings.health_interval / SECOND)
 
@@ -112,7 +112,7 @@ class Controller:
 
         settings = self._settings
         async with Client(find_access(kubeconfig=settings.kubeconfig, context=settings.context)) as client:
-            cluster = WatchedCluster(client, settings, self._status.cluster_problems)
+            cluster = WatchedCluster(client, settings, self._state.cluster_problems)
             async with asyncio.TaskGroup() as group:
                 for task in self._cluster_tasks(cluster):
                     group.create_task(task)
@@ -123,7 +123,7 @@ class Controller:
         if settings.config_map or settings.mesh_map:
             found.append(cluster.follow_config_maps(self._offering(cluster), lambda: read_files(settings)))
         if settings.watch_namespaces:
-            self._status.namespaces_source = "a watch of the API"
+            self._state.namespaces_source = "a watch of the API"
             found.append(cluster.follow_namespaces(self._set_namespaces))
         if settings.certificate_secret:
             names = service_names(settings.service, cluster.namespace)
@@ -141,7 +141,7 @@ class Controller:
     def _offering(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
         async def offer(texts: Texts | str, about: list[Tree]) -> None:
             is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
-            problem = self._status.configuration_problem
+            problem = self._state.configuration_problem
             if is_new and problem:
                 for tree in about:
                     await cluster.write_event(tree, f"the webhook goes on with the one before: {problem}")
@@ -149,7 +149,7 @@ class Controller:
         return offer
 
     def _set_namespaces(self, found: dict[str, Any]) -> None:
-        self._status.namespaces = found
+        self._state.namespaces = found
 
     def _serve_kept(self, kept: Kept) -> None:
         clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from netinit.webhook.status import Status
+from netinit.webhook.serving_state import ServingState
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -16,9 +16,9 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """The counts of this process; gauges of its status are read as they are asked for."""
+    """The counts of this process; gauges of its state are read as they are asked for."""
 
-    def __init__(self, status: Status, connections: Callable[[], int]) -> None:
+    def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
         # Without a second series for each counter, which nobody charts.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
@@ -42,7 +42,7 @@ class Metrics:
             **own,
         )
         Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
-        for name, text, read in _of_status(status):
+        for name, text, read in _gauges(state):
             Gauge(name, text, **own).set_function(read)
         self._labelled: dict[tuple[str, str], Any] = {}
 
@@ -66,25 +66,25 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _of_status(status: Status) -> Iterator[tuple[str, str, Callable[[], float]]]:
+def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]]]:
     """Name, description and reader of each gauge that shows a value in use."""
     yield (
         "netinit_webhook_configuration_generation",
         "The configuration in use, counted from 1.",
-        lambda: status.served.generation if status.served else 0,
+        lambda: state.served.generation if state.served else 0,
     )
     yield (
         "netinit_webhook_configuration_error",
         "1 while the newest configuration is not taken and an older one is in use.",
-        lambda: int(bool(status.configuration_problem)),
+        lambda: int(bool(state.configuration_problem)),
     )
     yield (
         "netinit_webhook_certificate_expiry_timestamp_seconds",
         "When the serving certificate ends.",
-        lambda: status.certificate_expires,
+        lambda: state.certificate_expires,
     )
     yield (
         "netinit_webhook_cluster_error",
         "1 while the cluster's API cannot be asked, or refuses.",
-        lambda: int(status.has_cluster_error()),
+        lambda: int(state.has_cluster_error()),
     )

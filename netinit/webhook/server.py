@@ -15,8 +15,8 @@ from netinit.webhook.application import Application, Monitoring
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.controller import Controller
 from netinit.webhook.metrics import Metrics
+from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
-from netinit.webhook.status import Status
 
 __all__ = ["run"]
 
@@ -48,15 +48,15 @@ class _Server:
     def __init__(self, settings: ServeSettings, log: EventLog) -> None:
         self._settings = settings
         self._log = log
-        self._status = status = Status()
+        self._state = state = ServingState()
         memory = memory_limit() or _MOST_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
         most = settings.most_connections or _between(_FEWEST_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MOST_CONNECTIONS)
         allow_descriptors(most + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
-        self._certificates = CertificateLoader(settings, status, log)
-        self._controller = Controller(settings, status, self._certificates, log)
-        metrics = Metrics(status, lambda: self._reviews.connections)
+        self._certificates = CertificateLoader(settings, state, log)
+        self._controller = Controller(settings, state, self._certificates, log)
+        metrics = Metrics(state, lambda: self._reviews.connections)
         application = Application(
-            status,
+            state,
             log=log,
             metrics=metrics,
             most_reviews=settings.most_reviews,
@@ -64,7 +64,7 @@ class _Server:
             wants_certificate=bool(settings.client_ca_file),
         )
         self._reviews = HttpListener(application, most_connections=most, dropped=metrics.count_dropped)
-        self._monitoring = HttpListener(Monitoring(status, metrics), most_connections=_MONITORING_CONNECTIONS)
+        self._monitoring = HttpListener(Monitoring(state, metrics), most_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
         """Serves until SIGTERM or SIGINT."""
@@ -85,7 +85,7 @@ class _Server:
 
     async def _drain(self) -> None:
         """Goes on until nobody sends new reviews, then takes no more connections and finishes what was begun."""
-        self._status.draining = True
+        self._state.draining = True
         await asyncio.sleep(self._settings.shutdown_delay / SECOND)
         if not await self._reviews.close(_DRAIN_SECONDS):
             self._log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from netinit.webhook.review import Fault
 
-__all__ = ["Place", "Places", "Turns"]
+__all__ = ["Places", "QueuePlace", "Turns"]
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class QueuePlace:
     """A review's place; `turn` is there while it waits for one."""
 
     peer: str
@@ -26,15 +26,15 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[str, list[Place]] = {}
+        self._held: dict[str, list[QueuePlace]] = {}
         self._count = 0
 
     @contextlib.contextmanager
-    def hold(self, peer: str) -> Iterator[Place]:
+    def hold(self, peer: str) -> Iterator[QueuePlace]:
         """A place, until the block ends. Raises Fault where there is none."""
         if self._count >= self._most and not self._free_one_for(peer):
             raise self._refusal()
-        place = Place(peer)
+        place = QueuePlace(peer)
         self._held.setdefault(peer, []).append(place)
         self._count += 1
         try:
@@ -68,7 +68,7 @@ class Turns:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @contextlib.asynccontextmanager
-    async def take(self, place: Place, deadline: float) -> AsyncIterator[None]:
+    async def take(self, place: QueuePlace, deadline: float) -> AsyncIterator[None]:
         """The turn, until the block ends. Raises TimeoutError after the deadline, Fault where the place is given up."""
         if self._is_taken:
             await self._wait(place, deadline)
@@ -78,7 +78,7 @@ class Turns:
         finally:
             self._pass_on()
 
-    async def _wait(self, place: Place, deadline: float) -> None:
+    async def _wait(self, place: QueuePlace, deadline: float) -> None:
         turn = place.turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(place.peer, deque()).append(turn)
         try:

@@ -10,7 +10,7 @@ import pytest
 from netinit.inject import Settings
 from netinit.webhook.config_loader import ConfigLoader
 from netinit.webhook.configuration import Texts
-from netinit.webhook.status import Status
+from netinit.webhook.serving_state import ServingState
 
 
 def tracked():
@@ -22,7 +22,7 @@ def tracked():
 def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
     gc.collect()
     gc.freeze()  # what other tests have left is looked through once, not for each configuration
-    status = Status()
+    status = ServingState()
     loader = ConfigLoader(Settings(), status, lambda *_: None)
 
     def offer(number):

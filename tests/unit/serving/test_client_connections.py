@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.serving.connections import Connection, ConnectionTable, Stage
+from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
 
 
 class Room:
@@ -13,13 +13,13 @@ class Room:
     def __init__(self, most):
         self.now = 0.0
         self.dropped = []
-        self.table = ConnectionTable(most, self.dropped.append, lambda: self.now)
+        self.table = ClientTable(most, self.dropped.append, lambda: self.now)
 
     def connect(self, peer, stage=Stage.UNFINISHED):
         """The new connection, or None where it was refused."""
         if not self.table.make_room(peer):
             return None
-        made = Connection(self.table, peer, lambda _: None, None)
+        made = ClientConnection(self.table, peer, lambda _: None, None)
         self.table.add(made)
         made.enter(stage)
         return made

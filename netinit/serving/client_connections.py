@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Connection", "ConnectionTable", "Stage"]
+__all__ = ["ClientConnection", "ClientTable", "Stage"]
 
 _HANDSHAKE_SECONDS = 5  # for the first byte, and again for the rest of the handshake
 _GOODBYE_SECONDS = 2
@@ -33,14 +33,14 @@ class Stage(enum.Enum):
     IDLE = "idle"
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One accepted connection. `begin` makes the protocol that gets its bytes, with TLS where there is a context."""
 
     def __init__(
         self,
-        table: ConnectionTable,
+        table: ClientTable,
         peer: str,
-        begin: Callable[[Connection], asyncio.Protocol],
+        begin: Callable[[ClientConnection], asyncio.Protocol],
         context: Callable[[], ssl.SSLContext] | None,
     ) -> None:
         self.peer = peer
@@ -122,7 +122,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
 
     max_size = _TLS_BUFFER
 
-    def __init__(self, connection: Connection, protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:
+    def __init__(self, connection: ClientConnection, protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:
         waiter: Any = None  # nobody waits for the handshake
         super().__init__(
             asyncio.get_running_loop(),
@@ -145,14 +145,14 @@ class _Peer:
     """The connections of one address; dictionaries as ordered sets, the oldest first."""
 
     count: int = 0
-    unfinished: dict[Connection, None] = field(default_factory=dict)
-    idle: dict[Connection, None] = field(default_factory=dict)
+    unfinished: dict[ClientConnection, None] = field(default_factory=dict)
+    idle: dict[ClientConnection, None] = field(default_factory=dict)
 
-    def of(self, stage: Stage) -> dict[Connection, None] | None:
+    def of(self, stage: Stage) -> dict[ClientConnection, None] | None:
         return {Stage.UNFINISHED: self.unfinished, Stage.IDLE: self.idle}.get(stage)
 
 
-class ConnectionTable:
+class ClientTable:
     """All connections of a listener: `most` together, half of that of one peer. `dropped` is told why one gave way."""
 
     def __init__(self, most: int, dropped: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -161,15 +161,15 @@ class ConnectionTable:
         self._dropped = dropped
         self._clock = clock
         self._peers: dict[str, _Peer] = {}
-        self._there: set[Connection] = set()
+        self._there: set[ClientConnection] = set()
 
     def __len__(self) -> int:
         return len(self._there)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[ClientConnection]:
         return iter(tuple(self._there))
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Counts a connection from now on, as unfinished."""
         peer = self._peers.setdefault(connection.peer, _Peer())
         peer.count += 1
@@ -177,7 +177,7 @@ class ConnectionTable:
         peer.unfinished[connection] = None
         connection.since = self._clock()
 
-    def move(self, connection: Connection, stage: Stage) -> None:
+    def move(self, connection: ClientConnection, stage: Stage) -> None:
         """Notes the stage of a connection, and when it came to it."""
         if connection not in self._there:
             return
@@ -188,7 +188,7 @@ class ConnectionTable:
         if (now := peer.of(stage)) is not None:
             now[connection] = None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """Counts a connection no more."""
         if connection not in self._there:
             return
@@ -216,7 +216,7 @@ class ConnectionTable:
         victim.abort()
         return True
 
-    def _victim(self, count: int) -> Connection | None:
+    def _victim(self, count: int) -> ClientConnection | None:
         """The connection that gives way to one of a peer that has `count`."""
         peers = self._peers.values()
         crowd = max(peers, key=lambda peer: len(peer.unfinished))
@@ -226,7 +226,7 @@ class ConnectionTable:
         resting = max(peers, key=lambda peer: len(peer.idle))
         return next(iter(resting.idle), None) if resting.count > count else None
 
-    def _oldest(self, peer: _Peer) -> Connection | None:
+    def _oldest(self, peer: _Peer) -> ClientConnection | None:
         """The peer's oldest unfinished connection, if it had time enough to finish."""
         oldest = next(iter(peer.unfinished), None)
         return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE else None

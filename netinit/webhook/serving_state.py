@@ -10,7 +10,7 @@ from netinit.base.tree import Tree, mapping
 from netinit.inject.pod import Namespace
 from netinit.webhook.configuration import Served
 
-__all__ = ["Problems", "Status"]
+__all__ = ["Problems", "ServingState"]
 
 
 class Problems(dict[str, str]):
@@ -25,7 +25,7 @@ class Problems(dict[str, str]):
 
 
 @dataclass(slots=True)
-class Status:
+class ServingState:
     """The values in use. `certificate_expires` is in seconds of the epoch, 0 where there is no certificate yet."""
 
     served: Served | None = None
