@@ -37,7 +37,7 @@ CONFIG = {
 
 # A thousand for each worker, below those of connections, of which one could take a port before its server starts anew.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
-PORTS = itertools.cycle(range(20_000 + 1000 * WORKER, 21_000 + 1000 * WORKER))
+PORTS = itertools.cycle([20_000 + 1000 * WORKER + (os.getpid() + number) % 1000 for number in range(1000)])  # beside a second run's
 
 
 def free_port():

@@ -20,8 +20,11 @@ from netinit.options.kinds import (
 
 __all__ = ["REMOVED", "SECOND", "ServeSettings", "read_duration"]
 
-REMOVED = ("processes", "state_folder")
-"""Fields whose flags are taken, with a notice, for one release after they lost their effect."""
+REMOVED = {
+    "processes": "Has no effect since the server is one process; run more replicas. The next release refuses it.",
+    "state_folder": "Has no effect since the server is one process, which writes no files. The next release refuses it.",
+}
+"""The fields of flags that are accepted with this notice for one release after they lost their effect."""
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
@@ -125,8 +128,8 @@ class ServeSettings(DeclaredOptions):
         "--log_output_level", LOG_LEVELS, default="info",
         help_text="What is logged: error, warn, info, or debug, also as default:debug.")
     log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
-    processes: int | None = plain("--processes", COUNT, default=None, help_text="No effect.")
-    state_folder: str = plain("--stateFolder", PATH, default="", help_text="No effect.")
+    processes: int | None = plain("--processes", COUNT, default=None, help_text=REMOVED["processes"])
+    state_folder: str | None = plain("--stateFolder", PATH, default=None, help_text=REMOVED["state_folder"])
 
     @property
     def injection(self) -> InjectionSettings:
@@ -136,16 +139,8 @@ class ServeSettings(DeclaredOptions):
         )
 
     def notices(self) -> list[str]:
-        """A sentence for each flag that has no effect any more and was given; the next release refuses it."""
-        removed = {
-            "--processes": (self.processes is not None, "run more replicas"),
-            "--stateFolder": (bool(self.state_folder), "nothing is written any more"),
-        }
-        return [
-            f"{name}: has no effect since the server is one process: remove it, {instead}; the next release refuses it"
-            for name, (is_given, instead) in removed.items()
-            if is_given
-        ]
+        """A sentence for each flag that was given and has no effect any more."""
+        return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     @property
     def uses_cluster(self) -> bool:

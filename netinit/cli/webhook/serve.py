@@ -9,7 +9,7 @@ from netinit.cli.flags import FlagCommand
 from netinit.webhook.settings import REMOVED, ServeSettings
 
 
-@click.command("serve", cls=FlagCommand, settings=ServeSettings, hides=REMOVED)
+@click.command("serve", cls=FlagCommand, settings=ServeSettings, hides=tuple(REMOVED))
 def command(options: ServeSettings) -> int:
     """Answer the API server's reviews: inject pods as they are created.
 

@@ -365,8 +365,8 @@ def test_flags_of_several_processes_are_accepted_with_a_notice_each(tmp_path):
     with Server(tmp_path, "--processes=2", "--stateFolder", tmp_path / "state") as server:
         assert server.review(make_pod())["allowed"]
         lines = server.log.read_text()
-    assert "--processes: has no effect since the server is one process: remove it, run more replicas; the next release refuses it" in lines
-    assert "--stateFolder: has no effect" in lines
+    assert "--processes: Has no effect since the server is one process; run more replicas. The next release refuses it." in lines
+    assert "--stateFolder: Has no effect" in lines
     assert not (tmp_path / "state").exists()
 
 
