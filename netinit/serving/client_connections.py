@@ -153,7 +153,10 @@ class _Peer:
 
 
 class ClientTable:
-    """All connections of a listener: `most` together, half of that of one peer. `dropped` is called with the stage of one that gave way."""
+    """All connections of a listener: `most` together, half of that of one peer.
+
+    `dropped` is called with the stage of each connection that gives way, or with `refused`.
+    """
 
     def __init__(self, most: int, dropped: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._most = most
