@@ -77,7 +77,7 @@ bench: install ## measure start-up, memory and growth (root); BENCH=apply runs o
 	  $(BIN)/python "tests/bench/$$name.py" $(ARGS); \
 	done
 
-endurance: install ## the webhook for 20 minutes while configuration, certificate and workers change; RATE=150 SECONDS=1200
+endurance: install ## the webhook for 20 minutes while configuration and certificate change; RATE=150 SECONDS=1200
 	@$(BIN)/python tests/bench/webhook.py --endurance $(or $(SECONDS),1200) --rate $(or $(RATE),150)
 
 # Sweeps: of them `make test` takes a few cases, see tests/sweeps.py.

@@ -44,7 +44,7 @@ MODULES = {  # what each kind of process has read, beside what a plain start rea
         "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
     ),
     AGENT: ("cli.node.command", "cli.node.agent", "node.supervisor", "node.server", "node.agent"),
-    WEBHOOK: ("cli.webhook.serve", "webhook.supervisor", "webhook.keeper", "webhook.worker"),
+    WEBHOOK: ("cli.webhook.serve", "webhook.server"),
 }  # fmt: skip
 FOREIGN = {  # what they import of others as they work
     PEOPLE: ("ctypes.util", "pickle", "pwd", "shutil", "signal", "subprocess", "sysconfig", "tempfile"),  # what python-iptables imports

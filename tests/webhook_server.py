@@ -37,7 +37,7 @@ CONFIG = {
 
 # A thousand for each worker, below those of connections, of which one could take a port before its server starts anew.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
-PORTS = itertools.cycle(range(20_000 + 1000 * WORKER, 21_000 + 1000 * WORKER))
+PORTS = itertools.cycle([20_000 + 1000 * WORKER + (os.getpid() + number) % 1000 for number in range(1000)])  # beside a second run's
 
 
 def free_port():
@@ -96,10 +96,10 @@ def make_client_pair():
 
 
 class Server:
-    """The process tree, by `with`: it answers when the block begins."""
+    """The process, by `with`: it is ready when the block begins."""
 
     def __init__(
-        self, folder, *words, processes=1, config=CONFIG, values='{"release": "first"}', environ=None, wait=True, in_full=False
+        self, folder, *words, config=CONFIG, values='{"release": "first"}', environ=None, wait=True, in_full=False
     ):
         self.folder = Path(folder)
         self.port, self.monitoring = free_port(), free_port()
@@ -120,8 +120,6 @@ class Server:
             self.port,
             "--monitoringPort",
             self.monitoring,
-            "--processes",
-            processes,
         ]
         delay = [] if "--shutdownDelay" in words else ["--shutdownDelay", "0s"]
         self.command = [
@@ -208,8 +206,3 @@ class Server:
         status, body = self.post(json.dumps(make_review(pod, **more)), path, connection=connection)
         assert status == 200, (status, body)
         return json.loads(body)["response"]
-
-    def children(self):
-        """The process ids of the tree below the supervisor."""
-        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(word) for word in text.split()]

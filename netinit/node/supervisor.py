@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import socket
 import time
@@ -23,7 +22,7 @@ from netinit.node.door import open_socket
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
 from netinit.serving.events import EventLog
-from netinit.serving.resources import count_cores, listen
+from netinit.serving.resources import allow_descriptors, count_cores, listen
 
 __all__ = ["run"]
 
@@ -38,8 +37,7 @@ def run(settings: AgentSettings) -> int:
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard), hard))
+    allow_descriptors(_FILES)
     door, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port)
     preload.load_all(str(Path(__file__).parents[1]))
     most = settings.jobs or count_cores() * _AT_ONCE_PER_CORE

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from netinit.base.logs import SCOPE, Log, format_event, format_time
 from netinit.base.shown import escape, shorten
 
-__all__ = ["EventLog", "adopt_library_logs"]
+__all__ = ["EventLog", "LineLimit", "adopt_library_logs"]
+
+_WINDOW = 60.0  # seconds
+_LIBRARY_LINES = 20  # of libraries in that time, whatever strangers make them say
 
 
 class EventLog(Log):
@@ -39,13 +43,38 @@ def _word(value: str | float) -> str:
     return json.dumps(text) if " " in text or '"' in text else text
 
 
+class LineLimit:
+    """Lets so many lines a minute through, and then says how many it kept back."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._begun = clock()
+        self._lines = 0
+
+    def admit(self) -> tuple[bool, int]:
+        """Whether one more line may be written, and how many were kept back in the minute that has just ended."""
+        now, kept_back = self._clock(), 0
+        if now - self._begun >= _WINDOW:
+            kept_back = max(0, self._lines - self._most)
+            self._begun, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= self._most, kept_back
+
+
 class _Handler(logging.Handler):
     def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
+        self._limit = LineLimit(_LIBRARY_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What a library says, as one line of ours; its debugging is nobody's business."""
+        """Writes a library's warning or error as one line of the server's log."""
+        admitted, kept_back = self._limit.admit()
+        if kept_back:
+            self._log.event("warn", f"{kept_back} lines of libraries were left out in the minute before")
+        if not admitted:
+            return
         level = "error" if record.levelno >= logging.ERROR else "warn"
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:

@@ -1,14 +1,14 @@
-"""A server of HTTP on a socket that is there already: uvicorn's protocol, with bounds on what a client may hold up.
+"""An HTTP/1.1 server on an existing socket: uvicorn's protocol, with bounds on what a client may hold up.
 
-uvicorn bounds neither how long a request's head may take nor how long it may be, so the protocol here does: a connection
-has a deadline for each head, a bound of its bytes, and a place among so many, which it loses to a new one where it is the
-longest idle. HTTP/1.1 with keep-alive; uvicorn's HTTP/2 stands on a library that is not of age yet, and API servers speak
-both.
+uvicorn bounds neither how long a request's head may take nor how long it may be, so the protocol here does. How many
+connections there may be, and which gives way to a new one, is decided by `client_connections`. uvicorn's HTTP/2 stands on a library
+that is still at 0.0, and API servers speak both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,14 +18,19 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
+
 __all__ = ["HttpListener", "reply"]
 
 _HEAD_SECONDS = 5.0
-_HEAD_BYTES = 64 << 10
-_HANDSHAKE_SECONDS = 5.0
-_GOODBYE_SECONDS = 2.0
+_HEAD_BYTES = 16 << 10  # h11's limit too; an API server's heads have 300 bytes
+_ANSWER_SECONDS = 45.0  # from the head to the end of the answer: longer than any review may take (30 s)
 _IDLE_SECONDS = 120  # longer than API servers keep an idle connection, so that they close it and not we
+_ACCEPTS = 64  # connections taken before those that are there get their turn
+_PAUSE = 0.1  # seconds without `accept` after it failed, as where there are no descriptors left
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+_log = logging.getLogger(__name__)
 
 
 class _JoiningTransport:
@@ -66,29 +71,28 @@ async def reply(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """One connection. `has_room` says whether there may be one more; `idle_since` is None while there is a request."""
+    """One connection's requests, with a deadline for each head and each answer."""
 
-    def __init__(self, *args: Any, has_room: Callable[[], bool], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.idle_since: float | None = None
-        self._has_room = has_room
+        self._connection = connection
         self._timer: asyncio.TimerHandle | None = None
-        self._head = 0
-        self._in_head = True
+        self._head = 0  # bytes of the present head: those that came before its end, or those that were parsed
+        self._parsed = 0
+        self._in_head = self._in_message = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = _JoiningTransport(transport)  # type: ignore[assignment]
-        if not self._has_room():
-            self.connections.discard(self)
-            transport.abort()
-            return
-        self.idle_since = self.loop.time()
-        self._start_clock()
+        self._in_head = True
+        self._connection.shutdown = self.shutdown
+        self._connection.enter(Stage.UNFINISHED)
+        self._start_clock(_HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
         super().connection_lost(exc)
+        self._connection.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -97,16 +101,43 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._head += len(data)
         super().data_received(data)
         if self._in_head and self._head > _HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(_TOO_LONG)
-            self.transport.close()
+            self._refuse_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what cannot be parsed, and heads whose bytes were too many (`_count`)."""
+        if self._parsed > _HEAD_BYTES:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_head(self) -> None:
+        self.transport.write(_TOO_LONG)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
-        self.idle_since = None
+        self._in_message = True
+        self._parsed = 0
+        if not self._is_answering():
+            self._connection.enter(Stage.UNFINISHED)
         super().on_message_begin()
-        self._start_clock()
+        self._start_clock(_HEAD_SECONDS)
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        """Counts bytes of a head; what is raised makes the parser stop, and uvicorn refuse."""
+        self._parsed += size
+        if self._parsed > _HEAD_BYTES:
+            raise ValueError("the request's head is too long")
 
     def on_headers_complete(self) -> None:
-        self._stop_clock()
+        self._start_clock(_ANSWER_SECONDS)
         self._in_head = False
         state = self.scope["state"]
         state["arrived"] = self.loop.time()
@@ -115,23 +146,25 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head = True
+        self._in_head, self._in_message = True, False
         self._head = 0
         super().on_message_complete()
+        if self._is_answering():
+            self._connection.enter(Stage.BUSY)
 
     def on_response_complete(self) -> None:
-        self.idle_since = None if self.pipeline else self.loop.time()
+        if not self.pipeline:
+            self._connection.enter(Stage.UNFINISHED if self._in_message else Stage.IDLE)
+            if not self._in_message:
+                self._stop_clock()
         super().on_response_complete()
 
-    def give_way(self) -> None:
-        """Ends, since nobody asks anything here."""
-        self.idle_since = None
-        self._stop_clock()
-        self.transport.close()
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
-    def _start_clock(self) -> None:
+    def _start_clock(self, seconds: float) -> None:
         self._stop_clock()
-        self._timer = self.loop.call_later(_HEAD_SECONDS, self.transport.abort)
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _stop_clock(self) -> None:
         if self._timer is not None:
@@ -140,9 +173,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpListener:
-    """Serves an ASGI application on a socket until `close`."""
+    """Serves an ASGI application on a socket until `close`. `dropped` is called with the stage of each connection that gave way."""
 
-    def __init__(self, application: Any, *, most_connections: int) -> None:
+    def __init__(self, application: Any, *, most_connections: int, dropped: Callable[[str], None] = lambda _: None) -> None:
         self._config = Config(
             application,
             http="httptools",
@@ -157,58 +190,81 @@ class HttpListener:
             timeout_keep_alive=_IDLE_SECONDS,
         )
         self._config.load()
-        self.state = ServerState()
-        self._most = most_connections
-        self._server: asyncio.Server | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether connections are taken, or were until it was closed."""
-        return self._server is not None
+        self._state = ServerState()
+        self._most, self._dropped = most_connections, dropped
+        self._listening: socket.socket | None = None
+        self._context: Callable[[], ssl.SSLContext] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop alone would forget them
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
-        return len(self.state.connections)
+        """How many connections there are, counted from `accept`."""
+        return len(self._table) if self._listening is not None else 0
 
-    async def start(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Takes connections from now on."""
-        loop = asyncio.get_running_loop()
+    async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
+        """Takes connections from now on, each with the TLS context that there is at that moment."""
+        self._loop = asyncio.get_running_loop()
+        self._table = ClientTable(self._most, self._dropped, self._loop.time)
+        self._listening, self._context = listening, context
+        listening.setblocking(False)  # noqa: FBT003 - its signature
+        self._listen()
 
-        def make() -> _BoundedProtocol:
-            return _BoundedProtocol(self._config, self.state, {}, loop, has_room=self._make_room)
+    def _listen(self) -> None:
+        if self._listening is not None and self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening, self._accept)
 
-        self._server = await loop.create_server(
-            make,
-            sock=listening,
-            ssl=context,
-            backlog=2048,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS if context else None,
-            ssl_shutdown_timeout=_GOODBYE_SECONDS if context else None,
-        )
+    def _accept(self) -> None:
+        """Takes the connections that wait, some at a time."""
+        assert self._listening is not None  # noqa: S101 - it is being read
+        for _ in range(_ACCEPTS):
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("connections cannot be accepted: %s; the next try is in %.1f s", error.strerror, _PAUSE)
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(_PAUSE, self._listen)
+                return
+            self._take(accepted, address[0])
 
-    def _make_room(self) -> bool:
-        """Whether there may be one more: where there are too many, the one that has been idle the longest gives way."""
-        if len(self.state.connections) <= self._most:
-            return True
-        connections: Any = self.state.connections
-        idle = [one for one in connections if one.idle_since is not None]
-        if not idle:
-            return False
-        min(idle, key=lambda one: one.idle_since).give_way()
-        return True
+    def _take(self, accepted: socket.socket, peer: str) -> None:
+        if not self._table.make_room(peer):
+            accepted.close()
+            return
+        accepted.setblocking(False)  # noqa: FBT003 - its signature
+        connection = ClientConnection(self._table, peer, self._protocol, self._context)
+        self._table.add(connection)
+        task = self._loop.create_task(self._attach(connection, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attach(self, connection: ClientConnection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            _log.error("a connection cannot be served: %s", error)
+            connection.abort()
+            accepted.close()
+
+    def _protocol(self, connection: ClientConnection) -> asyncio.Protocol:
+        return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:
         """Takes no more connections, and ends those that are there after their requests; False where some were cut off."""
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self.state.connections):
-            connection.shutdown()
-        end = asyncio.get_running_loop().time() + seconds
-        while self.state.connections or self.state.tasks:
-            if asyncio.get_running_loop().time() >= end:
-                for task in list(self.state.tasks):
+        if self._listening is None:
+            return True
+        self._accept()  # who waits in the kernel's queue would be reset
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        end = self._loop.time() + seconds
+        while len(self._table) or self._state.tasks:
+            now = self._loop.time()
+            if now >= end:
+                for task in self._state.tasks.copy():
                     task.cancel()
                 return False
+            for connection in self._table:
+                connection.end(now)
             await asyncio.sleep(0.02)
         return True

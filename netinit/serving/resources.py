@@ -1,14 +1,18 @@
-"""What a server takes of the machine: a port to listen on, and the processors that it may use."""
+"""What a server takes of the machine: a port to listen on, and the processors, memory and descriptors that it may use."""
 
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from pathlib import Path
 
 from netinit.base.errors import ConfigError
 
-__all__ = ["count_cores", "listen"]
+__all__ = ["allow_descriptors", "count_cores", "listen", "memory_limit"]
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 50  # bytes; version 1 says so many where there is no limit
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -42,7 +46,7 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
     return made
 
 
-def count_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
     """The processors that this container may use: those it may run on, and no more than its limit pays for."""
     cores = len(os.sched_getaffinity(0))
     try:
@@ -51,3 +55,21 @@ def count_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     except (OSError, ValueError):
         paid = cores
     return max(1, min(cores, paid))
+
+
+def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
+    """Bytes of memory that this container may use, by cgroups of version 2 or 1; None where it has no limit of its own."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            limit = int((cgroups / name).read_text())
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        return limit if 0 < limit < _NO_LIMIT else None
+    return None
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Lets this process have so many open files, or as many as it may."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,10 +1,10 @@
 """The admission server that injects pods as the API server asks: a thin shell around `netinit.inject`.
 
-Theory of operation. One supervisor, a keeper and some workers, forked from it. The supervisor does nothing but keep the
-others alive and hand on signals. The keeper reads the configuration (files or ConfigMaps), tries it on a canary pod, keeps
-the certificate, and puts what is good on the board, a folder of which each file is replaced whole; it also answers for
-health and metrics. The workers share one listening socket. They serve reviews with what the board says, and swap it
-between two reviews. Whoever dies is made again; the others go on with what is on the board.
+Theory of operation. One process with one event loop; Kubernetes restarts, scales and probes it. The controller keeps three
+values current in `ServingState`, each replaced whole: the configuration (from files or ConfigMaps, tried on a canary pod first), the
+certificate (from files or a Secret) and the namespaces' annotations. The application answers reviews with the values that it
+finds there: light ones in the event loop, heavy ones in one thread beside it. Both ports answer from the start; `/readyz` says
+when reviews can be answered.
 
-Pure: review, advice, settings, configuration, renewal, chart, values. May import: inject, kube, kernel, options, base.
+Pure: review, bounds, advice, settings, configuration, renewal, chart, values. May import: inject, kube, options, base, serving.
 """

@@ -1,35 +1,40 @@
-"""What answers requests: reviews at /inject, health at /livez and /readyz. An ASGI application, one a process.
+"""What answers requests: reviews at /inject, health at /livez and /readyz. An ASGI application.
 
-Theory of operation. A review is computed in the event loop, one after the other, since it is nothing but computing. What
-comes in meanwhile, once its body is there, waits in a queue that has a bound; each request has a deadline, counted from
-its head, of the seconds that the API server gives in the query less a margin. A request that gets its turn too late is
-answered 503 without being computed; one that computes too long is interrupted by a timer's signal.
+Theory of operation. A review whose body is small is computed in the event loop, one after the other, since it is nothing but
+computing. A large one, and one that turns out to take longer than a moment, is computed in a thread (`review_thread`), also
+one after the other; so it costs light ones at most half of the processor. Peers take turns in both queues, and all who wait
+there, their bodies read, have a place out of a bounded number. Each request has a deadline, counted from its head, of the
+seconds that the API server gives in the query less a margin: it is answered 503 where its turn comes too late, and
+interrupted where it takes too long.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from netinit.inject.pod import Namespace
-from netinit.serving.events import EventLog
+from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.bodies import Bodies
-from netinit.webhook.configuration import Served
-from netinit.webhook.metrics import Metrics
-from netinit.webhook.review import LARGEST, Fault, Interruption, ReviewAnswer
+from netinit.webhook.bounds import LARGEST
+from netinit.webhook.metrics import CONTENT_TYPE, Metrics
+from netinit.webhook.review import Fault, Interruption, ReviewAnswer
+from netinit.webhook.review_thread import run_in_thread
+from netinit.webhook.serving_state import ServingState
+from netinit.webhook.turns import Places, QueuePlace, Turns
 
-__all__ = ["Application", "Stopwatch"]
+__all__ = ["Application", "Monitoring", "Stopwatch"]
 
 _DEADLINE = 10.0  # seconds, the API's default for a webhook
 _LONGEST = 30.0
-_MOST_BYTES = 32 << 20  # of bodies that wait in one process
 _MOST_DISCARDED, _LINGER = 32 << 20, 2.0  # bytes and seconds of a body that is too long
 _MARGIN = 0.9  # of the seconds given, so that the answer arrives in time
+_LIGHT = 32 << 10  # bytes of a body that is tried in the event loop; most have less than 10 KiB
+_MOMENT = 0.25  # seconds after which it goes on in the thread, from the start; 2 ms are usual
+_DENIALS = 60  # lines of the log a minute about pods that are refused
 _JSON = "application/json"
 
 
@@ -55,42 +60,66 @@ class Stopwatch:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
+class Monitoring:
+    """Answers at the port without TLS: metrics and health."""
+
+    def __init__(self, state: ServingState, metrics: Metrics) -> None:
+        self._state = state
+        self._metrics = metrics
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
+        """One request."""
+        if scope["path"] == "/metrics":
+            await reply(send, 200, self._metrics.text(), CONTENT_TYPE)
+        elif not await reply_health(self._state, scope, send):
+            await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
+
+
+async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
+    """Answers a request for health; whether it is one."""
+    path = scope["path"]
+    if path in {"/livez", "/healthz"}:
+        await reply(send, 200, b"ok\n", close=state.draining)
+    elif path == "/readyz":
+        text = state.report(verbose=b"verbose" in scope["query_string"])
+        await reply(send, 200 if state.is_ready() else 503, text.encode(), close=state.draining)
+    else:
+        return False
+    return True
+
+
 class Application:
-    """Answers requests with what is in force: `served` is set from outside, whole."""
+    """Answers requests with what is in `state`."""
 
     def __init__(
         self,
+        state: ServingState,
         *,
         log: EventLog,
         metrics: Metrics,
-        most: int,
-        health: Callable[[bool], tuple[bool, str]],
+        most_reviews: int,
+        most_bytes: int,
         wants_certificate: bool = False,
     ) -> None:
-        self.served: Served | None = None
-        self.namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name)
-        self.draining = False
+        self._state = state
         self._log = log
         self._metrics = metrics
-        self._most = most
-        self._health = health
         self._wants_certificate = wants_certificate
-        self._waiting = 0
-        self._bodies = Bodies(_MOST_BYTES)
-        self._turn = asyncio.Lock()
+        self._bodies = Bodies(most_bytes)
+        self._places = Places(most_reviews)
+        self._in_loop, self._in_thread = Turns(), Turns()
         self._watch = Stopwatch()
+        self._denials = LineLimit(_DENIALS)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request."""
-        path: str = scope["raw_path"].decode("latin-1")
-        if path in {"/livez", "/readyz", "/healthz"}:
-            await self._tell_health(path, scope, send)
+        if await reply_health(self._state, scope, send):
             return
         arrived: float = scope["state"]["arrived"]
         loop = asyncio.get_running_loop()
         self._metrics.in_flight.inc()
         try:
-            given = await self._review(path, scope, receive, arrived)
+            given = await self._review(scope, receive, arrived)
         except asyncio.CancelledError:
             given = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - nothing of ours goes to a client
@@ -106,25 +135,18 @@ class Application:
         late = [(b"retry-after", b"1")] if given.status == 503 else []  # noqa: PLR2004 - Service Unavailable
         # A request of which the rest is not read must not be taken for the next one.
         cut_off = given.status >= 400  # noqa: PLR2004 - the client's errors and ours
-        await reply(send, given.status, given.body, given.content_type, close=self.draining or cut_off, more=late)
+        await reply(send, given.status, given.body, given.content_type, close=self._state.draining or cut_off, more=late)
 
-    async def _tell_health(self, path: str, scope: Any, send: Any) -> None:
-        if path == "/livez":
-            good, text = True, "ok\n"
-        else:
-            good, text = self._health(b"verbose" in scope["query_string"])
-        await reply(send, 200 if good else 503, text.encode(), close=self.draining)
-
-    async def _review(self, path: str, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
+    async def _review(self, scope: Any, receive: Any, arrived: float) -> ReviewAnswer:
         """The answer to a request for a review."""
         try:
-            environment = review.environment_of(path)
+            environment = review.environment_of(scope["raw_path"].decode("latin-1"))
             check_head(scope["method"], scope["headers"])
             self._check_client(scope)
             deadline = arrived + seconds_given(scope["query_string"])
-            async with self._bodies.hold(receive, deadline) as body, self._place(), asyncio.timeout_at(deadline), self._turn:
-                await asyncio.sleep(0)  # what has come in meanwhile gets its place in the queue
-                return self._compute(body, environment, deadline)
+            async with self._bodies.hold(receive, deadline) as body:
+                with self._places.hold(scope["client"][0] if scope["client"] else "") as place:
+                    return await self._compute(body, environment, place, deadline)
         except Fault as fault:
             return review.refuse(fault)
         except TimeoutError:
@@ -133,37 +155,43 @@ class Application:
             return review.refuse(Fault(503, "late", "the review takes longer than its deadline; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
-        """Nothing; raises Fault where the client may not ask."""
+        """Nothing; raises Fault where the client may not ask, or not yet."""
+        if self._state.served is None:
+            raise Fault(503, "not-ready", "there is no configuration yet; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
             raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
 
-    @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """A place in the queue. Raises Fault where there is none."""
-        if self._waiting >= self._most:
-            raise Fault(503, "busy", f"{self._most} reviews are waiting already; try again")
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
+    async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
+        """The answer, computed where it holds up nobody. Raises TimeoutError, Interruption and Fault."""
 
-    def _compute(self, body: bytes, environment: dict[str, str], deadline: float) -> ReviewAnswer:
-        left = deadline - asyncio.get_running_loop().time()
-        served = self.served
-        if served is None:
-            raise Fault(503, "not-ready", "there is no configuration yet; try again")
-        if left <= 0:
-            raise TimeoutError
-        return self._watch.run(
-            left, lambda: review.answer(body, served, environment=environment, namespace=self.namespace)
-        )
+        def work() -> ReviewAnswer:
+            served = self._state.served
+            assert served is not None  # noqa: S101 - a configuration is replaced, never removed
+            return review.answer(body, served, environment=environment, namespace=self._state.namespace)
+
+        if len(body) <= _LIGHT:
+            async with self._in_loop.take(place, deadline):
+                await asyncio.sleep(0)  # what has come in meanwhile gets its place in the queue
+                try:
+                    return self._watch.run(min(_left(deadline), _MOMENT), work)
+                except Interruption:
+                    _left(deadline)
+        async with self._in_thread.take(place, deadline):
+            _left(deadline)
+            self._metrics.heavy.inc()
+            return await run_in_thread(work, deadline)
 
     def _record(self, given: ReviewAnswer, seconds: float) -> None:
         level = {"injected": "info", "denied": "warn"}.get(given.outcome, "debug")
         level = "error" if given.detail else level
         if not self._log.wants(level):
             return
+        if level in {"warn", "error"}:
+            admitted, kept_back = self._denials.admit()
+            if kept_back:
+                self._log.event("warn", f"{kept_back} lines about denied pods were left out in the minute before")
+            if not admitted:
+                return
         self._log.event(
             level,
             f"{given.outcome}: {given.message}" if given.message else given.outcome,
@@ -196,6 +224,14 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         raise Fault(400, "no-review", "the Content-Length is no number")
     if len(length) > 10 or int(length) > LARGEST:  # noqa: PLR2004 - digits
         raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
+
+
+def _left(deadline: float) -> float:
+    """The seconds until the deadline. Raises TimeoutError where there are none."""
+    left = deadline - asyncio.get_running_loop().time()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def seconds_given(query: bytes) -> float:

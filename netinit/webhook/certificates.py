@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
@@ -210,8 +210,8 @@ def find_missing_name(facts: Facts, service: str, namespace: str) -> str:
     return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in facts.names} else name
 
 
-def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """A TLS context with a key and chain, which asks for certificates of clients where an authority is named.
+def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContext:
+    """A TLS context with a chain and its key, which asks for certificates of clients where an authority is given; PEM texts.
 
     Raises ConfigError.
     """
@@ -221,12 +221,22 @@ def make_context(pair: Path, clients: Path | None = None) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
-        context.load_cert_chain(pair)
-        if clients is not None:
-            context.load_verify_locations(clients)
+        _load_pair(context, f"{key.rstrip()}\n{certificate}")
+        if clients:
+            context.load_verify_locations(cadata=clients)
             context.verify_mode = ssl.CERT_OPTIONAL  # probes of the kubelet have none; reviews are refused without
             context.options |= ssl.OP_NO_TICKET  # a session would go on with an authority that is not known any more
             context.num_tickets = 0
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the serving certificate cannot be used: {error}") from error
     return context
+
+
+def _load_pair(context: ssl.SSLContext, pair: str) -> None:
+    """Gives a context its key and chain, which OpenSSL reads from files alone: one in memory that has no name."""
+    handle = os.memfd_create("serving-pair", os.MFD_CLOEXEC)
+    try:
+        os.write(handle, pair.encode())
+        context.load_cert_chain(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)

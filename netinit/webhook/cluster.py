@@ -1,6 +1,6 @@
-"""What the keeper does in the cluster: ConfigMaps and namespaces watched, the Secret renewed, caBundles kept.
+"""The controller's tasks in the cluster: ConfigMaps and namespaces watched, the Secret renewed, caBundles kept.
 
-Each duty runs until it is cancelled. Errors of the API are told in `problems` under the duty's name, and it tries again.
+Each runs until it is cancelled. Errors of the API are noted in `problems` by the object that they are about, and retried.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS, WEBHOOK_CON
 from netinit.webhook.configuration import Texts
 from netinit.webhook.registration import bundle_patch
 from netinit.webhook.renewal import Kept, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.serving_state import Problems
 from netinit.webhook.settings import ServeSettings
 
 __all__ = ["WatchedCluster"]
@@ -33,13 +34,13 @@ Offering = Callable[[Texts | str, list[Tree]], Any]
 
 
 class WatchedCluster:
-    """The duties, with what they found; the callbacks are the keeper's."""
+    """The tasks, with what they found; the callbacks are the controller's."""
 
-    def __init__(self, client: Client, settings: ServeSettings, problems: dict[str, str]) -> None:
+    def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
         self.client = client
         self.settings = settings
         self.namespace = settings.namespace or client.access.namespace
-        self.problems = problems
+        self._problems = problems
         self.bundle = ""
         self.announced = not settings.webhook_config
         self._wake = asyncio.Event()
@@ -70,7 +71,7 @@ class WatchedCluster:
 
     def _note_caches(self, caches: dict[str, Cache]) -> None:
         for name, cache in caches.items():
-            self._note(f"ConfigMap {self.namespace}/{name}", cache.error)
+            self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
 
     async def _offer(
         self, caches: dict[str, Cache], offer: Offering, files: Callable[[], Texts]
@@ -78,7 +79,7 @@ class WatchedCluster:
         found: dict[str, Tree] = {}
         for name, cache in caches.items():
             tree = cache.get(name, self.namespace)
-            self._note(f"ConfigMap {self.namespace}/{name}", "" if tree else "it does not exist")
+            self._problems.note(f"ConfigMap {self.namespace}/{name}", "" if tree else "it does not exist")
             if tree is None:
                 return
             found[name] = tree
@@ -101,7 +102,7 @@ class WatchedCluster:
         )
         await offer(wanted, changed or list(found.values()))
 
-    async def tell_event(self, about: Tree, message: str) -> None:
+    async def write_event(self, about: Tree, message: str) -> None:
         """An event on an object, which `kubectl describe` shows; that it cannot be written is a problem, no more."""
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
@@ -111,9 +112,9 @@ class WatchedCluster:
                 self.client, involved, reason="InvalidConfiguration", message=message, component=_COMPONENT, namespace=self.namespace
             )
         except ClusterError as error:
-            self._note("event", str(error))
+            self._problems.note("event", str(error))
         else:
-            self._note("event", "")
+            self._problems.note("event", "")
 
     # ---- namespaces
 
@@ -132,7 +133,7 @@ class WatchedCluster:
             while True:
                 await _within(changed, _RESYNC)
                 changed.clear()
-                self._note("namespaces", cache.error)
+                self._problems.note("namespaces", cache.error)
                 if cache.synced:
                     publish({name: kept for (_, name), kept in cache.items.items()})
                 await asyncio.sleep(0.1)  # a start of many namespaces is one publication
@@ -147,7 +148,7 @@ class WatchedCluster:
         async with asyncio.TaskGroup() as group:
             group.create_task(cache.run())
             while True:
-                self._note(f"Secret {self.namespace}/{name}", cache.error)
+                self._problems.note(f"Secret {self.namespace}/{name}", cache.error)
                 if cache.synced:
                     await self._renew_once(cache.get(name, self.namespace), plan, serve)
                 await _within(changed, min(_RESYNC, plan.overlap / 4))
@@ -162,9 +163,9 @@ class WatchedCluster:
                 await self._write_secret(secret, wanted)
             except ClusterError as error:
                 if error.status not in {CONFLICT, NOT_FOUND}:  # another replica was quicker: the watch brings its state
-                    self._note(label, str(error))
+                    self._problems.note(label, str(error))
                 return
-        self._note(label, "")
+        self._problems.note(label, "")
         if self.bundle != wanted.bundle:
             self.bundle = wanted.bundle
             self.announced = not self.settings.webhook_config
@@ -220,11 +221,11 @@ class WatchedCluster:
         """Whether the configuration has the bundle now."""
         label = f"MutatingWebhookConfiguration {name}"
         if not cache.synced:
-            self._note(label, cache.error)
+            self._problems.note(label, cache.error)
             return False
         tree = cache.get(name)
         if tree is None:
-            self._note(label, "it does not exist")
+            self._problems.note(label, "it does not exist")
             return False
         patch = bundle_patch(
             tree, bundle, service=self.settings.service, namespace=self.namespace, name=self.settings.webhook_name
@@ -234,16 +235,10 @@ class WatchedCluster:
                 await self.client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
         except ClusterError as error:
             # the version is another already: the watch brings it
-            self._note(label, "" if error.status in {CONFLICT, 422} else str(error))
+            self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
             return False
-        self._note(label, "")
+        self._problems.note(label, "")
         return not patch
-
-    def _note(self, what: str, problem: str) -> None:
-        if problem:
-            self.problems[what] = problem
-        else:
-            self.problems.pop(what, None)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

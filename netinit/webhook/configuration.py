@@ -1,4 +1,4 @@
-"""The configuration as the workers serve it: read, parsed, tried on a canary pod, and then one value."""
+"""The configuration in use: read, parsed, tried on a canary pod, and then one value."""
 
 from __future__ import annotations
 

@@ -1,44 +1,28 @@
-"""What Prometheus is told: Istio's names, so that its dashboards go on, and our own beside them.
-
-Each process writes into files of its own slot (prometheus_client's multi-process mode), and any of them can answer for
-all. A slot and not a process id, so that a worker that takes another's place counts on where that one stopped.
-"""
+"""The metrics that Prometheus scrapes: Istio's names, so that its dashboards go on, and our own beside them."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["CONTENT_TYPE", "KeeperMetrics", "Metrics", "prepare", "take_slot"]
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+from netinit.webhook.serving_state import ServingState
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-_slot = ["0"]
-
-
-def prepare(folder: Path) -> None:
-    """Lets this process and its children share the folder; before anything else of this module, once."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    os.environ[_FOLDER] = str(folder)
-    from prometheus_client import values
-
-    values.ValueClass = values.MultiProcessValue(lambda: _slot[0])  # type: ignore[no-untyped-call]
-
-
-def take_slot(name: str) -> None:
-    """From now on this process counts as the one of this name."""
-    _slot[0] = name
 
 
 class Metrics:
-    """What a worker counts; made after `prepare`."""
+    """The counts of this process; gauges of its state are read as they are asked for."""
 
-    def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-        own: Any = {"registry": CollectorRegistry()}
+    def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
+        # Without a second series for each counter, which nobody charts.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        own: Any = {"registry": self._registry}
         self.requests = Counter("sidecar_injection_requests_total", "Reviews that came in.", **own)
         self.success = Counter("sidecar_injection_success_total", "Reviews that injected a pod.", **own)
         self.failure = Counter("sidecar_injection_failure_total", "Reviews of pods that cannot be injected.", **own)
@@ -49,28 +33,21 @@ class Metrics:
         self.reviews = Counter(
             "netinit_webhook_reviews_total", "Reviews by what came of them.", ["outcome", "reason"], **own
         )
-        self.in_flight = Gauge(
-            "netinit_webhook_reviews_in_flight", "Reviews being answered.", multiprocess_mode="sum", **own
-        )
-        self.connections = Gauge("netinit_webhook_connections", "Open connections.", multiprocess_mode="sum", **own)
-        self.generation = Gauge(
-            "netinit_webhook_configuration_generation",
-            "The configuration in use, counted from 1; the least of all processes.",
-            multiprocess_mode="min",
+        self.heavy = Counter("netinit_webhook_heavy_reviews_total", "Reviews computed beside the event loop.", **own)
+        self.in_flight = Gauge("netinit_webhook_reviews_in_flight", "Reviews being answered.", **own)
+        self.dropped = Counter(
+            "netinit_webhook_connections_dropped_total",
+            "Connections that made room for others, by their stage; or refused.",
+            ["stage"],
             **own,
         )
-        self.expiry = Gauge(
-            "netinit_webhook_certificate_expiry_timestamp_seconds",
-            "When the serving certificate ends.",
-            multiprocess_mode="max",
-            **own,
-        )
-        self.in_flight.set(0)  # what a killed worker of this slot was doing, nobody does any more
-        self.connections.set(0)
+        Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
+        for name, text, read in _gauges(state):
+            Gauge(name, text, **own).set_function(read)
         self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
-        """One review is done."""
+        """Counts one review that is done."""
         self.requests.inc()
         known = {"injected": self.success, "unchanged": self.success, "skipped": self.skip}
         known.get(outcome, self.failure).inc()
@@ -80,33 +57,34 @@ class Metrics:
         self._labelled[key].inc()
         self.seconds.observe(seconds)
 
+    def count_dropped(self, stage: str) -> None:
+        """Counts a connection that made room for another, or was refused."""
+        self.dropped.labels(stage).inc()
 
-class KeeperMetrics:
-    """The metrics of which the keeper knows."""
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)
 
-    def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Gauge
 
-        own: Any = {"registry": CollectorRegistry(), "multiprocess_mode": "max"}
-        self.bad_configuration = Gauge(
-            "netinit_webhook_configuration_error",
-            "1 while the newest configuration is not taken and an older one is in use.",
-            **own,
-        )
-        self.workers = Gauge("netinit_webhook_workers", "Processes that serve.", **own)
-        self.restarts = Gauge(
-            "netinit_webhook_worker_restarts", "How often a process was made again since the start.", **own
-        )
-        self.cluster_error = Gauge(
-            "netinit_webhook_cluster_error", "1 while the cluster's API cannot be asked, or refuses.", **own
-        )
-
-    @staticmethod
-    def text() -> bytes:
-        """What all processes have counted, in Prometheus' text format."""
-        from prometheus_client import CollectorRegistry, generate_latest
-        from prometheus_client.multiprocess import MultiProcessCollector
-
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]]]:
+    """Name, description and reader of each gauge that shows a value in use."""
+    yield (
+        "netinit_webhook_configuration_generation",
+        "The configuration in use, counted from 1.",
+        lambda: state.served.generation if state.served else 0,
+    )
+    yield (
+        "netinit_webhook_configuration_error",
+        "1 while the newest configuration is not taken and an older one is in use.",
+        lambda: int(bool(state.configuration_problem)),
+    )
+    yield (
+        "netinit_webhook_certificate_expiry_timestamp_seconds",
+        "When the serving certificate ends.",
+        lambda: state.certificate_expires,
+    )
+    yield (
+        "netinit_webhook_cluster_error",
+        "1 while the cluster's API cannot be asked, or refuses.",
+        lambda: int(state.has_cluster_error()),
+    )

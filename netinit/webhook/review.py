@@ -22,12 +22,11 @@ from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
 from netinit.webhook.advice import advise
+from netinit.webhook.bounds import LARGEST, find_excess, is_too_dense
 from netinit.webhook.configuration import Served
 
-__all__ = ["LARGEST", "Fault", "Interruption", "ReviewAnswer", "answer", "environment_of", "refuse"]
+__all__ = ["Fault", "Interruption", "ReviewAnswer", "answer", "environment_of", "refuse"]
 
-LARGEST = 6 << 20
-"""Bytes of a request; the API server sends no longer ones."""
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 _MOST_VARIABLES = 32
 _LONGEST_PATH = 4096
@@ -124,7 +123,7 @@ _UNTOUCHED = ("other-kind", "other-operation")
 
 
 def answer(
-    body: bytes,
+    body: bytes | bytearray,
     served: Served,
     *,
     environment: Mapping[str, str] | None = None,
@@ -137,7 +136,7 @@ def answer(
     review = None
     try:
         review = _read(body)
-        return _answer(review, served, environment or {}, namespace)
+        return _answer(review, served, environment or {}, namespace, len(body))
     except Fault as fault:
         return refuse(fault)
     except (RecursionError, MemoryError):
@@ -188,12 +187,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read(body: bytes) -> _Review:
+def _read(body: bytes | bytearray) -> _Review:
     """The review. Raises Fault for what is none, or cannot be answered as one."""
     if not body.strip():
         raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
     if len(body) > LARGEST:
         raise Fault(413, "too-large", f"the body is longer than {LARGEST >> 20} MiB")
+    if is_too_dense(body):
+        raise Fault(413, "too-large", "the body holds more values than a pod can have")
     try:
         tree = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
@@ -215,7 +216,7 @@ def _read(body: bytes) -> _Review:
 
 
 def _answer(
-    review: _Review, served: Served, environment: Mapping[str, str], namespace: Callable[[str], Namespace]
+    review: _Review, served: Served, environment: Mapping[str, str], namespace: Callable[[str], Namespace], size: int
 ) -> ReviewAnswer:
     request = review.request
     review.namespace = string(request.get("namespace"))
@@ -235,6 +236,8 @@ def _answer(
     review.namespace = review.namespace or string(metadata.get("namespace"))
     review.pod = string(metadata.get("name")) or string(metadata.get("generateName")) or string(request.get("name"))
     review.audit["template-version"] = served.version
+    if excess := find_excess(pod, size):
+        return review.respond("denied", "too-large", f"{_title(review)}: {excess}")
     return _decide(review, pod, served, environment, namespace(review.namespace))
 
 

@@ -18,7 +18,13 @@ from netinit.options.kinds import (
     write_bool,
 )
 
-__all__ = ["SECOND", "ServeSettings", "read_duration"]
+__all__ = ["REMOVED", "SECOND", "ServeSettings", "read_duration"]
+
+REMOVED = {
+    "processes": "Has no effect since the server is one process; run more replicas. The next release refuses it.",
+    "state_folder": "Has no effect since the server is one process, which writes no files. The next release refuses it.",
+}
+"""The fields of flags that are accepted with this notice for one release after they lost their effect."""
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
@@ -81,7 +87,6 @@ class ServeSettings(DeclaredOptions):
     address: str = plain("--address", Kind(metavar="ADDRESS", read=str), default="", help_text="Listen on this address alone.")
     port: int = plain("--port", PORT, default=15017, help_text="The port for reviews, over TLS.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health, without TLS.")
-    processes: int = plain("--processes", COUNT, default=0, help_text="Processes that serve reviews; 0 is one for each core.")
     tls_cert_file: str = plain("--tlsCertFile", PATH, default="", help_text="The serving certificate, read again when it changes.")
     tls_key_file: str = plain("--tlsKeyFile", PATH, default="", help_text="Its key.")
     ca_cert_file: str = plain(
@@ -115,17 +120,16 @@ class ServeSettings(DeclaredOptions):
     shutdown_delay: int = plain(
         "--shutdownDelay", _DURATION, default=5 * SECOND,
         help_text="How long to go on serving when told to end, until nobody sends new reviews.")
-    most_reviews: int = plain(
-        "--maxReviews", COUNT, default=128, help_text="Reviews that may wait in one process; further ones get 503.",
-    )
-    most_connections: int = plain("--maxConnections", COUNT, default=512, help_text="Connections that one process may have.")
-    state_folder: str = plain(
-        "--stateFolder", PATH, default="", help_text="A folder in memory for what the processes share (default: a new one).",
-    )
+    most_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Reviews that may wait; further ones get 503.")
+    most_connections: int = plain(
+        "--maxConnections", COUNT, default=0,
+        help_text="Connections in all; one peer may have half of them (default: 2 for each MiB of the memory limit, 64 to 512).")
     log_level: str = plain(
         "--log_output_level", LOG_LEVELS, default="info",
         help_text="What is logged: error, warn, info, or debug, also as default:debug.")
     log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
+    processes: int | None = plain("--processes", COUNT, default=None, help_text=REMOVED["processes"])
+    state_folder: str | None = plain("--stateFolder", PATH, default=None, help_text=REMOVED["state_folder"])
 
     @property
     def injection(self) -> InjectionSettings:
@@ -133,6 +137,10 @@ class ServeSettings(DeclaredOptions):
         return InjectionSettings(
             revision=self.revision, native_sidecars=self.native_sidecars, compliance_policy=self.compliance_policy
         )
+
+    def notices(self) -> list[str]:
+        """A sentence for each flag that was given and has no effect any more."""
+        return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     @property
     def uses_cluster(self) -> bool:

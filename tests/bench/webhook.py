@@ -2,11 +2,11 @@
 
     python tests/bench/webhook.py                                 rates 50, 100, 200, and the greatest
     python tests/bench/webhook.py --share 25                      one replica and two, each with a quarter of a core
-    python tests/bench/webhook.py --endurance 1200 --rate 150     while everything is swapped and killed
+    python tests/bench/webhook.py --endurance 1200 --rate 150     while configuration and certificate are swapped
 
 The reviews are of Istio's current template where the conformance data is at hand (NETINIT_CONFORMANCE), else of our own.
 The client runs beside the server: on a machine of two cores it takes a part of what it measures, so processor time for
-each review is printed too, which other load disturbs least. The server's processes can be confined to cores (--cores).
+each review is printed too, which other load disturbs least. The server can be confined to cores (--cores).
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import asyncio
 import contextlib
 import json
 import os
-import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -155,36 +153,30 @@ def share(times, part):
     return sorted(times)[min(len(times) - 1, int(len(times) * part))] * 1000
 
 
-def cpu(pids):
-    ticks = os.sysconf("SC_CLK_TCK")
-    found = 0.0
-    for pid in pids:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found += (int(words[11]) + int(words[12])) / ticks
-    return found
+def cpu(pid):
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rss(pid):
-    words = Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()
-    return int(words[0]) / 1024 if words else 0.0  # one that has just ended has none
+def memory_of(pid):
+    """MiB, of which pages that processes share count in parts."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
-def largest(pids):
-    """MiB of the largest of these that are still there."""
-    found = [0.0]
-    for pid in pids:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.append(rss(pid))
-    return max(found)
+def wake_ups(pid):
+    """How often its threads have waited for something and gone on."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for task in tasks)
 
 
-def start(folder, processes, cores):
+def start(folder, cores):
     texts = {}
     if SETTINGS.is_dir():
         texts = {"config": (SETTINGS / "config.yaml").read_text(), "values": (SETTINGS / "values.json").read_text()}
         (folder / "mesh").write_text((SETTINGS / "mesh.yaml").read_text())
     words = ["--meshConfig", str(folder / "mesh")] if texts else []
-    server = Server(folder, *words, "--log_output_level", "error", processes=processes, in_full=True, **texts)
+    server = Server(folder, *words, "--log_output_level", "error", in_full=True, **texts)
     if not texts:
         index = server.command.index("--injectConfig")
         del server.command[index : index + 2]
@@ -193,33 +185,30 @@ def start(folder, processes, cores):
     return server
 
 
-def measure(processes, cores, rates, flood):
+def measure(cores, rates, flood):
     with tempfile.TemporaryDirectory() as name:
         begun = time.monotonic()
-        with start(Path(name), processes, cores) as server:
-            ready = time.monotonic() - begun
-            tree = [server.process.pid, *server.children()]
+        with start(Path(name), cores) as server:
+            ready, pid = time.monotonic() - begun, server.process.pid
+            print(f"{f'on core {cores}: ' if cores else ''}ready after {ready:.2f} s")
+            idle(pid)
             asyncio.run(Client(server, 4).flood(100, 4))  # warm
-            print(
-                f"{processes} process{'es' if processes > 1 else ''}{f' on core {cores}' if cores else ''}: ready after {ready:.2f} s"
-            )
             for rate in rates:
-                client, before = Client(server, 16), cpu(tree)
+                client, before = Client(server, 16), cpu(pid)
                 asyncio.run(client.run(rate, 5.0))
-                spent = (cpu(tree) - before) / (len(client.times) + 16) * 1000
+                spent = (cpu(pid) - before) / (len(client.times) + 16) * 1000
                 told = f"p50 {share(client.times, 0.5):6.1f} ms  p99 {share(client.times, 0.99):6.1f} ms  {spent:.2f} ms of CPU a review"
                 print(f"  {rate:4} a second   {told}  {len(client.failed)} failed")
             print(f"  greatest rate with p99 < {BUDGET_P99} ms: {climb(server)} a second")
-            client, before = Client(server, 16), cpu(tree)
+            client, before = Client(server, 16), cpu(pid)
             rate = asyncio.run(client.flood(flood, 8))
-            spent = (cpu(tree) - before) / flood * 1000
+            spent = (cpu(pid) - before) / flood * 1000
             print(
                 f"  as quickly as it can: {rate:.0f} a second, p99 {share(client.times, 0.99):.0f} ms, {spent:.2f} ms of CPU a review, {len(client.failed)} failed"
             )
-            memory = [rss(pid) for pid in tree]
-            print(f"  memory: {', '.join(f'{one:.0f}' for one in memory)} MiB (supervisor, keeper, workers)")
+            memory = memory_of(pid)
             verdicts = {
-                f"{max(memory):.0f} MiB a process, {BUDGET_MEMORY} are allowed": max(memory) <= BUDGET_MEMORY,
+                f"{memory:.0f} MiB, {BUDGET_MEMORY} are allowed": memory <= BUDGET_MEMORY,
                 f"ready after {ready:.2f} s, {BUDGET_READY:.0f} s is allowed": ready <= BUDGET_READY,
                 f"{1000 / spent:.0f} reviews a second of a whole core by its processor time, {BUDGET_RATE} are wanted": 1000
                 / spent
@@ -228,6 +217,16 @@ def measure(processes, cores, rates, flood):
             for text, good in verdicts.items():
                 print(f"  {'within' if good else 'OVER'}: {text}")
             return rate
+
+
+def idle(pid, seconds=10.0):
+    """What it takes while nobody asks."""
+    time.sleep(1.0)
+    woken, used = wake_ups(pid), cpu(pid)
+    time.sleep(seconds)
+    print(
+        f"  idle: {memory_of(pid):.0f} MiB, {(wake_ups(pid) - woken) / seconds:.1f} wake-ups a second, {(cpu(pid) - used) / seconds * 1000:.1f} ms of CPU a second"
+    )
 
 
 def climb(server):
@@ -243,18 +242,15 @@ def climb(server):
 
 @contextlib.contextmanager
 def confined(server, percent):
-    """The server's processes together have so much of a core, as a replica has that a limit is set for."""
+    """The server has so much of a core, as a replica has that a limit is set for."""
     group = Path(f"/sys/fs/cgroup/cpu/netinit-bench-{server.process.pid}")  # cgroups of version 1
     group.mkdir()
     try:
         (group / "cpu.cfs_period_us").write_text("20000")
         (group / "cpu.cfs_quota_us").write_text(str(20000 * percent // 100))
-        tree = [server.process.pid, *server.children()]
-        for pid in tree:
-            (group / "cgroup.procs").write_text(str(pid))
+        (group / "cgroup.procs").write_text(str(server.process.pid))
         yield
-        for pid in tree:
-            (group.parent / "cgroup.procs").write_text(str(pid))
+        (group.parent / "cgroup.procs").write_text(str(server.process.pid))
     finally:
         group.rmdir()
 
@@ -266,7 +262,7 @@ def compare_replicas(percent, number):
         with contextlib.ExitStack() as stack:
             servers = []
             for _ in range(replicas):
-                server = stack.enter_context(start(Path(stack.enter_context(tempfile.TemporaryDirectory())), 1, ""))
+                server = stack.enter_context(start(Path(stack.enter_context(tempfile.TemporaryDirectory())), ""))
                 asyncio.run(Client(server, 4).flood(30, 4))
                 stack.enter_context(confined(server, percent))
                 servers.append(server)
@@ -281,14 +277,14 @@ def compare_replicas(percent, number):
 
 
 def endure(seconds, rate):
-    """A steady rate while configuration, certificate and workers change under it."""
+    """A steady rate while configuration and certificate change under it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with start(folder, 2, "") as server:
+        with start(folder, "") as server:
             trusted = [server.pair]
             Server.context = property(lambda self: _trusting(trusted))
             client = Client(server, 32)
-            events = {"configurations": 0, "certificates": 0, "workers killed": 0}
+            events = {"configurations": 0, "certificates": 0}
             memory = []
 
             async def disturb():
@@ -304,16 +300,13 @@ def endure(seconds, rate):
                         trusted.append(server.pair)
                         server.write_certificate(server.pair)
                         events["certificates"] += 1
-                    if number % 4 == 0:
-                        os.kill(random.choice(sorted(server.children())[1:]), signal.SIGKILL)
-                        events["workers killed"] += 1
-                    memory.append(largest(server.children()))
+                    memory.append(memory_of(server.process.pid))
 
             async def both():
                 await asyncio.gather(client.run(rate, seconds), disturb())
 
             asyncio.run(both())
-            generation = server.monitor("/readyz?verbose")[1].splitlines()[0]
+            generation = server.monitor("/readyz?verbose")[1].splitlines()[1]
             print(
                 f"{len(client.times)} reviews in {seconds:.0f} s at {rate:.0f} a second: {len(client.failed)} failed, {client.again} connections made anew"
             )
@@ -321,7 +314,7 @@ def endure(seconds, rate):
             print(f"  p50 {share(client.times, 0.5):.1f} ms, p99 {share(client.times, 0.99):.1f} ms")
             third = max(1, len(memory) // 3)
             first, last = statistics.mean(memory[:third]), statistics.mean(memory[-third:])
-            print(f"  largest process: {first:.0f} MiB in the first third, {last:.0f} in the last, {max(memory):.0f} at most")
+            print(f"  memory: {first:.0f} MiB in the first third, {last:.0f} in the last, {max(memory):.0f} at most")
             print(*client.failed[:3], sep="\n")
             return not client.failed and last - first <= MOST_GROWTH
 
@@ -340,7 +333,6 @@ def main():
     parser.add_argument("--rate", type=float, default=100.0, help="of the endurance run")
     parser.add_argument("--cores", default="", help="for the server, as taskset has them")
     parser.add_argument("--share", type=int, default=0, metavar="PERCENT", help="of a core, for one replica and for two (root)")
-    parser.add_argument("--processes", default="1,2")
     given = parser.parse_args()
     if given.share:
         compare_replicas(given.share, 300)
@@ -350,8 +342,7 @@ def main():
     rates = [int(rate) for rate in given.rates.split(",")]
     title = "Istio's current template" if SETTINGS.is_dir() else "our own template"
     print(f"the webhook over TLS with {title}; load of the machine: {os.getloadavg()[0]:.1f}")
-    for processes in map(int, given.processes.split(",")):
-        measure(processes, given.cores, rates, given.reviews)
+    measure(given.cores, rates, given.reviews)
 
 
 if __name__ == "__main__":

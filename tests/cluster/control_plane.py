@@ -288,7 +288,7 @@ class Replica:
         self.plane, self.address = plane, address
         (deployment,) = [tree for tree in trees if tree["kind"] == "Deployment"]
         words = deployment["spec"]["template"]["spec"]["containers"][0]["args"][2:]
-        words = [word for word in words if not word.startswith(("--stateFolder", "--log_as_json", "--monitoringPort", "--valuesFile"))]
+        words = [word for word in words if not word.startswith(("--log_as_json", "--monitoringPort", "--valuesFile"))]
         if "--injectConfig" not in more:  # which has values of its own
             words += mount_values(trees, folder)
         self.log = Path(folder) / f"webhook-{address}-{time.monotonic_ns()}.log"

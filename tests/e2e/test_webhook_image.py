@@ -27,10 +27,6 @@ WORDS = [
     "/tls/tls.crt",
     "--tlsKeyFile",
     "/tls/tls.key",
-    "--processes",
-    "1",
-    "--stateFolder",
-    "/run/netinit/webhook",
 ]
 
 
@@ -51,7 +47,7 @@ def files(root: Path) -> list[Path]:
 
 def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
     names = {path.name for path in files(root)}
-    assert {"supervisor.py", "client.py", "Chart.yaml"} <= names
+    assert {"controller.py", "client.py", "Chart.yaml"} <= names
     assert not names & {
         "iptables",
         "xtables-nft-multi",
@@ -132,9 +128,6 @@ def test_every_command_of_the_server_works_in_its_image(webhook: Image, pod: Pod
 @pytest.mark.netns
 def test_it_serves_with_a_read_only_root_as_an_ordinary_user(webhook: Image, pod: Pod, tmp_path: Path):
     pair = make_pair(("localhost",), now=time.time(), seconds=3600)
-    state = tmp_path / "state"
-    state.mkdir()
-    state.chmod(0o777)
     tls = tmp_path / "tls"
     tls.mkdir()
     for name, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
@@ -142,7 +135,7 @@ def test_it_serves_with_a_read_only_root_as_an_ordinary_user(webhook: Image, pod
         (tls / name).chmod(0o644)
     done: list[subprocess.CompletedProcess[str]] = []
     serving = threading.Thread(
-        target=lambda: done.append(webhook.run(pod.pid, WORDS, mounts={"/tls": tls, "/run/netinit": state}))
+        target=lambda: done.append(webhook.run(pod.pid, WORDS, mounts={"/tls": tls}))
     )
     serving.start()
     said = ""
@@ -153,8 +146,8 @@ def test_it_serves_with_a_read_only_root_as_an_ordinary_user(webhook: Image, pod
         time.sleep(0.1)
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         words = path.read_bytes().split(b"\0") if path.exists() else []
-        if b"--stateFolder" in words and b"/run/netinit/webhook" in words:
+        if b"--tlsCertFile" in words and b"/tls/tls.crt" in words:
             subprocess.run(["kill", "-TERM", path.parent.name], check=False)
     serving.join(60)
-    assert "[+]workers: 1 of 1" in said, (said, done)
+    assert "[+]certificate: valid until" in said, (said, done)
     assert "Traceback" not in done[0].stderr

@@ -73,13 +73,11 @@ def handshake(server_context, client_context, name):
 
 
 @pytest.fixture
-def serving(tmp_path):
+def serving():
     import time
 
     pair = make_pair(NAMES, now=time.time(), seconds=3600)
-    path = tmp_path / "serving.pem"
-    path.write_text(pair.key + pair.certificate)
-    return pair, make_context(path)
+    return pair, make_context(pair.certificate, pair.key)
 
 
 def test_a_client_that_trusts_the_authority_verifies_every_name(serving):

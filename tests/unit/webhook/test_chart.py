@@ -116,7 +116,7 @@ def test_the_pod_is_allowed_at_the_level_restricted():
         True,
         {"drop": ["ALL"]},
     )
-    assert {tuple(volume) for volume in pod["volumes"]} == {("name", "emptyDir"), ("name", "configMap")}
+    assert {tuple(volume) for volume in pod["volumes"]} == {("name", "configMap")}
     assert container["resources"]["requests"]
     assert pod["terminationGracePeriodSeconds"] > 5 + 15 + 2, "the drain fits into it"
 
@@ -268,7 +268,9 @@ def test_the_schema_takes_the_charts_own_values_and_knows_each():
         for text in given:
             changed = merge_values(changed, set_value(text), "--set", {})
         assert [error.message for error in validator.iter_errors(changed)] == []
-    assert set(schema["properties"]) - {"global"} == set(values)
+    removed = {name for name, about in schema["properties"].items() if about.get("description", "").startswith("No effect")}
+    assert removed == {"processes"}
+    assert set(schema["properties"]) - {"global"} - removed == set(values)
     for wrong in ("replicas=0", "webhook.flavour=new", "webhook.timeoutSeconds=31", "revision=A_B"):
         assert list(validator.iter_errors(merge_values(values, set_value(wrong), "--set", {}))), wrong
 
@@ -294,7 +296,7 @@ def test_values_of_a_file_and_of_words_are_laid_over_each_other(tmp_path):
     (deployment,) = [tree for tree in trees if tree["kind"] == "Deployment"]
     assert deployment["spec"]["replicas"] == 7
     assert deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {
-        "memory": "512Mi",
+        "memory": "256Mi",
         "cpu": 1,
     }
 

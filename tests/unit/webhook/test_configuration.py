@@ -8,9 +8,9 @@ import gc
 import pytest
 
 from netinit.inject import Settings
-from netinit.webhook.board import CONFIGURATION, Board
+from netinit.webhook.config_loader import ConfigLoader
 from netinit.webhook.configuration import Texts
-from netinit.webhook.feed import Feed
+from netinit.webhook.serving_state import ServingState
 
 
 def tracked():
@@ -19,16 +19,17 @@ def tracked():
 
 
 @pytest.mark.parametrize("bad", [False, True], ids=["good ones", "bad ones"])
-def test_one_configuration_after_the_other_leaves_nothing_behind(tmp_path, bad):
+def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
     gc.collect()
     gc.freeze()  # what other tests have left is looked through once, not for each configuration
-    feed = Feed(Board(tmp_path), Settings(), lambda *_: None)
+    status = ServingState()
+    loader = ConfigLoader(Settings(), status, lambda *_: None)
 
     def offer(number):
         values = f"{{global: {{meshID: mesh-{number}, proxy: {{resources: {'[1]' if bad else '{}'}}}}}}}"
         texts = Texts(values=values, mesh=f"trustDomain: td{number}.example\n")
-        assert asyncio.run(feed.offer(texts))
-        assert bool(feed.problem) is bad, feed.problem
+        assert asyncio.run(loader.offer(texts))
+        assert bool(status.configuration_problem) is bad, status.configuration_problem
 
     for number in range(3):
         offer(number)
@@ -36,18 +37,3 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(tmp_path, bad):
     for number in range(3, 13):
         offer(number)
     assert tracked() - before < 100
-
-
-def test_a_configuration_that_finds_no_room_is_taken_when_there_is_some(tmp_path):
-    told = []
-    feed = Feed(Board(tmp_path / "board"), Settings(), lambda _, text: told.append(text))
-    texts = Texts(values="{global: {meshID: one}}")
-    assert asyncio.run(feed.offer(texts))
-    assert feed.generation == 0
-    assert "--stateFolder: it cannot be written" in feed.problem
-    (tmp_path / "board").mkdir()
-    assert not asyncio.run(feed.offer(texts)), "it is not tried again, as it is known to be good"
-    assert (feed.generation, feed.problem) == (1, "")
-    assert Board(tmp_path / "board").tree(CONFIGURATION)["values"] == texts.values
-    assert not asyncio.run(feed.offer(texts))
-    assert feed.generation == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostile_reviews
-from netinit.webhook.review import LARGEST
+from netinit.webhook.bounds import LARGEST
 from webhook_server import Server, make_pod
 
 CASES = 400
@@ -111,8 +111,7 @@ def test_idle_and_half_open_connections_are_bounded_and_others_are_served(tmp_pa
             with contextlib.suppress(OSError, http.client.HTTPException):
                 served += bool(server.review(make_pod())["allowed"])
         assert served == 5, "handshakes that do not come are given up"
-        worker = max(server.children())
-        assert len(list(Path(f"/proc/{worker}/fd").iterdir())) <= 32 + 64
+        assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) <= 32 + 64
 
 
 def begin(server, size, sent=b""):

@@ -255,9 +255,9 @@ def test_a_warning_for_a_port_that_is_included_and_excluded():
 
 
 @pytest.mark.parametrize("direction", ["Inbound", "Outbound"])
-def test_lists_of_ten_thousands_of_ports_are_answered(direction):
+def test_lists_of_twenty_thousand_ports_are_answered(direction):
     """Compared each with each they would take minutes, and with them the server."""
-    ports = [str(number) for number in range(1, 60_001)]
+    ports = [str(number) for number in range(1, 20_001)]  # the API server takes 256 KiB of annotations
     names = f"traffic.sidecar.istio.io/include{direction}Ports", f"traffic.sidecar.istio.io/exclude{direction}Ports"
     pod = make_pod(annotations=dict(zip(names, (",".join(ports), ",".join(reversed(ports))), strict=True)))
     given = answer(json.dumps(make_review(pod)).encode(), OWN)

@@ -1,4 +1,4 @@
-"""The whole process tree on loopback, with real TLS: reviews, swaps, deaths, bounds and the end."""
+"""The server on loopback, with real TLS: reviews, swaps, bounds and the end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import ssl
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from netinit.webhook.certificates import make_pair
-from netinit.webhook.supervisor import count_cores
 from webhook_server import CONFIG, Server, make_client_pair, make_pod, make_review, patched
 
 
@@ -168,10 +166,10 @@ def test_chunks_are_bounded_as_well(server):
 
 
 def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
-    with Server(tmp_path, processes=2) as server:
+    with Server(tmp_path) as server:
         assert release(server) == "first"
         (server.config / "values").write_text('{"release": "second"}')
-        server.until(lambda: {release(server) for _ in range(10)} == {"second"}, "all processes have the second")
+        server.until(lambda: release(server) == "second", "the second one is in use")
         (server.config / "config").write_text('{"policy": "enabled", "templates": {"sidecar": "{{ bad"}}')
         server.until(lambda: "[!]configuration: " in server.get("/readyz?verbose")[1], "the bad one is told")
         assert server.get("/readyz")[0] == 200
@@ -182,7 +180,7 @@ def test_a_configuration_is_swapped_and_a_bad_one_keeps_the_old(tmp_path):
         assert release(server) == "second"
         (server.config / "config").write_text(json.dumps(CONFIG))
         (server.config / "values").write_text('{"release": "third"}')
-        server.until(lambda: {release(server) for _ in range(10)} == {"third"}, "all processes have the third")
+        server.until(lambda: release(server) == "third", "the third one is in use")
         server.until(lambda: "[!]" not in server.get("/readyz?verbose")[1], "the bad one is forgotten")
 
 
@@ -260,113 +258,6 @@ def test_a_client_with_a_certificate_of_the_authority_is_answered_once_the_autho
         with contextlib.closing(server.connect(context)) as connection:
             for _ in range(3):
                 assert server.review(make_pod(), connection=connection)["allowed"]
-
-
-def worker_of(server):
-    """A worker's process id: the keeper is the first that was forked."""
-    return max(server.children())
-
-
-def test_a_killed_worker_is_made_again_and_reviews_go_on(tmp_path):
-    with Server(tmp_path, processes=2) as server:
-        before = set(server.children())
-        os.kill(worker_of(server), signal.SIGKILL)
-        for _ in range(30):
-            assert server.review(make_pod())["allowed"]
-        server.until(lambda: len(server.children()) == 3 and set(server.children()) != before, "another one is there")
-        server.until(lambda: "netinit_webhook_worker_restarts 1.0" in server.monitor("/metrics")[1], "it is counted")
-        samples = server.monitor("/metrics")[1]
-        assert "sidecar_injection_success_total 30.0" in samples, "what its slot has counted is not lost"
-
-
-def test_what_a_killed_worker_was_doing_is_not_counted_any_more(tmp_path):
-    def in_flight():
-        lines = server.monitor("/metrics")[1].splitlines()
-        return [float(line.split()[1]) for line in lines if line.startswith("netinit_webhook_reviews_in_flight")]
-
-    with Server(tmp_path) as server, contextlib.closing(server.connect()) as connection:
-        connection.putrequest("POST", "/inject?timeout=30s")
-        connection.putheader("Content-Type", "application/json")
-        connection.putheader("Content-Length", "5")
-        connection.endheaders()  # and the body does not come
-        server.until(lambda: in_flight() == [1.0], "the review has begun")
-        os.kill(worker_of(server), signal.SIGKILL)
-        server.until(lambda: in_flight() == [0.0], "nobody does it")
-
-
-def test_without_the_keeper_reviews_go_on(tmp_path):
-    with Server(tmp_path) as server:
-        keeper = min(server.children())
-        os.kill(keeper, signal.SIGKILL)
-        for _ in range(20):
-            assert server.review(make_pod())["allowed"]
-        server.until(lambda: server.monitor("/readyz")[0] == 200, "it is made again")
-        (server.config / "values").write_text('{"release": "later"}')
-        server.until(lambda: release(server) == "later", "and does its work")
-
-
-def test_the_whole_tree_ends_with_its_supervisor(tmp_path):
-    with Server(tmp_path, processes=2, in_full=True) as server:
-        tree = server.children()
-        server.process.kill()
-        server.process.wait(10)
-        end = time.monotonic() + 10
-        while any(alive(pid) for pid in tree) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not [pid for pid in tree if alive(pid)]
-
-
-def folder_of(server):
-    """The folder in memory that a server holds; other tests' servers have theirs beside it."""
-    held = {str(one.readlink()) for one in Path(f"/proc/{server.process.pid}/fd").iterdir()}
-    (one,) = [Path(link) for link in held if link.startswith("/dev/shm/netinit-webhook-")]
-    return one
-
-
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no folder in memory")
-def test_the_key_of_a_killed_server_is_gone_when_the_next_one_starts_and_that_of_a_living_one_is_not(tmp_path):
-    (tmp_path / "first").mkdir()
-    (tmp_path / "second").mkdir()
-    with Server(tmp_path / "first") as killed:
-        left = folder_of(killed)
-        assert (left / "serving.pem").exists()
-        tree = killed.children()
-        killed.process.kill()
-        killed.process.wait(10)
-        end = time.monotonic() + 10
-        while any(alive(pid) for pid in tree) and time.monotonic() < end:
-            time.sleep(0.02)
-    with Server(tmp_path / "first") as one:
-        assert not left.exists()
-        first = folder_of(one)
-        with Server(tmp_path / "second") as other:
-            second = folder_of(other)
-            assert (first / "serving.pem").exists()
-            assert (second / "serving.pem").exists()
-    assert not first.exists()
-    assert not second.exists()
-
-
-def test_a_named_folder_is_cleared_of_a_killed_servers_key(tmp_path):
-    state = tmp_path / "state"
-    state.mkdir()
-    left = [state / name for name in ("serving.pem", ".serving.pem.7", "clients.pem", "expiry.json", "worker-0")]
-    for path in left:
-        path.write_text("left")
-    (state / "other").write_text("somebody's")
-    with Server(tmp_path, "--stateFolder", state, wait=False) as server:
-        server.until(lambda: server.get("/readyz")[0] == 200, "it is ready")
-        assert "BEGIN" in left[0].read_text()
-        assert not left[1].exists()
-        assert not left[2].exists()
-    assert (state / "other").read_text() == "somebody's"
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_told_to_end_it_finishes_what_was_begun(tmp_path):
@@ -470,17 +361,17 @@ def test_bad_flags_are_told_by_name(words, said):
     assert "Traceback" not in done.stderr
 
 
+def test_flags_of_several_processes_are_accepted_with_a_notice_each(tmp_path):
+    with Server(tmp_path, "--processes=2", "--stateFolder", tmp_path / "state") as server:
+        assert server.review(make_pod())["allowed"]
+        lines = server.log.read_text()
+    assert "--processes: Has no effect since the server is one process; run more replicas. The next release refuses it." in lines
+    assert "--stateFolder: Has no effect" in lines
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_port_that_is_taken_is_one_line(tmp_path):
     with Server(tmp_path) as server:
         done = subprocess.run([sys.executable, "-m", "netinit", *server.command], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1
         assert f"port {server.port} of 127.0.0.1 cannot be listened on: Address already in use" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [("50000 100000", 1), ("100000 100000", 1), ("150000 100000", 2), ("max 100000", 10**6), ("broken", 10**6)],
-)
-def test_processes_are_as_many_as_the_limit_pays_for(tmp_path, text, most):
-    (tmp_path / "cpu.max").write_text(text)
-    assert count_cores(tmp_path / "cpu.max") == min(most, len(os.sched_getaffinity(0)))

@@ -1,0 +1,106 @@
+"""How configurations come in: read, parsed, tried on a canary pod and published; an invalid one leaves the one before in use."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+from netinit.base.errors import ConfigError
+from netinit.inject.pod import Settings
+from netinit.webhook.configuration import Served, Texts, forget_others, load
+from netinit.webhook.serving_state import ServingState
+from netinit.webhook.settings import ServeSettings
+
+__all__ = ["ConfigLoader", "config_files", "read_files"]
+
+_LARGEST = 8 << 20  # bytes of a file; a ConfigMap has at most 1 MiB
+
+
+class ConfigLoader:
+    """Takes texts that may be a configuration, and puts those that are into `state`, with their generation from 1 on."""
+
+    def __init__(self, settings: Settings, state: ServingState, log: Callable[[str, str], None]) -> None:
+        self._settings = settings
+        self._state = state
+        self._log = log
+        self._offered: Texts | None = None
+
+    async def offer(self, texts: Texts) -> bool:
+        """Tries texts that are other than the last ones; whether they were. What is wrong with them is noted and logged."""
+        if texts == self._offered:
+            return False
+        self._offered = texts
+        generation = self._state.served.generation + 1 if self._state.served else 1
+        try:
+            served = await asyncio.to_thread(load, texts, self._settings, generation)
+        except ConfigError as error:
+            self._refuse(str(error))
+            return True
+        finally:
+            forget_others()
+        self._publish(served)
+        return True
+
+    def _publish(self, served: Served) -> None:
+        self._state.served = served
+        self._state.configuration_problem = ""
+        if served.generation == 1:
+            gc.freeze()  # what a start has made stays: collections need not look at it
+        self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
+        for warning in served.warnings:
+            self._log("warn", f"configuration {served.generation}: {warning}")
+
+    def refuse(self, problem: str) -> bool:
+        """Notes that there is something newer that is no configuration at all; whether that is news."""
+        self._offered = None  # what was there before is new when it comes back
+        return self._refuse(problem)
+
+    def _refuse(self, problem: str) -> bool:
+        if problem == self._state.configuration_problem:
+            return False
+        self._state.configuration_problem = problem
+        served = self._state.served
+        stays = f"configuration {served.generation} stays in use" if served else "there is none yet"
+        self._log("error", f"the configuration is not taken, {stays}: {problem}")
+        return True
+
+
+def config_files(settings: ServeSettings) -> list[Path]:
+    """The files that `read_files` may read."""
+    folders = ((settings.inject_config, ("config", "values")), (settings.values_file, ("values",)), (settings.mesh_config, ("mesh",)))
+    return [path for name, keys in folders if name for path in (Path(name), *(Path(name) / key for key in keys))]
+
+
+def read_files(settings: ServeSettings) -> Texts:
+    """The texts of the files that the flags name. Raises ConfigError."""
+    config = _read("--injectConfig", settings.inject_config, "config")
+    values = _read("--valuesFile", settings.values_file, "values")
+    if values is None and config is not None and Path(settings.inject_config).is_dir():
+        values = _read("--injectConfig", settings.inject_config, "values", optional=True)
+    mesh = _read("--meshConfig", settings.mesh_config, "mesh")
+    return Texts(config=config, values=values, mesh=mesh, origin=settings.inject_config or Texts().origin)
+
+
+def _read(flag: str, name: str, key: str, *, optional: bool = False) -> str | None:
+    if not name:
+        return None
+    path = Path(name)
+    if path.is_dir():
+        path /= key
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        if optional:
+            return None
+        raise ConfigError(f"{flag}: {path} does not exist") from None
+    except OSError as error:
+        raise ConfigError(f"{flag}: {path} cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST:
+        raise ConfigError(f"{flag}: {path} is longer than {_LARGEST >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{flag}: {path} is not UTF-8: byte {error.start}") from error

@@ -1,0 +1,193 @@
+"""The tasks that keep configuration, certificate and namespaces current, each retried a second after it failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.tree import Tree
+from netinit.serving.events import EventLog
+from netinit.webhook.certificate_loader import CertificateLoader
+from netinit.webhook.certificates import make_pair, service_names
+from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
+from netinit.webhook.configuration import Texts
+from netinit.webhook.renewal import Kept, RenewalPlan
+from netinit.webhook.serving_state import ServingState
+from netinit.webhook.settings import SECOND, ServeSettings
+
+__all__ = ["Controller"]
+
+_POLL_SECONDS = 0.5  # between two looks at files; what two looks find alike is complete
+_RETRY_SECONDS = 1.0
+
+
+class Controller:
+    """Writes `state` and hands certificates to their loader, until `run` is cancelled."""
+
+    def __init__(self, settings: ServeSettings, state: ServingState, certificates: CertificateLoader, log: EventLog) -> None:
+        self._settings = settings
+        self._state = state
+        self._certificates = certificates
+        self._log = log
+        self._config = ConfigLoader(settings.injection, state, log.event)
+
+    async def run(self) -> None:
+        """Runs all tasks."""
+        async with asyncio.TaskGroup() as group:
+            for name, task in self._tasks().items():
+                group.create_task(self._run_forever(name, task))
+
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        settings = self._settings
+        found: dict[str, Callable[[], Awaitable[None]]] = {}
+        if settings.tls_cert_file:
+            found["certificate"] = self._follow_certificate
+        if not (settings.config_map or settings.mesh_map):
+            found["configuration"] = self._follow_files
+        if settings.health_file:
+            found["health file"] = self._write_health
+        if settings.uses_cluster:
+            found["cluster"] = self._follow_cluster
+        return found
+
+    async def _run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
+        """Runs a task again whenever it fails; its failure is a problem until then."""
+        last = ""
+        while True:
+            try:
+                await task()
+            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
+                one = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                problem = f"{one}" if isinstance(one, NetinitError) else f"{type(one).__name__}: {one}"
+                if problem != last:
+                    self._log.event("error", f"{name}: {problem}")
+                last = problem
+                self._state.problems.note(name, problem)
+            await asyncio.sleep(_RETRY_SECONDS)
+            self._state.problems.note(name, "")
+
+    # ---- files
+
+    async def _follow_files(self) -> None:
+        watched = _WatchedFiles(config_files(self._settings))
+        while True:
+            if watched.settled() or self._state.served is None:
+                try:
+                    texts = await asyncio.to_thread(read_files, self._settings)
+                except ConfigError as error:
+                    self._config.refuse(str(error))
+                    watched.forget()
+                else:
+                    await self._config.offer(texts)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _follow_certificate(self) -> None:
+        settings = self._settings
+        names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
+        watched = _WatchedFiles([Path(name) for name in names if name])
+        while True:
+            if watched.settled() or not self._certificates.has_certificate:
+                self._certificates.load_files()
+                if self._state.problems:  # of time too: a certificate becomes valid while it waits
+                    watched.forget()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _write_health(self) -> None:
+        """Writes `ok` to the classic health file, again at each interval as long as the server is ready."""
+        while True:
+            if self._state.is_ready():
+                await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
+            await asyncio.sleep(self._settings.health_interval / SECOND)
+
+    # ---- the cluster
+
+    async def _follow_cluster(self) -> None:
+        from netinit.kube.access import find_access
+        from netinit.kube.client import Client
+        from netinit.webhook.cluster import WatchedCluster
+
+        settings = self._settings
+        async with Client(find_access(kubeconfig=settings.kubeconfig, context=settings.context)) as client:
+            cluster = WatchedCluster(client, settings, self._state.cluster_problems)
+            async with asyncio.TaskGroup() as group:
+                for task in self._cluster_tasks(cluster):
+                    group.create_task(task)
+
+    def _cluster_tasks(self, cluster: Any) -> list[Coroutine[Any, Any, None]]:
+        settings = self._settings
+        found: list[Coroutine[Any, Any, None]] = []
+        if settings.config_map or settings.mesh_map:
+            found.append(cluster.follow_config_maps(self._offering(cluster), lambda: read_files(settings)))
+        if settings.watch_namespaces:
+            self._state.namespaces_source = "a watch of the API"
+            found.append(cluster.follow_namespaces(self._set_namespaces))
+        if settings.certificate_secret:
+            names = service_names(settings.service, cluster.namespace)
+            plan = RenewalPlan(
+                lifetime=settings.certificate_lifetime / SECOND,
+                make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
+            )
+            found.append(cluster.renew(plan, self._serve_kept))
+        if settings.webhook_config:
+            found.append(cluster.keep_bundles())
+            if settings.ca_cert_file:
+                found.append(self._announce_file(cluster))
+        return found
+
+    def _offering(self, cluster: Any) -> Callable[[Texts | str, list[Tree]], Awaitable[None]]:
+        async def offer(texts: Texts | str, about: list[Tree]) -> None:
+            is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
+            problem = self._state.configuration_problem
+            if is_new and problem:
+                for tree in about:
+                    await cluster.write_event(tree, f"the webhook goes on with the one before: {problem}")
+
+        return offer
+
+    def _set_namespaces(self, found: dict[str, Any]) -> None:
+        self._state.namespaces = found
+
+    def _serve_kept(self, kept: Kept) -> None:
+        clients = self._certificates.read("--clientCAFile", self._settings.client_ca_file)
+        self._certificates.offer(kept.present.certificate, kept.present.key, clients)
+
+    async def _announce_file(self, cluster: Any) -> None:
+        while True:
+            text = self._certificates.read("--caCertFile", self._settings.ca_cert_file)
+            if text:
+                cluster.announce(text)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+class _WatchedFiles:
+    """Files that may change, be replaced, or not be there."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._seen: tuple[Any, ...] = ()
+        self._taken: tuple[Any, ...] | None = None
+
+    def settled(self) -> bool:
+        """Whether they are others than when this was last true, and have not changed since the last look."""
+        found = tuple([_identity(path) for path in self._paths])
+        is_complete, self._seen = found == self._seen, found
+        if not is_complete or found == self._taken:
+            return False
+        self._taken = found
+        return True
+
+    def forget(self) -> None:
+        """Has `settled` be true again though nothing changed, since what was read could not be used."""
+        self._taken = None
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """What differs where a file is another, or has another content; empty where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,95 @@
+"""The server's life: sockets, bounds, tasks, and an end that finishes what was begun."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+
+from netinit.base.logs import level_of
+from netinit.serving.events import EventLog, adopt_library_logs
+from netinit.serving.listener import HttpListener
+from netinit.serving.resources import allow_descriptors, listen, memory_limit
+from netinit.webhook.application import Application, Monitoring
+from netinit.webhook.certificate_loader import CertificateLoader
+from netinit.webhook.controller import Controller
+from netinit.webhook.metrics import Metrics
+from netinit.webhook.serving_state import ServingState
+from netinit.webhook.settings import SECOND, ServeSettings
+
+__all__ = ["run"]
+
+_DRAIN_SECONDS = 15.0  # for reviews that were begun
+_MONITORING_CONNECTIONS = 64
+_SPARE_DESCRIPTORS = 256  # for files and the API, and for connections that are being closed
+_MEMORY_FOR_CONNECTION = 512 << 10  # bytes of the limit: one with TLS and half a head takes a fifth of that
+_FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 512
+_FEWEST_BYTES, _MOST_BYTES = 8 << 20, 32 << 20  # of bodies; a sixteenth of the memory between them
+_SWITCH_SECONDS = 0.001  # how long a heavy review's thread may keep the event loop from running
+
+
+def run(settings: ServeSettings) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. Raises ConfigError where it cannot listen."""
+    log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
+    for notice in settings.notices():
+        log.event("warn", notice)
+    reviews, monitoring = listen(settings.address, settings.port), listen(settings.address, settings.monitoring_port)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    asyncio.run(_Server(settings, log).run(reviews, monitoring))
+    log.event("info", "ended")
+    return 0
+
+
+class _Server:
+    """All parts, put together."""
+
+    def __init__(self, settings: ServeSettings, log: EventLog) -> None:
+        self._settings = settings
+        self._log = log
+        self._state = state = ServingState()
+        memory = memory_limit() or _MOST_CONNECTIONS * _MEMORY_FOR_CONNECTION * 2
+        most = settings.most_connections or _between(_FEWEST_CONNECTIONS, memory // _MEMORY_FOR_CONNECTION, _MOST_CONNECTIONS)
+        allow_descriptors(most + _MONITORING_CONNECTIONS + _SPARE_DESCRIPTORS)
+        self._certificates = CertificateLoader(settings, state, log)
+        self._controller = Controller(settings, state, self._certificates, log)
+        metrics = Metrics(state, lambda: self._reviews.connections)
+        application = Application(
+            state,
+            log=log,
+            metrics=metrics,
+            most_reviews=settings.most_reviews,
+            most_bytes=_between(_FEWEST_BYTES, memory // 16, _MOST_BYTES),
+            wants_certificate=bool(settings.client_ca_file),
+        )
+        self._reviews = HttpListener(application, most_connections=most, dropped=metrics.count_dropped)
+        self._monitoring = HttpListener(Monitoring(state, metrics), most_connections=_MONITORING_CONNECTIONS)
+
+    async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
+        """Serves until SIGTERM or SIGINT."""
+        adopt_library_logs(self._log)
+        stop_requested = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+        controller = asyncio.create_task(self._controller.run())
+        await self._monitoring.start(monitoring, None)
+        await self._reviews.start(reviews, self._certificates.context)
+        ports = f"port {self._settings.port}, metrics on port {self._settings.monitoring_port}"
+        self._log.event("info", f"serving reviews on {ports}")
+        await stop_requested.wait()
+        self._log.event("info", "told to end: the reviews that were begun are finished")
+        await self._drain()
+        controller.cancel()
+        await self._monitoring.close(1.0)
+
+    async def _drain(self) -> None:
+        """Goes on until nobody sends new reviews, then takes no more connections and finishes what was begun."""
+        self._state.draining = True
+        await asyncio.sleep(self._settings.shutdown_delay / SECOND)
+        if not await self._reviews.close(_DRAIN_SECONDS):
+            self._log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")
+
+
+def _between(least: int, value: int, most: int) -> int:
+    return min(max(least, value), most)

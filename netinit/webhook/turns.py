@@ -1,0 +1,104 @@
+"""Who may wait for the processor, and who is next: so many reviews in all, and peers take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from netinit.webhook.review import Fault
+
+__all__ = ["Places", "QueuePlace", "Turns"]
+
+
+@dataclass(slots=True, eq=False)
+class QueuePlace:
+    """A review's place; `turn` is there while it waits for one."""
+
+    peer: str
+    turn: asyncio.Future[None] | None = None
+
+
+class Places:
+    """Places for `most` reviews. Where none is left, a peer that has more of them than the newcomer's gives one up."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[str, list[QueuePlace]] = {}
+        self._count = 0
+
+    @contextlib.contextmanager
+    def hold(self, peer: str) -> Iterator[QueuePlace]:
+        """A place, until the block ends. Raises Fault where there is none."""
+        if self._count >= self._most and not self._free_one_for(peer):
+            raise self._refusal()
+        place = QueuePlace(peer)
+        self._held.setdefault(peer, []).append(place)
+        self._count += 1
+        try:
+            yield place
+        finally:
+            self._count -= 1
+            self._held[peer].remove(place)
+            if not self._held[peer]:
+                del self._held[peer]
+
+    def _free_one_for(self, peer: str) -> bool:
+        """Whether another peer's review that waits was refused: the youngest of the peer that has most."""
+        largest = max(self._held.values(), key=len, default=[])
+        if len(largest) <= len(self._held.get(peer, ())) + 1:
+            return False
+        waiting = [place.turn for place in largest if place.turn is not None and not place.turn.done()]
+        if not waiting:
+            return False
+        waiting[-1].set_exception(self._refusal())
+        return True
+
+    def _refusal(self) -> Fault:
+        return Fault(503, "busy", f"{self._most} reviews are waiting already; try again")
+
+
+class Turns:
+    """One review at a time has its turn; the next one is of the peer that had none for the longest time."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def take(self, place: QueuePlace, deadline: float) -> AsyncIterator[None]:
+        """The turn, until the block ends. Raises TimeoutError after the deadline, Fault where the place is given up."""
+        if self._is_taken:
+            await self._wait(place, deadline)
+        self._is_taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, place: QueuePlace, deadline: float) -> None:
+        turn = place.turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(place.peer, deque()).append(turn)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._pass_on()  # it came at the moment of giving up
+            raise
+        finally:
+            place.turn = None
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            peer, turns = next(iter(self._waiting.items()))
+            del self._waiting[peer]
+            turn = turns.popleft()
+            if turns:
+                self._waiting[peer] = turns  # behind the other peers
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_taken = False

@@ -1,0 +1,103 @@
+"""Which connection gives way to a new one: the table alone, with a clock of the test's."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
+
+
+class Room:
+    """A table with a clock that the test sets."""
+
+    def __init__(self, most):
+        self.now = 0.0
+        self.dropped = []
+        self.table = ClientTable(most, self.dropped.append, lambda: self.now)
+
+    def connect(self, peer, stage=Stage.UNFINISHED):
+        """The new connection, or None where it was refused."""
+        if not self.table.make_room(peer):
+            return None
+        made = ClientConnection(self.table, peer, lambda _: None, None)
+        self.table.add(made)
+        made.enter(stage)
+        return made
+
+    def has(self, connection):
+        return connection in list(self.table)
+
+
+@pytest.fixture
+def room():
+    return Room(8)
+
+
+def test_one_peer_has_half_of_the_connections_and_its_own_oldest_gives_way(room):
+    first, *_ = [room.connect("a") for _ in range(4)]
+    room.now = 1.0
+    assert room.connect("a")
+    assert not room.has(first)
+    assert len(room.table) == 4
+    assert room.dropped == ["unfinished"]
+
+
+def test_a_peer_that_opens_too_many_at_once_is_refused_further_ones(room):
+    there = [room.connect("a") for _ in range(4)]
+    assert room.connect("a") is None
+    assert all(map(room.has, there))
+    assert room.dropped == ["refused"]
+
+
+def test_a_peer_with_idle_connections_alone_loses_the_one_that_is_idle_longest(room):
+    there = []
+    for _ in range(4):
+        room.now += 1.0
+        there.append(room.connect("a", Stage.IDLE))
+    there[0].enter(Stage.BUSY)
+    there[0].enter(Stage.IDLE)  # it was used again
+    assert room.connect("a")
+    assert [room.has(one) for one in there] == [True, False, True, True]
+
+
+def test_who_is_being_answered_never_gives_way(room):
+    for peer in ("a", "b"):
+        for _ in range(4):
+            assert room.connect(peer, Stage.BUSY)
+    room.now = 100.0
+    assert room.connect("c") is None
+    assert len(room.table) == 8
+
+
+def test_the_peer_with_most_unfinished_connections_gives_way_to_others_at_once(room):
+    crowd = [room.connect("a") for _ in range(4)]
+    others = [room.connect(peer, Stage.IDLE) for peer in "bcde"]
+    assert room.connect("f"), "though the crowd is young"
+    assert [room.has(one) for one in crowd] == [False, True, True, True]
+    assert all(map(room.has, others))
+
+
+def test_an_unfinished_connection_of_a_small_peer_has_half_a_second(room):
+    young = [room.connect(peer) for peer in "abcdefgh"]
+    assert room.connect("a") is None, "everybody has one"
+    room.now = 0.6
+    assert room.connect("a")
+    assert sum(map(room.has, young)) == 7
+
+
+def test_idle_connections_of_a_smaller_peer_do_not_give_way_to_a_larger_one(room):
+    for _ in range(4):
+        room.connect("a")
+    for _ in range(3):
+        room.connect("b")
+    idle = room.connect("c", Stage.IDLE)
+    assert room.connect("b") is None
+    assert room.has(idle)
+
+
+def test_an_ended_connection_counts_no_more_and_may_be_ended_twice(room):
+    made = room.connect("a")
+    made.abort()
+    made.connection_lost(None)
+    made.enter(Stage.IDLE)
+    assert len(room.table) == 0

@@ -1,0 +1,36 @@
+"""The server's log under pressure: so many lines a minute, and how many were left out."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from netinit.serving.events import EventLog, LineLimit, adopt_library_logs
+
+
+def test_lines_beyond_the_limit_are_counted_and_reported_in_the_next_minute():
+    now = [0.0]
+    limit = LineLimit(2, clock=lambda: now[0])
+    assert [limit.admit() for _ in range(4)] == [(True, 0), (True, 0), (False, 0), (False, 0)]
+    now[0] = 61.0
+    assert limit.admit() == (True, 2)
+    assert limit.admit() == (True, 0)
+
+
+@pytest.fixture
+def root_logger():
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield root
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_libraries_cannot_fill_the_log(root_logger):
+    stream = io.StringIO()
+    adopt_library_logs(EventLog(stream=stream))
+    for _ in range(1000):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource")
+    assert 0 < len(stream.getvalue().splitlines()) <= 20

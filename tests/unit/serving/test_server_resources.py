@@ -1,0 +1,44 @@
+"""What a server may use of the machine: processors and memory, as cgroups say."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from netinit.serving.resources import allow_descriptors, count_cores, memory_limit
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [("50000 100000", 1), ("100000 100000", 1), ("150000 100000", 2), ("max 100000", 10**6), ("broken", 10**6)],
+)
+def test_cores_are_as_many_as_the_limit_pays_for(tmp_path, text, most):
+    (tmp_path / "cpu.max").write_text(text)
+    assert count_cores(tmp_path / "cpu.max") == min(most, len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "limit"),
+    [
+        ("memory.max", "268435456\n", 256 << 20),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "536870912\n", 512 << 20),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+        ("other", "", None),
+    ],
+)
+def test_the_memory_limit_is_that_of_the_container(tmp_path, name, text, limit):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / name).write_text(text)
+    assert memory_limit(tmp_path) == limit
+
+
+def test_no_more_descriptors_are_asked_for_than_may_be_had():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        allow_descriptors(before[1] + 1 if before[1] != resource.RLIM_INFINITY else 1 << 16)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
