@@ -82,11 +82,12 @@ def refuse(builder: Builder) -> None:
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
+        others = beside
         if hook == PREROUTING and (ports := {_port(builder, decisions[index]) for index in redirecting} - {0}):
-            beside = (*beside, Port(protocol="tcp", ports=tuple(ports), negated=True))
+            others = (*beside, Port(protocol="tcp", ports=tuple(ports), negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
-        looked_at: list[tuple[Match, ...]] = [(*beside, BARE_SYN, NOT_TRANSLATED), (*beside, BARE_SYN, WITHOUT_ENTRY)]
+        looked_at: list[tuple[Match, ...]] = [(*others, BARE_SYN, NOT_TRANSLATED), (*others, BARE_SYN, WITHOUT_ENTRY)]
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             looked_at.append((DNS_QUERY, NOT_TRANSLATED))
         for matches in looked_at:
