@@ -142,6 +142,8 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         yield _captured(subject, part, cause)
     else:
         inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+        if part.outcome.condition.policy_routed:  # by a mark, which only the proxy and who may set marks can give
+            inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
         if known := (region & in_states(space, (ESTABLISHED, ANSWER, RELATED))) | (reused - past):
