@@ -35,9 +35,10 @@ def _hook(text: str) -> dict:
 
 GRAMMAR = [
     (
-        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
+        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) (?!flags)\w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
         "match",
     ),
+    (r"tcp flags (!= )?([\w,]+) / ([\w,]+)", "flags"),
     (r"counter", "counter"),
     (r"(jump|goto) (\S+)", "jump"),
     (r"(return|accept|drop)(?= |$)", "verdict"),
@@ -45,6 +46,7 @@ GRAMMAR = [
     (r"tproxy (\w+) to :(\d+)", "tproxy"),
     (r"limit rate (\d+)/second burst (\d+) packets", "limit"),
     (r"log prefix \"([^\"]*)\"(?: group (\d+))?", "log"),
+    (r"reject with tcp reset", "reset"),
     (r"reject with (\w+) type (\S+)", "reject"),
 ]
 ASSIGNMENT = re.compile(r"(meta|ct) (mark|zone) set (?:(meta|ct) mark(?: & (\S+) \| (\S+))?|(\S+)) ?")
@@ -82,6 +84,11 @@ def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
         return {"limit": {"rate": int(match[1]), "burst": int(match[2]), "per": "second"}}
     if kind == "log":
         return {"log": {"prefix": match[1], **({"group": int(match[2])} if match[2] else {})}}
+    if kind == "reset":
+        return {"reject": {"type": "tcp reset"}}
+    if kind == "flags":
+        left = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
+        return {"match": {"op": (match[1] or "==").strip(), "left": left, "right": match[2]}}
     if kind == "reject":
         return {"reject": {"type": match[1], "expr": match[2]}}
     operator = (match[3] or "==").strip()

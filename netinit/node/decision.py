@@ -13,16 +13,17 @@ from netinit.inject.annotations import CHECKS, OF_OPTIONS, REROUTE, STATUS, go_b
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.inject.decision import INJECT
 from netinit.node.protocol import CODES
-from netinit.options import OFF, ON, Options
-from netinit.options.interception import DEFAULT_PROXY_UID
+from netinit.options import Options
+from netinit.options.interception import DEFAULT_PROXY_UID, DUAL_STACK, IPV6_OF_PODS
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid by which kubelet and runtime know it
-_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/")  # of annotations and labels
+_KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")  # of annotations and labels
 _ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
 _MERGED_STATISTICS = "15020"
-_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
+_IPV6 = Options.flag("ipv6")
+_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", DUAL_STACK, "INVALID_DROP", IPV6_OF_PODS)
 _SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
 
@@ -151,9 +152,9 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
         return go_bool(pod.environment.get(name, "")) is True
 
     excluded = [*asked("exclude_inbound_ports", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
-    dual_stack = on("ISTIO_DUAL_STACK")
+    ipv6 = annotations.get(_IPV6.annotation) or pod.environment.get(IPV6_OF_PODS) or base.ipv6
     try:
-        return base.replace(
+        made = base.replace(
             inbound_mode=annotations.get(OF_OPTIONS["inbound_mode"], base.inbound_mode),
             proxy_uids=(uid,),
             proxy_gids=(gid,),
@@ -168,26 +169,20 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
             redirect_dns=on("ISTIO_META_DNS_CAPTURE"),
             capture_all_dns=on("ISTIO_META_DNS_CAPTURE"),
             drop_invalid=on("INVALID_DROP"),
-            dual_stack=dual_stack,
-            **_ipv6(addresses, dual_stack=dual_stack),
+            dual_stack=on(DUAL_STACK) if DUAL_STACK in pod.environment else base.dual_stack,
+            ipv6=ipv6,
         )
+        return made.decide_ipv6(addresses) if addresses else made
     except OptionError as error:
         raise CniError(str(error), CODES.BAD_POD) from None
 
 
 def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    found = [(key, CHECKS[key](annotations[key])) for key in (*OF_OPTIONS.values(), REROUTE) if key in annotations]
+    keys = (*OF_OPTIONS.values(), REROUTE, _IPV6.annotation)
+    found = [(key, CHECKS[key](annotations[key])) for key in keys if key in annotations]
     return [(key, said) for key, said in found if said]
 
 
 def _ports(text: str) -> str:
     """The list without port 0, which annotations may have and which captures nothing."""
     return ",".join(item.strip() for item in text.split(",") if item.strip().lstrip("0"))
-
-
-def _ipv6(addresses: tuple[str, ...], *, dual_stack: bool) -> dict[str, str]:
-    """IPv6 by the addresses that the pod was given, the first or with dual stack any; nothing where they are not known."""
-    if not addresses:
-        return {}
-    asked = addresses if dual_stack else addresses[:1]
-    return {"ipv6": ON if any(":" in address for address in asked) else OFF}

@@ -17,7 +17,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import LOOP_MARK, Options
+from netinit.options import LOOP_MARK, Options, Settled
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
@@ -52,12 +52,28 @@ class Outcome(Record):
 class Task(Record):
     """What is to be brought about, and where."""
 
-    options: Options  # settled
+    settled: Settled
     plan: Plan
-    families: tuple[Family, ...]  # those that the kernel has
     final: bool
     machine: Machine
     signals: Signals | None
+
+    @property
+    def options(self) -> Options:
+        """The options without open questions."""
+        return self.settled.options
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Those that the kernel has."""
+        return self.settled.kernel_families
+
+    def on(self, backend: str) -> Task:
+        """The same by a backend, which has a say in what --ipv6 auto comes to."""
+        settled = self.settled.on(backend)
+        if settled.options is self.options:
+            return self
+        return self.replace(settled=settled, plan=plan_for(settled.options))
 
 
 def main(options: Options, log: Log) -> int:
@@ -168,18 +184,15 @@ def apply(
         try:
             survey.prepare()  # programs load their libraries while the plan is made
             task = Task(
-                options=settled.options,
+                settled=settled,
                 plan=plan_for(settled.options),
-                families=settled.kernel_families,
                 final=final,
                 machine=machine,
                 signals=signals,
             )
-            outcome = _apply_first_that_works(task, survey)
+            return _apply_first_that_works(task, survey)
         finally:
             survey.release()
-        warnings = settled.warnings + task.plan.warnings + outcome.warnings
-        return outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
 
 
 def remove(
@@ -237,12 +250,19 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     failures = {}
     for chosen in survey.candidates():
         try:
-            return _apply_with(chosen, survey.others(chosen.backend), task)
+            own = task.on(chosen.backend.name)
+            return _finish(_apply_with(chosen, survey.others(chosen.backend), own), own)
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = error
     raise nothing_works({**survey.failures, **failures}, task.machine)
+
+
+def _finish(outcome: Outcome, task: Task) -> Outcome:
+    """The outcome with what was planned, and all warnings."""
+    warnings = task.settled.warnings + task.plan.warnings + outcome.warnings
+    return outcome.replace(warnings=warnings, plan=task.plan, options=task.options)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:

@@ -50,6 +50,9 @@ class PacketSet(Protocol):
     def in_state(self, states: tuple[str, ...]) -> Chosen:
         """Those whose connection is in one of the states."""
 
+    def beginning(self) -> Chosen:
+        """The first packets of connections."""
+
     def to_socket(self) -> Chosen:
         """Those for which a socket is connected, or bound to the very address."""
 

@@ -14,7 +14,7 @@ from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.kernel.situation import advise
 from netinit.options import CLASSIC, OFF, TPROXY, Options
-from netinit.pods.live import read_surroundings
+from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.pods.probe.sockets import ProbeSocket
@@ -96,7 +96,7 @@ def probe(options: Options) -> Probes:
 
 def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
-    settled = HERE.settle(options)
+    _, settled = settle_beside(options)
     families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
     rows: list[ProbeResult] = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.options import NONE, OFF, TPROXY, Interception
+from netinit.options import NONE, OFF, REJECT, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound, tproxy
+from netinit.rules.layouts import inbound, outbound, refuse, tproxy
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
@@ -25,12 +25,10 @@ from netinit.rules.model import (
     IpRule,
     Plan,
     Route,
-    Table,
 )
 from netinit.rules.more_targets import Accept, Reject
 from netinit.rules.targets import Jump, Return
 
-SSH_PORT = 22
 TCP = inbound.TCP
 
 
@@ -39,8 +37,7 @@ def plan(options: Interception) -> Plan:
 
     With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone.
     """
-    captured = (IPV4,) if options.ipv6 == OFF else FAMILIES
-    builder = Builder(captured)
+    builder = Builder(FAMILIES if options.captures_ipv6 else (IPV4,))
     inbound.define_redirects(builder, options)
     transparent = options.inbound_mode == TPROXY and bool(options.inbound_ports)
     if options.inbound_mode != NONE and options.inbound_ports:
@@ -48,10 +45,14 @@ def plan(options: Interception) -> Plan:
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
+    if options.ipv6 == OFF:
+        _refuse_everything(builder.within((IPV6,)))
+    elif options.ipv6 == REJECT:
+        refuse.refuse_ipv6(builder, options)
     return Plan(
         layout=options.layout,
         families=FAMILIES,
-        tables=builder.tables() + (_refuse_ipv6() if options.ipv6 == OFF else ()),
+        tables=builder.tables(),
         ip_rules=(IpRule(family=IPV4, mark=options.tproxy_mark, table=options.tproxy_table),) if transparent else (),
         routes=(Route(family=IPV4, table=options.tproxy_table),) if transparent else (),
     )
@@ -68,7 +69,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (SSH_PORT,), "", families)
+        inbound.exclude_ports(builder, table, (refuse.SSH_PORT,), "", families)
         if options.exclude_inbound_ports:
             inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
     else:
@@ -111,8 +112,17 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def _refuse_ipv6() -> tuple[Table, ...]:
-    builder = Builder((IPV6,))
+def _refuse_everything(builder: Builder) -> None:
+    """Before the script's rules one that keeps a new connection from passing by what an older one left in connection tracking."""
+    builder.append(
+        FILTER, INPUT, InInterface(names=("lo",), negated=True), refuse.SYN, to=refuse.RESET,
+        why="what begins a connection belongs to none that is known", origin="ipv6",
+    )  # fmt: skip
+    refuse_as_the_script(builder)
+
+
+def refuse_as_the_script(builder: Builder) -> None:
+    """The rules of the script of Istio 1.0 and 1.1 for IPv6 that is off."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     builder.append(
@@ -121,4 +131,3 @@ def _refuse_ipv6() -> tuple[Table, ...]:
     )  # fmt: skip
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)
-    return builder.tables()

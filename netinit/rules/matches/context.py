@@ -171,18 +171,33 @@ class TcpFlags(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
 
     def nft(self) -> str:
-        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
-        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+        no = "!= " if self.negated else ""
+        if self.flags:
+            return f"tcp flags {no}{','.join(self.flags).lower()} / {','.join(self.mask).lower()}"
+        return f"tcp flags & ({' | '.join(self.mask).lower()}) {no or '== '}0x0"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != "tcp":
             return False
         if packet.flags is None:
-            return None
+            return self.negated if self._asks_for_the_first and packet.state not in ("", "NEW") else None
         return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.of_protocol("tcp") & packets.nobody_knows()
+        """The first packet of a connection has SYN alone; the flags of the others are not known, but that they have not that."""
+        first = packets.beginning()
+        others = first.turned(negated=True)
+        holds = ("SYN" in self.mask and self.flags == ("SYN",)) or not (self.flags or "SYN" in self.mask)
+        found = first if holds is not self.negated else first & others
+        if not self._asks_for_the_first:
+            others = others & packets.nobody_knows()
+        elif not self.negated:
+            others = first & others
+        return packets.of_protocol("tcp") & (found | others)
+
+    @property
+    def _asks_for_the_first(self) -> bool:
+        return self.flags == ("SYN",) and {"SYN", "ACK"} <= set(self.mask)
 
     def describe(self) -> str:
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"

@@ -27,6 +27,7 @@ from netinit.rules.matches.packet import Destination, InInterface, OutInterface,
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
+    FORWARD,
     INPUT,
     MANGLE,
     MISSING,
@@ -61,6 +62,7 @@ HOOKS = {
     (RAW, PREROUTING): "type filter hook prerouting priority raw; policy accept;",
     (RAW, OUTPUT): "type filter hook output priority raw; policy accept;",
     (FILTER, INPUT): "type filter hook input priority filter; policy accept;",
+    (FILTER, FORWARD): "type filter hook forward priority filter; policy accept;",
     (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
 }
 

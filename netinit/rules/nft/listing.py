@@ -15,7 +15,7 @@ from netinit.base.net import IPV4, number_of
 from netinit.base.records import Record
 from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Rule
 from netinit.rules.nft import DIALECT, TABLE_NAMES, Written, WrittenNftChain
-from netinit.rules.nft.marks import read_change, read_masked
+from netinit.rules.nft.marks import read_change, read_flags, read_masked
 
 Json = dict[str, Any]
 LONG_LIST = 10  # elements of a set that are shown
@@ -120,6 +120,8 @@ def _spell_statement(statement: dict[str, Any]) -> str:
 
 
 def _spell_match(match: dict[str, Any]) -> str | None:
+    if flags := read_flags(match):
+        return flags.nft()
     masked = read_masked(match["left"])
     left = _spell_left(masked[0] if masked else match["left"])
     operators = {"==": "== " if masked else "", "in": "", "!=": "!= ", "<=": "<= "}
@@ -195,6 +197,8 @@ def _spell_assignment(content: dict[str, Any]) -> str | None:
 
 
 def _spell_reject(content: dict[str, Any] | None) -> str | None:
+    if content == {"type": "tcp reset"}:
+        return "reject with tcp reset"
     if not content or set(content) != {"type", "expr"}:
         return None
     return f"reject with {content['type']} type {content['expr']}"

@@ -1,8 +1,9 @@
-"""Bits of marks in nft's JSON: compared (`meta mark & 0xfff`) and changed (`ct mark set ct mark & … | …`)."""
+"""Bits in nft's JSON: of marks, compared (`meta mark & 0xfff`) and changed (`ct mark set ct mark & … | …`), and TCP flags."""
 
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
+from netinit.rules.matches.context import TcpFlags
 from netinit.rules.more_targets import SetMark
 
 TYPE_CHECKING = False
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 MARK: Any = {"meta": {"key": "mark"}}
 CONNECTION_MARK: Any = {"ct": {"key": "mark"}}
+TCP_FLAGS: Any = {"payload": {"protocol": "tcp", "field": "flags"}}
+FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # as nft orders them, by their bits
 
 
 def read_masked(left: Any) -> tuple[Any, int] | None:
@@ -19,6 +22,22 @@ def read_masked(left: Any) -> tuple[Any, int] | None:
         return None
     inner, mask = left["&"]
     return (inner, mask) if inner in (MARK, CONNECTION_MARK) and _is_number(mask) else None
+
+
+def read_flags(match: Any) -> TcpFlags | None:
+    """The flags of a condition like `{"left": {"&": [{"payload": …}, ["fin", "syn"]]}, "right": "syn"}`; None for anything else."""
+    left = match["left"]
+    if not isinstance(left, dict) or set(left) != {"&"} or left["&"][0] != TCP_FLAGS or match["op"] not in ("==", "!="):
+        return None
+    mask, flags = _read_words(left["&"][1]), _read_words(match["right"])
+    return TcpFlags(mask=mask, flags=flags, negated=match["op"] == "!=") if mask and flags else None
+
+
+def _read_words(value: Any) -> tuple[str, ...]:
+    """The flags of a list, a set of bits or one word; none where one of them is not known."""
+    words = value if isinstance(value, list) else value.get("|", ()) if isinstance(value, dict) else (value,)
+    upper = [word.upper() for word in words if isinstance(word, str)]
+    return tuple([flag for flag in FLAGS if flag in upper]) if len(upper) == len(words) and set(upper) <= set(FLAGS) else ()
 
 
 def read_change(key: Any, value: Any) -> SetMark | None:

@@ -19,7 +19,7 @@ from netinit.rules.matches.packet import Destination, InInterface, OutInterface,
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
 from netinit.rules.nft import HOOKS
 from netinit.rules.nft.listing import collect, spell_rule
-from netinit.rules.nft.marks import CONNECTION_MARK, read_masked
+from netinit.rules.nft.marks import CONNECTION_MARK, read_flags, read_masked
 from netinit.rules.nft.statements import model_name, model_table, read_target
 from netinit.rules.targets import Jump
 
@@ -209,6 +209,8 @@ def _read_match(content: Json) -> Match | None:
     """The match of a condition; None for what is not understood."""
     if content["op"] not in ("==", "!=", "in"):
         return None
+    if flags := read_flags(content):
+        return flags
     negated = content["op"] == "!="
     masked = read_masked(content["left"])
     if masked:

@@ -67,6 +67,8 @@ def _read_statement(statement: Json) -> Target | None:
     if kind == "log":
         return _read_log(content)
     if kind == "reject":
+        if content == {"type": "tcp reset"}:
+            return Reject(message="tcp-reset")
         return Reject() if isinstance(content, dict) and content.get("expr") == "port-unreachable" else None
     return _read_assignment(content) if kind == "mangle" else None
 

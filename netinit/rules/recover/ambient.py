@@ -33,7 +33,7 @@ class Ambient(Layout):
         found["host_probe_addresses"] = self._probes()
         return found
 
-    def ipv6(self) -> str:
+    def ipv6_unless_refused(self) -> str:
         """On where a rule names IPv6 addresses: Istio's nft tables have their other rules for both families always."""
         captured = self.find(NAT, ISTIO_OUTPUT, Redirect, Destination, Mark, Protocol, family=IPV6)
         return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
-from netinit.options import CURRENT, DNS_PORT, OFF, ON, REDIRECT
+from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
 from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
@@ -37,8 +37,10 @@ class Current(Layout):
 
     layout = CURRENT
 
-    def ipv6(self) -> str:
-        return ON if any(chain in OWNED_CHAINS for _, chain in self.rules.get(IPV6, {})) else OFF
+    def ipv6_unless_refused(self) -> str:
+        ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in OWNED_CHAINS for rule in rules]
+        named = any(isinstance(match, Destination | Source) for rule in ours for match in rule.matches)
+        return ON if named else INET if ours else OFF
 
     def fields(self) -> dict[str, Any]:
         found = super().fields() | self.dns()
@@ -114,11 +116,12 @@ class Current(Layout):
         found: dict[str, Any] = {}
         if excluded[IPV4]:
             found["loopback_cidr"] = excluded[IPV4][0]
-        others = {family: networks[1:] for family, networks in excluded.items()}
+        others = {family: networks if self.refuses(family) else networks[1:] for family, networks in excluded.items()}
         found["exclude_cloud_metadata"] = peers.take_metadata(others, self.on())
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in others[family]])
         everything = all(
-            self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on()
+            self.refuses(family) or self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family)
+            for family in self.on()
         )
         if everything and self._to_itself() and all(captured[family] == [WHOLE[family]] for family in self.on()):
             found["outbound_cidrs"] = ALL

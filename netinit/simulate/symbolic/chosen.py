@@ -126,6 +126,10 @@ class Among:
         known = self._named(STATE, lambda value: value != NEW and value in states).certain
         return Choice(known | fresh if "" in states else known, known | fresh)
 
+    def beginning(self) -> Choice:
+        """The first packets of connections, whatever became of their state since."""
+        return self._named(STATE, lambda value: value == NEW)
+
     def to_socket(self) -> Choice:
         """Those for which a socket is connected, or bound to the very address."""
         return self._named(SOCKET, lambda value: value == "yes")

@@ -121,9 +121,14 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         in_interface=named[INTERFACE] if space.direction == INBOUND else "",
         has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
         mark=point[MARK], state="" if named[STATE] == NEW else named[STATE], connection_mark=point[CONNECTION_MARK],
-        socket=point[SOCKET] == 1,
+        socket=point[SOCKET] == 1, flags=_flags(named[PROTOCOL], named[STATE]),
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
     host = Network((space.family.version, point[DESTINATION], space.family.bits))
     return packet, space.around.replace(routes=((host, named[INTERFACE]),))
+
+
+def _flags(protocol: str, state: str) -> tuple[str, ...] | None:
+    """TCP flags, which are known of a connection's first packet alone."""
+    return ("SYN",) if protocol == "tcp" and state == NEW else None
