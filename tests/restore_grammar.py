@@ -21,10 +21,11 @@ NETWORK = r"(?P<%s>[0-9a-f.:]+/[0-9]{1,3})"
 MATCHES = rf"""
     (?:(?:!\ )?-s\ {NETWORK % "source"}\ )?
     (?:(?:!\ )?-d\ {NETWORK % "destination"}\ )?
-    (?:-i\ (?P<incoming>\S+)\ )?
+    (?:(?:!\ )?-i\ (?P<incoming>\S+)\ )?
     (?:(?:!\ )?-o\ (?P<outgoing>\S+)\ )?
     (?:-p\ tcp\ (?:-m\ tcp\ (?=-j))?|(?:!\ )?-p\ udp\ )?
     (?:
+        -m\ tcp\ (?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
@@ -45,7 +46,7 @@ TARGET = rf"""
       | CONNMARK\ --(?:save|restore)-mark\ --nfmask\ 0xffffffff\ --ctmask\ 0xffffffff
       | TPROXY\ --on-port\ {NUMBER}\ --on-ip\ (?:0\.0\.0\.0|::)\ --tproxy-mark\ {HEX}/0xffffffff
       | CT\ --zone\ [12]
-      | REJECT\ --reject-with\ (?:icmp|icmp6)-port-unreachable
+      | REJECT\ --reject-with\ (?:(?:icmp|icmp6)-port-unreachable|tcp-reset)
     )
 """
 RULE = re.compile(rf"(?:-A\ (?:{CHAIN})|-I\ (?:{CHAIN})\ {NUMBER})\ {MATCHES}-j\ {TARGET}", re.VERBOSE)

@@ -340,6 +340,8 @@ _REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 r
 def _warn_of_ipv6(options: Options, address: str) -> str:
     """What becomes of the IPv6 of a pod whose first address is IPv4."""
     has = f"{_OF_IPV6}the pod's first address is IPv4, and {address} is here too"
+    if options.layout == CLASSIC:
+        return f"{has}: what comes in over it is refused, and outbound TCP goes past the proxy and mTLS; {_REMEDY}"
     if options.ipv6 == OFF:
         return f"{has}: TCP over it goes past the proxy and mTLS; {_REMEDY}"
     if options.inbound_mode == TPROXY and options.inbound_ports:

@@ -117,8 +117,8 @@ class Interception(DeclaredOptions):
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
         "--ipv6", OF_IPV6, default=AUTO, annotated=True,
-        help_text="IPv6 rules: auto decides by the pod's addresses and the backend, as Istio does; reject refuses the TCP that on"
-        " captures; inet captures by the rules that name no IPv6 address; off has no rules.")
+        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on would"
+        " capture; inet is on without the rules that name an IPv6 address; off is none.")
     dns_servers: tuple[str, ...] = ours(
         "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR,
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")

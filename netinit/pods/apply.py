@@ -13,7 +13,6 @@ from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BackendUnavailableError, NetinitError, ended_by
 from netinit.base.logs import discard_stderr
-from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
@@ -63,17 +62,11 @@ class Task(Record):
         """The options without open questions."""
         return self.settled.options
 
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """Those that the kernel has."""
-        return self.settled.kernel_families
-
     def on(self, backend: str) -> Task:
         """The same by a backend, which has a say in what --ipv6 auto comes to."""
         settled = self.settled.on(backend)
-        if settled.options is self.options:
-            return self
-        return self.replace(settled=settled, plan=plan_for(settled.options))
+        same = settled.options is self.options
+        return self if same else self.replace(settled=settled, plan=plan_for(settled.options))
 
 
 def main(options: Options, log: Log) -> int:
@@ -183,13 +176,8 @@ def apply(
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
         try:
             survey.prepare()  # programs load their libraries while the plan is made
-            task = Task(
-                settled=settled,
-                plan=plan_for(settled.options),
-                final=final,
-                machine=machine,
-                signals=signals,
-            )
+            plan = plan_for(settled.options)
+            task = Task(settled=settled, plan=plan, final=final, machine=machine, signals=signals)
             return _apply_first_that_works(task, survey)
         finally:
             survey.release()
@@ -251,18 +239,14 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     for chosen in survey.candidates():
         try:
             own = task.on(chosen.backend.name)
-            return _finish(_apply_with(chosen, survey.others(chosen.backend), own), own)
+            outcome = _apply_with(chosen, survey.others(chosen.backend), own)
+            warnings = own.settled.warnings + own.plan.warnings + outcome.warnings
+            return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = error
     raise nothing_works({**survey.failures, **failures}, task.machine)
-
-
-def _finish(outcome: Outcome, task: Task) -> Outcome:
-    """The outcome with what was planned, and all warnings."""
-    warnings = task.settled.warnings + task.plan.warnings + outcome.warnings
-    return outcome.replace(warnings=warnings, plan=task.plan, options=task.options)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
@@ -312,7 +296,7 @@ def _bring_about(
 
 
 def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
-    return routes.steps_towards(plan, task.families, link=task.machine.link)
+    return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
 
 
 def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:

@@ -63,7 +63,7 @@ def plan(options: Interception) -> Plan:
     if options.ipv6 == REJECT:
         from netinit.rules.layouts import refuse
 
-        refuse.refuse_ipv6(builder, options)
+        refuse.refuse_ipv6(builder, options, excluded=_exclusions(options))
     return Plan(
         layout=options.layout,
         families=FAMILIES if options.ipv6 == REJECT else families,
@@ -166,7 +166,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
+def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
     """What is not captured of IPv6, inbound and outbound, as `refuse` leaves it alone."""
     from netinit.rules.layouts.refuse import Exclusion
 

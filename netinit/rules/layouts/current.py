@@ -46,12 +46,8 @@ def plan(options: Interception) -> Plan:
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
-    if options.reject_quic or options.log_rules:
+    if options.reject_quic or options.log_rules or options.ipv6 == REJECT:
         _refuse_and_report(builder, options, captured, capture_dns)
-    if options.ipv6 == REJECT:
-        from netinit.rules.layouts import refuse
-
-        refuse.refuse_ipv6(builder, options, capture_dns=capture_dns)
     return Plan(
         layout=options.layout,
         families=(IPV4,) if options.ipv6 == OFF else FAMILIES,
@@ -66,11 +62,13 @@ def plan(options: Interception) -> Plan:
 def _refuse_and_report(
     builder: Builder, options: Interception, families: tuple[Family, ...], capture_dns: bool
 ) -> None:
-    from netinit.rules.layouts import logs, peers
+    from netinit.rules.layouts import logs, peers, refuse
 
     refusing = peers.reject_quic(builder, options, families) if options.reject_quic else ()
     if options.log_rules:
         logs.report(builder, options, capture_dns, refusing)
+    if options.ipv6 == REJECT:
+        refuse.refuse_ipv6(builder, options, capture_dns=capture_dns)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

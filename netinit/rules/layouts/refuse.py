@@ -43,18 +43,17 @@ class Exclusion(Record):
     families: tuple[Family, ...] = FAMILIES
 
 
-def refuse_ipv6(builder: Builder, options: Interception, *, capture_dns: bool = False) -> None:
-    """Adds the chains for both directions, where something is captured there."""
-    own = builder.within((IPV6,))
-    if options.layout == AMBIENT:
-        from netinit.rules.layouts import ambient
+def refuse_ipv6(
+    builder: Builder, options: Interception, *, capture_dns: bool = False,
+    excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
+) -> None:
+    """Adds the chains for both directions, where something is captured there.
 
-        inbound, outbound = ambient.exclusions(options)
-        outwards: list[tuple[Match, ...]] = [(TCP,)]
-        inwards: list[tuple[Match, ...]] = [] if options.ingress else [(TCP,)]
-    else:
-        inbound, outbound = _inbound_exclusions(options), outbound_exclusions(options)
-        outwards, inwards = _outbound_captured(options), _inbound_captured(options)
+    `excluded` is what the ambient layout does not capture, inbound and outbound; it captures all the rest.
+    """
+    own = builder.within((IPV6,))
+    inbound, outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
+    outwards, inwards = _outbound_captured(options), _inbound_captured(options)
     vms = InInterface(names=options.virtual_interfaces)
     behind = [(vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
     if inwards or behind:
@@ -153,6 +152,7 @@ def owner_of(kind: str, one: PortsOfUsers) -> Owner:
 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
+    """What is captured of outbound TCP, as matches that stand for one set each."""
     ports: list[tuple[Match, ...]] = []
     if options.outbound_ports:
         ports.append((Port(protocol="tcp", ports=options.outbound_ports),))
@@ -199,6 +199,8 @@ def _inbound_exclusions(options: Interception) -> list[Exclusion]:
 
 
 def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
+    if options.layout == AMBIENT:
+        return [] if options.ingress else [(TCP,)]
     if options.inbound_mode == NONE or not options.inbound_ports:
         return []
     if options.inbound_ports == ALL:

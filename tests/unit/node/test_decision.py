@@ -114,7 +114,7 @@ def test_the_proxys_variables_count_and_all_dns_is_captured():
 
 def test_ipv6_follows_the_first_address_and_with_dual_stack_any():
     dual = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
-    assert options(("10.0.0.1", "fd00::1")).ipv6 == "off"
+    assert options(("10.0.0.1", "fd00::1")).ipv6 == "inet", "as Istio's nft rules"
     assert options(("fd00::1", "10.0.0.1")).ipv6 == "on"
     assert options(("10.0.0.1", "fd00::1"), env=dual).ipv6 == "on"
     assert options().ipv6 == "auto"

@@ -164,6 +164,7 @@ def test_the_classic_layout_refuses_ipv6_that_is_off():
     made = plan(Options(layout="classic", ipv6="off", inbound_ports="*"))
     assert write_plan(made, IPV6).keys() == {"filter"}
     assert chain(Options(layout="classic", ipv6="off"), "filter INPUT", IPV6) == [
+        "! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset",
         "-m state --state ESTABLISHED -j ACCEPT",
         "-d ::1/128 -i lo -j ACCEPT",
         "-j REJECT --reject-with icmp6-port-unreachable",

@@ -178,7 +178,7 @@ def test_a_statement_is_read_as_the_target_that_it_is(statements, target):
         [{"log": {"prefix": "x", "level": "info"}}],
         [{"log": {"group": 5}}],
         [{"reject": None}],
-        [{"reject": {"type": "tcp reset"}}],
+        [{"reject": {"type": "tcp reset", "expr": "x"}}],
         [{"mangle": {"key": meta("priority"), "value": 1}}],
         [{"mangle": {"key": MARK, "value": "x"}}],
         [{"mangle": {"key": MARK, "value": -1}}],
