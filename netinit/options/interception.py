@@ -209,6 +209,8 @@ class Interception(DeclaredOptions):
             if flag.layouts and self.layout not in flag.layouts
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
         ]
+        if self.ipv6 == INET and self.layout != CURRENT:
+            problems.append(f"--ipv6: 'inet' is what Istio's nft rules for a sidecar do; --layout {self.layout} has no such rules; use auto")
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"
