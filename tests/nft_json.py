@@ -34,6 +34,10 @@ def _hook(text: str) -> dict:
 
 
 GRAMMAR = [
+    (r"tcp flags & \((.*?)\) (==|!=) (\S+)", "flags"),
+    (r"ct status (! )?(\S+)(?= |$)", "status"),
+    (r"ct direction (\S+)", "direction"),
+    (r"reject with tcp reset", "reset"),
     (
         r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) (?!flags)\w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
         "match",
@@ -70,6 +74,15 @@ def _statements(text: str, packets: int) -> list[dict]:
 
 
 def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+    if kind == "flags":
+        masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[1].split(" | ")]}
+        return {"match": {"op": match[2], "left": masked, "right": match[3]}}
+    if kind == "status":
+        return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
+    if kind == "direction":
+        return {"match": {"op": "==", "left": {"ct": {"key": "direction"}}, "right": match[1]}}
+    if kind == "reset":
+        return {"reject": {"type": "tcp reset"}}
     if kind == "counter":
         return {"counter": {"packets": packets, "bytes": 60 * packets}}
     if kind == "verdict":

@@ -37,7 +37,7 @@ LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIEN
 # Values that no other option's gets in the way of, but as `may_contradict` says. A new option is not among them.
 HARMLESS = frozenset((
     "outbound_port", "inbound_port", "tunnel_port", "proxy_uids", "proxy_gids", "inbound_mode", "exclude_inbound_ports",
-    "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "loopback_cidr",
+    "exclude_outbound_cidrs", "drop_invalid", "dual_stack", "ipv6", "istio_exact", "loopback_cidr",
 ))  # fmt: skip
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 
@@ -117,8 +117,11 @@ class Interception(DeclaredOptions):
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
         "--ipv6", OF_IPV6, default=AUTO, annotated=True,
-        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on would"
-        " capture; inet is on without the rules that name an IPv6 address; off is none.")
+        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on"
+        " would capture; inet is on without the rules that name an IPv6 address; off is none.")
+    istio_exact: bool = ours(
+        "--istio-exact", kinds.SWITCH, default=False, annotated=True,
+        help_text="Program Istio's rules to the letter, without the rules that stop connections on old conntrack entries.")
     dns_servers: tuple[str, ...] = ours(
         "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR,
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")
@@ -210,7 +213,7 @@ class Interception(DeclaredOptions):
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
         ]
         if self.ipv6 == INET and self.layout != CURRENT:
-            problems.append(f"--ipv6: 'inet' is what Istio's nft rules for a sidecar do; --layout {self.layout} has no such rules; use auto")
+            problems.append(f"--ipv6: 'inet' is of Istio's nft rules for a sidecar, --layout {self.layout} has none; use auto")
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"

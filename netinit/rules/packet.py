@@ -17,7 +17,9 @@ class Packet(Record):
 
     `has_socket` says whether a socket of this namespace sends it; `uid` and `gid` are that socket's. `state` is what
     connection tracking says of it; empty before it was asked. `socket` says whether a socket is connected or bound to
-    the very address that the packet goes to.
+    the very address that the packet goes to. `destination_translated` says whether NAT has replaced its connection's
+    destination (conntrack's status DNAT), `is_answer` whether it travels in the other direction than that connection's first
+    packet; None where that is not known.
     """
 
     family: Family
@@ -36,6 +38,8 @@ class Packet(Record):
     connection_mark: int = 0
     socket: bool | None = False
     flags: tuple[str, ...] | None = None
+    destination_translated: bool | None = None
+    is_answer: bool | None = None
 
 
 class Surroundings(Record):

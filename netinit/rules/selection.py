@@ -50,8 +50,14 @@ class PacketSet(Protocol):
     def in_state(self, states: tuple[str, ...]) -> Chosen:
         """Those whose connection is in one of the states."""
 
-    def beginning(self) -> Chosen:
-        """The first packets of connections."""
+    def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Chosen:
+        """Those of TCP that have exactly `flags` of the flags in `mask`."""
+
+    def with_translated_destination(self) -> Chosen:
+        """Those whose connection's destination NAT has replaced (conntrack's status DNAT)."""
+
+    def in_answers(self) -> Chosen:
+        """Those that travel in the direction of the answers in their connection."""
 
     def to_socket(self) -> Chosen:
         """Those for which a socket is connected, or bound to the very address."""

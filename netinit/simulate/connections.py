@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet import Packet
 
 
@@ -34,15 +35,45 @@ class Connection:
     answered: bool = False
     decided: set[str] = field(default_factory=set)  # destination, source
     redirected: bool = False  # to a port of this host, whether its address is known or not
+    translated_before: bool | None = False  # its destination, where its beginning was not simulated; None: not known
+    finished: set[bool] = field(default_factory=set)  # the directions that have sent a FIN; True is that of the answers
+    closed: bool = False  # both have, and the last one was acknowledged (TIME_WAIT)
+    reset: bool | None = None  # the direction that sent a RST
 
     def __post_init__(self) -> None:
         self.to = self.original
 
     def copy(self) -> Connection:
         """The same as it is now."""
-        other = replace(self, decided=set(self.decided))
+        other = replace(self, decided=set(self.decided), finished=set(self.finished))
         other.to = self.to
         return other
+
+    @property
+    def translated(self) -> bool | None:
+        """Whether NAT has replaced its destination (conntrack's status DNAT); None where that is not known."""
+        return self.redirected or self.to != self.original or self.translated_before
+
+    def take(self, flags: tuple[str, ...] | None, *, is_answer: bool) -> str:
+        """The state of one more packet; empty where it ends the connection and begins another (nf_conntrack_proto_tcp.c).
+
+        A SYN replaces a connection that is over, if a FIN or a RST of the SYN's own direction ended it. On one that the
+        other direction reset, or that is still open, a SYN is ESTABLISHED, or INVALID among the answers.
+        """
+        if flags == BARE_SYN.flags and (self.answered or self.reset is not None):
+            if self.closed or (not is_answer and self.reset is not None and (self.finished or self.reset is False)):
+                return ""
+            if is_answer:
+                return "INVALID"
+        self.answered |= is_answer
+        for flag in flags or ():
+            if flag == "FIN":
+                self.finished.add(is_answer)
+            elif flag == "RST":
+                self.reset = is_answer
+            elif flag == "ACK" and "FIN" not in (flags or ()):
+                self.closed |= len(self.finished) == len((True, False))
+        return "ESTABLISHED" if self.answered else "NEW"
 
     def send_to(self, address: int | None, port: int | None) -> None:
         """Translates the destination."""
@@ -59,6 +90,10 @@ class ConnectionTable:
         """The connection that a packet belongs to, and whether it is an answer in it."""
         return self._directions.get((zone, flow_of(packet)))
 
+    def forget(self, connection: Connection) -> None:
+        """Removes a connection in both directions."""
+        self._directions = {place: found for place, found in self._directions.items() if found[0] is not connection}
+
     def confirm(self, connection: Connection) -> None:
         """Remembers a connection, under what it was and under what its answers will be."""
         self._directions.setdefault((connection.zone, connection.original), (connection, False))
@@ -72,4 +107,4 @@ def flow_of(packet: Packet) -> Flow:
 
 def begins(flags: tuple[str, ...], *, picks_up: bool) -> bool:
     """Whether a TCP packet with these flags makes a connection known."""
-    return flags == ("SYN",) or (picks_up and flags == ("ACK",))
+    return flags == BARE_SYN.flags or (picks_up and flags == ("ACK",))

@@ -7,7 +7,6 @@ from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
 from netinit.options.kinds import quote_value, read_port
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 
-SYN = ("SYN",)  # the flags of a TCP connection's first packet
 EPHEMERAL_PORT = 40000  # for the port that the kernel would choose
 SOMEBODY = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # addresses for documentation: the caller nobody named
 
@@ -74,7 +73,7 @@ def make_outbound(
         start = surroundings.primary_address(surroundings.leaving_interface(target, 0))
     return Packet(
         family=family, protocol=protocol, source=start, source_port=source_port, destination=target, destination_port=port,
-        has_socket=True, uid=uid, gid=gid, mark=mark, flags=SYN if protocol == "tcp" else None,
+        has_socket=True, uid=uid, gid=gid, mark=mark,
     )  # fmt: skip
 
 
@@ -95,5 +94,5 @@ def make_inbound(
     target = number_of(destination) if destination else surroundings.primary_address(interface)
     return Packet(
         family=surroundings.family, protocol=protocol, source=number_of(source), source_port=source_port,
-        destination=target, destination_port=port, in_interface=interface, flags=SYN if protocol == "tcp" else None,
+        destination=target, destination_port=port, in_interface=interface,
     )  # fmt: skip

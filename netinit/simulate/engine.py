@@ -17,6 +17,7 @@ from netinit.simulate.tables import Passenger
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, Trace
 
 _UNTRACKED = ("INVALID", "UNTRACKED")
+_FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 _DESTINATION, _SOURCE = "destination", "source"
 
 
@@ -44,10 +45,12 @@ class Host:
 
 
 class _Journey(Passenger):
-    """One packet through the hooks."""
+    """One packet through the hooks. One of TCP without flags is a SYN, or an ACK in a connection that is known."""
 
     def __init__(self, host: Host, packet: Packet) -> None:
         super().__init__(host.ruleset, host.surroundings, packet)
+        if packet.protocol == "tcp" and packet.flags is None and packet.state in _FLAGS:
+            self._packet = packet.replace(flags=_FLAGS[packet.state])
         self._connections = host.connections
 
     def go_out(self) -> None:
@@ -144,22 +147,37 @@ class _Journey(Passenger):
         packet = self._packet
         if self._connection is not None or packet.state in _UNTRACKED or not self._ruleset.tracks:
             return
-        found = self._connections.find(self._zone, packet)
-        if found:
-            self._connection, self._is_answer = found
-            self._connection.answered |= self._is_answer
-            state = "ESTABLISHED" if self._connection.answered else "NEW"
-        elif packet.protocol == "tcp" and packet.flags and not begins(packet.flags, picks_up=self._around.picks_up):
-            self._packet = packet.replace(state="INVALID")  # no connection begins like this
+        state = self._find_state(packet)
+        if state == "INVALID":
+            self._packet = packet.replace(state=state)
             self._note("its connection is not known: INVALID", TRACKING)
             return
-        else:
+        found = self._connection is not None
+        if self._connection is None:
             self._connection = Connection(flow_of(packet), self._zone, mark=packet.connection_mark)
-            state = packet.state or "NEW"
-            if state != "NEW":  # of a connection whose beginning was not simulated
+            if packet.state:  # of a connection whose beginning was not simulated
                 self._connection.decided = {_DESTINATION, _SOURCE}
-        self._packet = packet.replace(state=state, connection_mark=self._connection.mark)
+                self._connection.translated_before = packet.destination_translated
+        self._packet = packet.replace(
+            state=state, connection_mark=self._connection.mark, destination_translated=self._connection.translated,
+            is_answer=self._is_answer if found or not packet.state else packet.is_answer,
+        )  # fmt: skip
         self._note(f"its connection is {state}" + (f" (zone {self._zone})" if self._zone else ""), TRACKING)
+
+    def _find_state(self, packet: Packet) -> str:
+        """The state of the packet. Where it belongs to a known connection, that is its own from here on."""
+        found = self._connections.find(self._zone, packet)
+        if found:
+            connection, is_answer = found
+            state = connection.take(packet.flags, is_answer=is_answer)
+            if state not in ("", "INVALID"):
+                self._connection, self._is_answer = connection, is_answer
+            if state:
+                return state
+            self._connections.forget(connection)
+        if packet.state or packet.protocol != "tcp" or not packet.flags or begins(packet.flags, picks_up=self._around.picks_up):
+            return packet.state or "NEW"
+        return "INVALID"  # no connection begins like this
 
     def _translate(self, hook: str) -> None:
         """NAT: decided by the first packet of a connection, repeated for all others."""
@@ -174,6 +192,8 @@ class _Journey(Passenger):
             connection.decided.add(side)
         elif self._ruleset.translates and not self._is_answer:
             self._note(f"NAT is not asked: its {side} was decided before", NAT)
+        if side == _DESTINATION:
+            self._packet = self._packet.replace(destination_translated=connection.translated)
         if side == _DESTINATION and not self._is_answer and connection.to != connection.original:
             to = connection.to
             self._packet = self._packet.replace(destination=to.destination, destination_port=to.destination_port)

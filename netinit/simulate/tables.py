@@ -88,8 +88,8 @@ class Passenger:
         self._steps = []
         self._connection = self._connection and self._connection.copy()
         self._ask_each(table, order)
-        if self._fate:
-            return (self._fate,)
+        if self._fate:  # dropped or refused: gone in any order
+            return (DROPPED if self._fate == REFUSED else self._fate,)
         return (self._packet, self._connection, self._port, self._transparent, self._translated, self._zone)
 
     def _ask_each(self, table: str, chains: Sequence[tuple[Ruleset, LoadedChain]]) -> None:

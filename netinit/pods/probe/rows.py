@@ -101,7 +101,7 @@ def _probe_here(options: Options, warning: str) -> Probes:
     families = [IPV4] if ipv6 in (OFF, REJECT) else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
     if ipv6 == REJECT:
-        notes.append("nothing was probed over IPv6, which is refused: connection tracking, by which probes are watched, may be off there")
+        notes.append("nothing was probed over IPv6, which is refused: connection tracking, which shows probes, may be off there")
     rows: list[ProbeResult] = []
     with ExitStack() as stack:
         if settled.options.inbound_mode == TPROXY:

@@ -98,15 +98,22 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
         words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f'-m comment --comment "{_escape(rule.comment)}"',)))
     texts = [""]
     for word in words:
-        if len(texts) == 1:  # the common case, kept quick for lists of thousands
+        if len(texts) == 1 and len(word.alternatives) > 1:  # kept quick for lists of thousands
             texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
         else:
-            texts = [f"{text}{alternative} " if alternative else text for text in texts for alternative in word.alternatives]
+            texts = [_append(text, alternative) for text in texts for alternative in word.alternatives]
     target = rule.target.xt(family)
     if not target:
         return [text.rstrip() for text in texts]
     ending = f"{rule.target.option} {target}"
     return [text + ending for text in texts]
+
+
+def _append(text: str, alternative: str) -> str:
+    """The words of a rule and those of one more match; options of one module stand behind one `-m`, as the kernel lists them."""
+    if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
+        alternative = alternative.removeprefix("-m tcp ")
+    return f"{text}{alternative} " if alternative else text
 
 
 def _escape(comment: str) -> str:

@@ -19,6 +19,7 @@ from netinit.options import (
     REJECT,
     Interception,
 )
+from netinit.rules.layouts import untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
@@ -60,6 +61,8 @@ def plan(options: Interception) -> Plan:
     if options.redirect_dns:
         _capture_dns(builder)
     _capture_outbound(builder, options)
+    if not options.istio_exact:
+        untranslated.refuse(builder)
     if options.ipv6 == REJECT:
         from netinit.rules.layouts import refuse
 

@@ -85,6 +85,10 @@ class Builder:
         made = self._origins[option] = Origin(option=option, label=Interception.flag(option).label)
         return made
 
+    def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
+        """The rules of a chain so far, those inserted before those appended."""
+        return (*self._inserted.get((table, chain), ()), *self._appended.get((table, chain), ()))
+
     def tables(self) -> tuple[Table, ...]:
         """The tables in the order of programming; a chain exists where a rule is in it or jumps to it."""
         places = list(self._appended) + [place for place in self._inserted if place not in self._appended]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, REJECT, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound, refuse, tproxy
+from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Socket
+from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
 from netinit.rules.model import (
     FILTER,
@@ -45,6 +45,8 @@ def plan(options: Interception) -> Plan:
     _exclude_outbound(builder, options)
     outbound.exclude_virtual_interfaces(builder, options)
     _capture_outbound(builder, options)
+    if not options.istio_exact:
+        untranslated.refuse(builder)
     if options.ipv6 == OFF:
         _refuse_everything(builder.within((IPV6,)))
     elif options.ipv6 == REJECT:
@@ -75,7 +77,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     else:
         chosen = Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
     if transparent:
-        tproxy.divert(builder, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
+        tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL, families=families)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports, families=families,
@@ -115,7 +117,7 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
 def _refuse_everything(builder: Builder) -> None:
     """Before the script's rules one that keeps a new connection from passing by what an older one left in connection tracking."""
     builder.append(
-        FILTER, INPUT, InInterface(names=("lo",), negated=True), refuse.SYN, to=refuse.RESET,
+        FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
         why="what begins a connection belongs to none that is known", origin="ipv6",
     )  # fmt: skip
     refuse_as_the_script(builder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception
-from netinit.rules.layouts import inbound, outbound
+from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
 from netinit.rules.targets import Jump
@@ -46,6 +46,8 @@ def plan(options: Interception) -> Plan:
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
+    if not options.istio_exact:
+        untranslated.refuse(builder)
     if options.reject_quic or options.log_rules or options.ipv6 == REJECT:
         _refuse_and_report(builder, options, captured, capture_dns)
     return Plan(

@@ -16,7 +16,7 @@ from netinit.rules.layouts.builder import Builder, by_family
 from netinit.rules.layouts.inbound import TCP
 from netinit.rules.layouts.outbound import excluded_groups, excluded_networks
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import TcpFlags
+from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, OUTPUT
 from netinit.rules.more_targets import Reject
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 ORIGIN = "ipv6"
 RESET = Reject(message="tcp-reset")  # clients fail at once, and try IPv4
-SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))
 SSH_PORT = 22  # which the classic layout never captures
 
 
@@ -86,7 +85,7 @@ def _enter(builder: Builder, chain: str, *hooks: tuple[str, tuple[Match, ...]]) 
     for hook, matches in hooks:
         builder.append(FILTER, hook, TCP, *matches, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
     builder.append(
-        FILTER, chain, SYN.replace(negated=True), to=Return(),
+        FILTER, chain, BARE_SYN.replace(negated=True), to=Return(),
         why="only what begins a connection is refused", origin=ORIGIN,
     )  # fmt: skip
 

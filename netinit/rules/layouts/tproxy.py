@@ -8,21 +8,32 @@ from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.inbound import TCP, enter, not_to_loopback
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Mark
+from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface, Owner, Source
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.more_targets import Accept, RestoreMark, SaveMark, SetMark, Tproxy
 from netinit.rules.targets import Jump, Return
 
 ORIGIN = "inbound_mode"
+ANSWERS = ConnectionDirection(direction="REPLY")
+NOT_OPENING = BARE_SYN.replace(negated=True)
 
 
 def divert(
-    builder: Builder, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
+    builder: Builder, options: Interception, chosen: Match, known: Match, *, paired: bool, families: tuple[Family, ...] = FAMILIES
 ) -> None:
-    """Packets of connections that the proxy has accepted already skip TPROXY."""
+    """Packets of connections that the proxy has accepted already skip TPROXY.
+
+    Only answers to what the pod sends may be such: for packets in the direction of the peer's first one TPROXY itself finds
+    the proxy's socket. What is not the proxy's would reach a socket of the application: a SYN on the conntrack entry of a
+    connection that is over, or for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
+    """
+    matches: tuple[Match, ...] = (chosen, known)
+    if not options.istio_exact:
+        first = (NOT_OPENING,) if chosen == TCP else (chosen, NOT_OPENING)
+        matches = (*first, known, ANSWERS)
     builder.append(
-        MANGLE, ISTIO_INBOUND, chosen, known, to=Jump(chain=ISTIO_DIVERT),
+        MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
         why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
     )  # fmt: skip
 
@@ -54,7 +65,7 @@ def capture(builder: Builder, options: Interception) -> None:
     define_chains(builder, options, options.inbound_port, "inbound_port")
     chosen, why = enter(builder, options, MANGLE)
     established = ConnectionState(states=("RELATED", "ESTABLISHED"))
-    divert(builder, chosen, established, paired=options.inbound_ports != ALL)
+    divert(builder, options, chosen, established, paired=options.inbound_ports != ALL)
     builder.append(
         MANGLE, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY),
         why=why, origin="inbound_ports",

@@ -79,20 +79,57 @@ class ConnectionState(Match):
         return " ".join(parts)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.state in self.states:
-            return not self.negated
-        return None if {"SNAT", "DNAT"} & set(self.states) or not packet.state else self.negated
+        if not packet.state:
+            return None
+        known = packet.state not in ("INVALID", "UNTRACKED")  # there is a connection that may be translated
+        truths: list[bool | None] = [packet.state in self.states]
+        if "DNAT" in self.states:
+            truths.append(packet.destination_translated if known else False)
+        if "SNAT" in self.states:
+            truths.append(None if known else False)
+        found = True if True in truths else None if None in truths else False
+        return truth_of(found, self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
-        if {"SNAT", "DNAT"} & set(self.states):
-            found |= packets.nobody_knows()
+        if "DNAT" in self.states:
+            found |= packets.with_translated_destination()
+        if "SNAT" in self.states:
+            found |= packets.nobody_knows() & packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
         return found.turned(self.negated)
 
     def describe(self) -> str:
         if self.negated:
-            return f"its connection is neither {' nor '.join(self.states)}"
+            return f"its connection is not {' or '.join(self.states)}"
         return f"its connection is {' or '.join(self.states)}"
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+
+class ConnectionDirection(Match):
+    """The packet travels in this direction of its connection, ORIGINAL or REPLY (section conntrack)."""
+
+    direction: str
+
+    def xt(self) -> XtMatch:
+        return XtMatch(place=EXTENSION, alternatives=(f"-m conntrack --ctdir {self.direction}",))
+
+    def nft(self) -> str:
+        return f"ct direction {self.direction.lower()}"
+
+    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
+        if packet.state in ("INVALID", "UNTRACKED"):
+            return False
+        return truth_of(packet.is_answer if packet.state else None, self.direction == "ORIGINAL")
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        known = packets.in_state(("INVALID", "UNTRACKED")).turned(negated=True)
+        return known & packets.in_answers().turned(self.direction == "ORIGINAL")
+
+    def describe(self) -> str:
+        return f"it is {'an answer' if self.direction == 'REPLY' else 'no answer'} in its connection"
 
     @property
     def tracks(self) -> bool:
@@ -171,36 +208,27 @@ class TcpFlags(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
 
     def nft(self) -> str:
-        no = "!= " if self.negated else ""
-        if self.flags:
-            return f"tcp flags {no}{','.join(self.flags).lower()} / {','.join(self.mask).lower()}"
-        return f"tcp flags & ({' | '.join(self.mask).lower()}) {no or '== '}0x0"
+        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
+        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != "tcp":
             return False
         if packet.flags is None:
-            return self.negated if self._asks_for_the_first and packet.state not in ("", "NEW") else None
+            return None
         return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
-        """The first packet of a connection has SYN alone; the flags of the others are not known, but that they have not that."""
-        first = packets.beginning()
-        others = first.turned(negated=True)
-        holds = ("SYN" in self.mask and self.flags == ("SYN",)) or not (self.flags or "SYN" in self.mask)
-        found = first if holds is not self.negated else first & others
-        if not self._asks_for_the_first:
-            others = others & packets.nobody_knows()
-        elif not self.negated:
-            others = first & others
-        return packets.of_protocol("tcp") & (found | others)
-
-    @property
-    def _asks_for_the_first(self) -> bool:
-        return self.flags == ("SYN",) and {"SYN", "ACK"} <= set(self.mask)
+        return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).turned(self.negated)
 
     def describe(self) -> str:
+        if self.replace(negated=False) == BARE_SYN:
+            return f"it {'does not open' if self.negated else 'opens'} a connection (SYN without ACK)"
         return f"of its TCP flags {spell_list(self.mask)} {spell_not(self.negated)}just {spell_list(self.flags) or 'none'} are set"
+
+
+FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order in which iptables lists them
+BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn: what a listening socket answers
 
 
 class Limit(Match):

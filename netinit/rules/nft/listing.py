@@ -124,7 +124,7 @@ def _spell_match(match: dict[str, Any]) -> str | None:
         return flags.nft()
     masked = read_masked(match["left"])
     left = _spell_left(masked[0] if masked else match["left"])
-    operators = {"==": "== " if masked else "", "in": "", "!=": "!= ", "<=": "<= "}
+    operators = {"==": "== " if masked else "", "in": "", "!=": "!= ", "<=": "<= ", "!": "! "}
     right = left and _spell_right(left, match["right"])
     if not right or match["op"] not in operators:
         return None

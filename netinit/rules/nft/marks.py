@@ -1,9 +1,9 @@
-"""Bits in nft's JSON: of marks, compared (`meta mark & 0xfff`) and changed (`ct mark set ct mark & … | …`), and TCP flags."""
+"""Bits under a mask in nft's JSON: marks compared (`meta mark & 0xfff`) and changed, TCP flags compared."""
 
 from __future__ import annotations
 
 from netinit.base.net import FULL_MASK
-from netinit.rules.matches.context import TcpFlags
+from netinit.rules.matches.context import FLAGS, TcpFlags
 from netinit.rules.more_targets import SetMark
 
 TYPE_CHECKING = False
@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK: Any = {"meta": {"key": "mark"}}
-CONNECTION_MARK: Any = {"ct": {"key": "mark"}}
 TCP_FLAGS: Any = {"payload": {"protocol": "tcp", "field": "flags"}}
-FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # as nft orders them, by their bits
+CONNECTION_MARK: Any = {"ct": {"key": "mark"}}
 
 
 def read_masked(left: Any) -> tuple[Any, int] | None:
@@ -24,20 +23,24 @@ def read_masked(left: Any) -> tuple[Any, int] | None:
     return (inner, mask) if inner in (MARK, CONNECTION_MARK) and _is_number(mask) else None
 
 
-def read_flags(match: Any) -> TcpFlags | None:
-    """The flags of a condition like `{"left": {"&": [{"payload": …}, ["fin", "syn"]]}, "right": "syn"}`; None for anything else."""
-    left = match["left"]
+def read_flags(match: dict[str, Any]) -> TcpFlags | None:
+    """A comparison of TCP flags under a mask, for `{"&": [{"payload": …}, ["fin", "syn"]]}`; None for anything else."""
+    left, right = match["left"], match["right"]
     if not isinstance(left, dict) or set(left) != {"&"} or left["&"][0] != TCP_FLAGS or match["op"] not in ("==", "!="):
         return None
-    mask, flags = _read_words(left["&"][1]), _read_words(match["right"])
-    return TcpFlags(mask=mask, flags=flags, negated=match["op"] == "!=") if mask and flags else None
+    mask, flags = (_read_words(value) for value in (left["&"][1], right))
+    if mask is None or flags is None or not set(flags) <= set(mask):
+        return None
+    return TcpFlags(mask=mask, flags=flags, negated=match["op"] == "!=")
 
 
-def _read_words(value: Any) -> tuple[str, ...]:
-    """The flags of a list, a set of bits or one word; none where one of them is not known."""
-    words = value if isinstance(value, list) else value.get("|", ()) if isinstance(value, dict) else (value,)
-    upper = [word.upper() for word in words if isinstance(word, str)]
-    return tuple([flag for flag in FLAGS if flag in upper]) if len(upper) == len(words) and set(upper) <= set(FLAGS) else ()
+def _read_words(value: Any) -> tuple[str, ...] | None:
+    """Flags as nft lists them: one, or a list of them, or `{"|": […]}`, in iptables' words and order."""
+    while isinstance(value, dict) and set(value) == {"|"}:
+        value = value["|"]
+    words = [value] if isinstance(value, str) else value
+    known = [flag for flag in FLAGS if isinstance(words, list) and flag.lower() in words]
+    return tuple(known) if isinstance(words, list) and len(known) == len(words) else None
 
 
 def read_change(key: Any, value: Any) -> SetMark | None:

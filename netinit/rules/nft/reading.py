@@ -14,7 +14,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
+from netinit.rules.matches.context import ConnectionDirection, ConnectionState, Limit, Mark, Socket, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
 from netinit.rules.nft import HOOKS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
     _Chains = dict[str, list[tuple[Json, Rule]]]
 
+STATUS = {"ct": {"key": "status"}}
 _BY_VERSION = {"ipv4": IPV4, "ipv6": IPV6}
 
 
@@ -207,11 +208,13 @@ def _family_of(content: Json) -> Family | None:
 
 def _read_match(content: Json) -> Match | None:
     """The match of a condition; None for what is not understood."""
-    if content["op"] not in ("==", "!=", "in"):
-        return None
     if flags := read_flags(content):
         return flags
-    negated = content["op"] == "!="
+    if content["op"] not in ("==", "!=", "in", "!"):
+        return None
+    negated = content["op"] in ("!=", "!")
+    if (content["left"] == STATUS) is not (content["op"] in ("in", "!")) and (content["op"] == "!" or content["left"] == STATUS):
+        return None  # of a status, `==` and `!=` would compare all bits
     masked = read_masked(content["left"])
     if masked:
         return _read_masked(masked, content["right"], negated)
@@ -317,6 +320,16 @@ def _read_states(values: list[Any], negated: bool) -> Match | None:
     return ConnectionState(states=tuple([word for word in known if word in words]), negated=negated)
 
 
+def _read_status(values: list[Any], negated: bool) -> Match | None:
+    """What conntrack has translated, which iptables counts among the states."""
+    known = [word for word in ("snat", "dnat") if word in values]
+    return ConnectionState(states=tuple([word.upper() for word in known]), negated=negated) if len(known) == len(values) else None
+
+
+def _read_direction(values: list[Any], negated: bool) -> Match | None:
+    return ConnectionDirection(direction=values[0].upper()) if values in (["original"], ["reply"]) and not negated else None
+
+
 def _read_protocol(values: list[Any], negated: bool) -> Match | None:
     return Protocol(name=values[0], negated=negated) if len(values) == 1 and isinstance(values[0], str) else None
 
@@ -330,4 +343,6 @@ _KEYS: dict[tuple[str, str], Callable[[list[Any], bool], Match | None]] = {
     ("meta", "mark"): _read_mark(connection=False),
     ("ct", "mark"): _read_mark(connection=True),
     ("ct", "state"): _read_states,
+    ("ct", "status"): _read_status,
+    ("ct", "direction"): _read_direction,
 }

@@ -19,9 +19,10 @@ from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import resolve
 from netinit.rules.iptables.write import ListedTable, write_plan
-from netinit.rules.layouts import plan
+from netinit.rules.layouts import plan, untranslated
+from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_INBOUND, MANGLE, NAT, OWNED_CHAINS, PREROUTING
 from netinit.rules.recover.layouts import read_fields
 from netinit.rules.targets import Return
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Flag
     from netinit.rules.iptables.sets import Contents
     from netinit.rules.iptables.write import Listing
-    from netinit.rules.model import Rule
+    from netinit.rules.model import Plan, Rule
     from netinit.rules.nft.reading import Tables
     from netinit.rules.recover.reading import Chains, Routing
 
@@ -112,9 +113,36 @@ def _recover(rules: Mapping[Family, Chains], routing: Routing) -> Recovered:
     }  # the classic layout refuses without chains
     fields, unread = read_fields({**found, **refusing}, routing)
     try:
-        return Recovered(Interception(**fields), tuple(dict.fromkeys(unread)))
+        options = Interception(**fields)
+        if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
+            options = options.replace(istio_exact=True)
+        return Recovered(options, tuple(dict.fromkeys(unread)))
     except OptionError as error:  # of a rule that somebody else wrote into our chains
         return Recovered(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
+
+
+def _rules_of(made: Plan) -> dict[Family, Chains]:
+    """The rules of a plan, by family and chain."""
+    return {
+        family: {
+            (table.name, chain.name): [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families]
+            for table in made.tables
+            for chain in table.chains
+        }
+        for family in made.families
+    }
+
+
+def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
+    """Whether any rule is there that `--istio-exact` leaves out."""
+    return any(
+        chains.get((FILTER, name)) for chains in rules.values() for name in untranslated.CHAINS
+    ) or any(
+        isinstance(match, TcpFlags)
+        for chains in rules.values()
+        for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
+        for match in rule.matches
+    )
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:

@@ -7,10 +7,10 @@ from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
-from netinit.rules.model import ISTIO_OUTPUT, ISTIO_PRERT, NAT, RAW
+from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
 from netinit.rules.more_targets import Accept
 from netinit.rules.recover.reading import Layout, find_match
-from netinit.rules.targets import Redirect
+from netinit.rules.targets import Redirect, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Ambient(Layout):
         for family in FAMILIES:
             rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)
             rules = rules or self.find(NAT, ISTIO_PRERT, Accept, Source, Protocol, family=family)
+            rules = rules or self.find(FILTER, ISTIO_REFUSE_OUT, Return, Destination, family=family)
             networks = [
                 network
                 for rule in rules

@@ -14,9 +14,10 @@ from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
 from netinit.simulate.audit.words import MOST_NAMED, describe, is_all, martians
 from netinit.simulate.symbolic.chosen import local
-from netinit.simulate.symbolic.partition import Part
-from netinit.simulate.symbolic.regions import Region, marked, nothing, unite, within
+from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
+    ANSWER,
     DESTINATION,
     DESTINATION_PORT,
     ESTABLISHED,
@@ -27,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     OUTBOUND,
     PROTOCOL,
     RELATED,
+    REUSES,
     STATE,
     UNTRACKED,
     Space,
@@ -89,8 +91,9 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
     """All traffic, in the order of KINDS. TooManyPartsError."""
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
+        captured = _captured_at_first(partition)
         for part in partition.parts:
-            for piece in _sort(subject, part):
+            for piece in _sort(subject, part, captured):
                 rows.setdefault(_row(piece), []).append(piece)
     found = [_tell(subject, tuple(pieces)) for pieces in rows.values()]
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
@@ -104,8 +107,10 @@ def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
 def _row(piece: Piece) -> tuple[object, ...]:
     """What pieces have in common that are one line."""
     condition, kind = piece.part.outcome.condition, piece.kind
-    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK):
+    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK, kinds.STOPPED):
         return (kind,)
+    if kind is kinds.UNTRANSLATED:
+        return (kind, piece.region.space.direction)
     if kind is kinds.CAPTURED:
         return (kind, piece.region.space.direction, condition.redirect_port)
     if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.DROPPED):
@@ -113,26 +118,37 @@ def _row(piece: Piece) -> tuple[object, ...]:
     return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
 
 
-def _states(space: Space, *states: str) -> Region:
-    values = space.dimension(STATE).values
-    return within(space, STATE, [(values.index(states[0]), values.index(states[-1]))])
+def _captured_at_first(partition: Partition) -> Region:
+    """The TCP packets that are captured where they begin a connection that nat is asked about, in whatever state they are now."""
+    space = partition.space
+    fresh = in_states(space, (NEW,))
+    found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
+    tcp = space.dimension(PROTOCOL).values.index("tcp")
+    return unite([nothing(space), *found]).whatever(STATE) & within(space, PROTOCOL, [(tcp, tcp)])
 
 
-def _sort(subject: AuditSubject, part: Part) -> Iterator[Piece]:
-    """A part in pieces of one kind each."""
+def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
+    """A part in pieces of one kind each; `captured` is what would be if nat were asked."""
     space, region, cause = part.region.space, part.region, _cause(part)
+    reused = region & in_states(space, REUSES)
     if part.verdict == UNKNOWN:
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
-        yield Piece(kinds.DROPPED, region, part, cause, label=_label(subject, cause))
+        if stopped := reused & captured:
+            yield Piece(kinds.STOPPED, stopped, part, cause)
+        if others := region - stopped:
+            yield Piece(kinds.DROPPED, others, part, cause, label=_label(subject, cause))
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
-        if known := region & _states(space, ESTABLISHED, RELATED):
+        inside = local(space, DESTINATION) if space.direction == OUTBOUND else nothing(space)
+        if past := (reused & captured) - inside:
+            yield Piece(kinds.UNTRANSLATED, past, part)
+        if known := (region & in_states(space, (ESTABLISHED, ANSWER, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
-        if lost := region & _states(space, INVALID, UNTRACKED):
+        if lost := region & in_states(space, (INVALID, UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)
-        if fresh := region & _states(space, NEW, NEW):
+        if fresh := region & in_states(space, (NEW,)):
             yield from _passing(subject, part, fresh, cause)
 
 

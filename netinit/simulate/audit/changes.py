@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.simulate.audit.subject import AuditSubject
@@ -11,8 +11,8 @@ from netinit.simulate.audit.words import describe
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.partition import Part, make_spaces
-from netinit.simulate.symbolic.regions import Region, marked, unite, within
-from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK, STATE, Space
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
+from netinit.simulate.symbolic.space import CONNECTION_MARK, MARK, NEW, REUSES, STATE, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, FORWARDED, REFUSED
 
 
@@ -41,11 +41,20 @@ def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[Fat
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[object, ...], list[Divergence]] = {}
     for space in make_spaces(rulesets, after.surroundings, free=after.free):
-        for one in compare(before.divide(space), after.divide(space)):
+        for one in _of_note(space, list(compare(before.divide(space), after.divide(space)))):
             words = (_fate(one.before), _fate(one.after))
             key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
             grouped.setdefault(key, []).append(one)
     return tuple(_tell(found, before, after) for found in sorted(grouped.values(), key=_rank))
+
+
+def _of_note(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
+    """What is treated differently, without connections on old conntrack entries that change as all connections of theirs do."""
+    changed = unite([nothing(space), *[one.region & in_states(space, (NEW,)) for one in found]]).whatever(STATE)
+    implied = changed & in_states(space, REUSES)
+    for one in found:
+        if left := one.region - implied:
+            yield replace(one, region=left)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:

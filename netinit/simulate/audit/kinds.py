@@ -32,6 +32,11 @@ IPV6 = TrafficKind(
     "ipv6", CONFIGURATION, "IPv6 that is not captured: it goes past the proxy and mTLS",
     "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away", "no rule captures IPv6",
 )
+UNTRANSLATED = TrafficKind(
+    "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",
+    "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
+    "they begin on a conntrack entry that another connection left behind",
+)  # fmt: skip
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
 GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
 USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "take them out of {option}")
@@ -62,7 +67,7 @@ PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the nod
 TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
 LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
 BYPASSES = (
-    FOREIGN, UNKNOWN, IPV6, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT, MARK,
+    FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT, MARK,
     PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
 )  # fmt: skip
 """The most dangerous first."""
@@ -71,5 +76,6 @@ CAPTURED = TrafficKind("captured", COVERED, "captured by the proxy")
 RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolver")
 FOLLOWS = TrafficKind("follows", COVERED, "of a known connection: goes where its first packet went")
 DROPPED = TrafficKind("dropped", COVERED, "dropped or refused")
-KINDS = (CAPTURED, RESOLVED, *BYPASSES, DROPPED, FOLLOWS)
+STOPPED = TrafficKind("stopped", COVERED, "TCP connections that nat is not asked about: refused instead")
+KINDS = (CAPTURED, RESOLVED, *BYPASSES, STOPPED, DROPPED, FOLLOWS)
 """All, in the order of a whole audit."""

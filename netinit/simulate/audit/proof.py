@@ -15,8 +15,9 @@ from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.chosen import local
 from netinit.simulate.symbolic.journey import ways_out
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
+from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, within
 from netinit.simulate.symbolic.space import (
+    ALL_STATES,
     DESTINATION,
     DESTINATION_PORT,
     GID,
@@ -28,10 +29,10 @@ from netinit.simulate.symbolic.space import (
     SENDER,
     SOURCE,
     SOURCE_PORT,
-    STATE,
     UID,
     Names,
     Space,
+    conntrack_state,
     intervals_of,
     join,
 )  # fmt: skip
@@ -99,7 +100,7 @@ def _meant(assertion: Assertion, partition: Partition, subject: AuditSubject) ->
         at = space.dimension(PROTOCOL).values.index(assertion.protocol)
         found &= within(space, PROTOCOL, [(at, at)])
     if all(clause.what != grammar.STATE for clause in assertion.clauses):
-        found &= _states(space, (NEW,))
+        found &= in_states(space, (NEW,))
     options = next(iter(subject.options.values()), None)
     for clause in assertion.clauses:
         chosen = _choose(clause, space, options)
@@ -127,7 +128,7 @@ def _choose(clause: Clause, space: Space, options: Interception | None) -> Regio
     if clause.what == grammar.MARK:
         return marked(space, MARK, *clause.intervals[0])
     if clause.what == grammar.STATE:
-        return _states(space, clause.names)
+        return in_states(space, tuple(one for one in ALL_STATES if conntrack_state(one) in clause.names))
     return _through(space, clause.names)
 
 
@@ -149,7 +150,3 @@ def _owned(space: Space, name: str, clause: Clause) -> Region:
         return nothing(space)
     return within(space, SENDER, [(1, 1)]) & within(space, name, join(clause.intervals))
 
-
-def _states(space: Space, states: tuple[str, ...]) -> Region:
-    values = space.dimension(STATE).values
-    return within(space, STATE, join((values.index(state), values.index(state)) for state in states))

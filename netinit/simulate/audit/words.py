@@ -9,6 +9,7 @@ from netinit.simulate.symbolic.chosen import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
     ANY_OTHER,
+    BEGINNINGS,
     CONNECTION_MARK,
     DESTINATION,
     DESTINATION_PORT,
@@ -18,6 +19,7 @@ from netinit.simulate.symbolic.space import (
     MARK,
     NEW,
     PROTOCOL,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -26,6 +28,7 @@ from netinit.simulate.symbolic.space import (
     UID,
     Dimension,
     Space,
+    conntrack_state,
     join,
 )
 
@@ -135,7 +138,12 @@ def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]
 def _state(space: Space, region: Region) -> tuple[str, Region]:
     values, whole = _reach(space, region, STATE)
     here, others = _split(values, list(space.dimension(STATE).labels))
-    return "" if here == [NEW] or not others else f"in the state {_list(here, ' or ')}", whole
+    if not others or (NEW in here and set(here) <= set(BEGINNINGS)):  # those on an old entry are a rare case of new ones
+        return "", whole
+    if set(here) <= set(REUSES):
+        return "on an old conntrack entry", whole
+    states = list(dict.fromkeys([conntrack_state(one) for one in here if one not in REUSES]))
+    return f"in the state {_list(states, ' or ')}", whole
 
 
 def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import Family, Network, bounds_of, covers
+from netinit.rules.layouts import untranslated
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
-from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, FILTER
 from netinit.rules.more_targets import Accept, Drop, Reject, Tproxy
 from netinit.rules.targets import Jump, Redirect, Return
 from netinit.simulate.lint.finding import UNREACHABLE, WARNING, Finding
@@ -25,6 +26,8 @@ def find_unreachable(rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
         for table, chains in ruleset.tables.items():
             reached = _reached(chains)
             for name, chain in chains.items():
+                if table == FILTER and name in untranslated.CHAINS:
+                    continue  # derived from chains of nat, where it is found
                 if name in reached:
                     for problem in _hidden_rules(chain, table):
                         found.setdefault(problem, []).append(family.name)

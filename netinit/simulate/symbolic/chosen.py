@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.net import IPV4, Network
 from netinit.rules.matches import Match
+from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
 from netinit.rules.model import INPUT, PREROUTING, Rule
 from netinit.rules.packet import Surroundings
@@ -16,13 +17,18 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.condition import KEPT, Condition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, within
 from netinit.simulate.symbolic.space import (
+    ANSWER,
+    BEGINNINGS,
     DESTINATION,
     DESTINATION_PORT,
+    ESTABLISHED,
     GID,
     INTERFACE,
     NEW,
     OUTBOUND,
     PROTOCOL,
+    RELATED,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -31,6 +37,7 @@ from netinit.simulate.symbolic.space import (
     UID,
     Names,
     Space,
+    conntrack_state,
     intervals_of,
     join,
     make_space,
@@ -121,14 +128,32 @@ class Among:
         if now.state is not KEPT:
             return self._always(holds=now.state in states)
         if now.tracked:
-            return self._named(STATE, lambda value: value in states)
+            return self._named(STATE, lambda value: conntrack_state(value) in states)
         fresh = within(self._space, STATE, [(0, 0)])
-        known = self._named(STATE, lambda value: value != NEW and value in states).certain
+        known = self._named(STATE, lambda value: value != NEW and conntrack_state(value) in states).certain
         return Choice(known | fresh if "" in states else known, known | fresh)
 
-    def beginning(self) -> Choice:
-        """The first packets of connections, whatever became of their state since."""
-        return self._named(STATE, lambda value: value == NEW)
+    def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
+        """Those of TCP with these flags: a new connection begins with a SYN alone, and nothing else is a bare SYN."""
+        nobody, all_of_them = nothing(self._space), everything(self._space)
+        begins = self._named(STATE, lambda value: value in BEGINNINGS).certain
+        if (set(mask), set(flags)) == (set(BARE_SYN.mask), set(BARE_SYN.flags)):
+            return self._exactly(begins)
+        return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
+
+    def with_translated_destination(self) -> Choice:
+        """Those whose destination NAT has replaced; of a known connection nobody knows."""
+        if self._now.redirected or self._now.translated:
+            return self._always(holds=True)
+        known = self._named(STATE, lambda value: value in (ESTABLISHED, ANSWER, RELATED)).certain
+        return Choice(nothing(self._space), known if self._now.state is KEPT else nothing(self._space))
+
+    def in_answers(self) -> Choice:
+        """Those in the direction of the answers; a new connection's packets are of either, on an old entry."""
+        answers = self._named(STATE, lambda value: value == ANSWER).certain
+        either = self._named(STATE, lambda value: value in REUSES).certain
+        untracked = within(self._space, STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
+        return Choice(answers, answers | either | untracked)
 
     def to_socket(self) -> Choice:
         """Those for which a socket is connected, or bound to the very address."""

@@ -81,6 +81,26 @@ class Diagram:
             found = self._combined[key] = self._merge(how, one, other)
         return found
 
+    def project(self, node: int, level: int) -> int:
+        """The points that are in the set with some coordinate of this level: it is not asked any more."""
+        if self._levels[node] > level:
+            return node
+        if self._levels[node] == level:
+            found = NOTHING
+            for to in self._nodes[node]:
+                found = self.combine(OR, found, to)
+            return found
+        ends: list[int] = []
+        nodes: list[int] = []
+        for (_, last), to in self.branches(node):
+            below = self.project(to, level)
+            if nodes and nodes[-1] == below:
+                ends[-1] = last
+            else:
+                ends.append(last)
+                nodes.append(below)
+        return self._make(self._levels[node], ends, nodes)
+
     def size(self, node: int) -> int:
         """How many points the set has."""
         return self._count(node) * self._skipped(0, self._levels[node])

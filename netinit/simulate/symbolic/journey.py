@@ -19,7 +19,7 @@ from netinit.simulate.symbolic.space import (
     ESTABLISHED,
     INBOUND,
     NEW,
-    RELATED,
+    REUSED,
     STATE,
     Space,
     intervals_of,
@@ -28,7 +28,7 @@ from netinit.simulate.symbolic.walk import Ended, Groups, Walker, join_groups
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
-_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, RELATED)
+_BEGINS, _KNOWN = (NEW,), (ESTABLISHED, REUSED)
 
 
 def travel(space: Space, ruleset: Ruleset) -> list[Ended]:
@@ -177,7 +177,7 @@ class _Travellers:
                 found = within(self._space, STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # of a connection whose beginning was not looked at
                 yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
-            rest = within(self._space, STATE, [(values.index(RELATED) + 1, len(values) - 1)])
+            rest = within(self._space, STATE, [(values.index(REUSED) + 1, len(values) - 1)])
             yield rest, replace(condition, tracked=True)
 
     def _translate(self, hook: str, groups: Groups) -> Groups:

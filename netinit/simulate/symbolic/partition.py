@@ -14,9 +14,12 @@ from netinit.simulate.symbolic.condition import Treatment
 from netinit.simulate.symbolic.journey import travel
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
+    ANSWER,
+    BEGINNINGS,
     CONNECTION_MARK,
     DESTINATION,
     DESTINATION_PORT,
+    ESTABLISHED,
     GID,
     INBOUND,
     INTERFACE,
@@ -24,6 +27,8 @@ from netinit.simulate.symbolic.space import (
     NEW,
     OUTBOUND,
     PROTOCOL,
+    RELATED,
+    REUSES,
     SENDER,
     SOCKET,
     SOURCE,
@@ -32,6 +37,7 @@ from netinit.simulate.symbolic.space import (
     UID,
     Names,
     Space,
+    conntrack_state,
     make_space,
 )
 from netinit.simulate.symbolic.walk import Passage, Path
@@ -110,6 +116,11 @@ def divide(space: Space, ruleset: Ruleset | None) -> Partition:
     return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
 
 
+def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
+    """The flags of a packet: a SYN where a connection begins, in every other state something else."""
+    return None if protocol != "tcp" else ("SYN",) if state in BEGINNINGS else ("ACK",)
+
+
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet that a point is, for the engine, and surroundings in which it leaves through the interface it has there."""
     named = {name: space.dimension(name).values[point[name]] for name in (PROTOCOL, STATE, INTERFACE)}
@@ -120,15 +131,12 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         source_port=point[SOURCE_PORT] if ports else None, destination_port=point[DESTINATION_PORT] if ports else None,
         in_interface=named[INTERFACE] if space.direction == INBOUND else "",
         has_socket=sender, uid=point[UID] if sender else None, gid=point[GID] if sender else None,
-        mark=point[MARK], state="" if named[STATE] == NEW else named[STATE], connection_mark=point[CONNECTION_MARK],
-        socket=point[SOCKET] == 1, flags=_flags(named[PROTOCOL], named[STATE]),
+        mark=point[MARK], state="" if named[STATE] == NEW else conntrack_state(named[STATE]), connection_mark=point[CONNECTION_MARK],
+        socket=point[SOCKET] == 1, flags=_flags_of(named[PROTOCOL], named[STATE]),
+        destination_translated=None if named[STATE] in (ESTABLISHED, ANSWER, RELATED) else False,
+        is_answer=None if named[STATE] in REUSES else named[STATE] == ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around
     host = Network((space.family.version, point[DESTINATION], space.family.bits))
     return packet, space.around.replace(routes=((host, named[INTERFACE]),))
-
-
-def _flags(protocol: str, state: str) -> tuple[str, ...] | None:
-    """TCP flags, which are known of a connection's first packet alone."""
-    return ("SYN",) if protocol == "tcp" and state == NEW else None

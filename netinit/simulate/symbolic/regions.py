@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.net import Interval
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, Dimension, Space
+from netinit.simulate.symbolic.space import BITS, STATE, Dimension, Space, join
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; a mark's are values under masks
 Point = dict[str, int]  # a coordinate in each dimension
@@ -31,6 +31,10 @@ class Region:
     def __sub__(self, other: Region) -> Region:
         """Those that the other has not."""
         return self._combine(LESS, other)
+
+    def whatever(self, name: str) -> Region:
+        """All packets that differ from one of the set in this dimension at most, which has one level."""
+        return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
 
     def _combine(self, how: str, other: Region) -> Region:
         if self.space is not other.space:
@@ -155,6 +159,12 @@ def within(space: Space, name: str, intervals: list[Interval]) -> Region:
     if not intervals:
         return nothing(space)
     return Region(space, space.diagram.restrict(space.dimension(name).level, intervals))
+
+
+def in_states(space: Space, states: tuple[str, ...]) -> Region:
+    """Those with one of these values of the dimension STATE."""
+    values = space.dimension(STATE).values
+    return within(space, STATE, join([(at, at) for at in map(values.index, states)]))
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:

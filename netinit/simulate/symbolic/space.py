@@ -24,6 +24,11 @@ SENDER, UID, GID = "sent by a socket", "uid", "gid"
 SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
 NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
+ANSWER = "ESTABLISHED, an answer"  # ESTABLISHED alone stands for the direction of the connection's first packet
+# A new connection's SYN on a conntrack entry that another one left without a translation: nat is not asked about it.
+REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
+BEGINNINGS = (NEW, *REUSES)  # values of the dimension that stand for a bare SYN, where it is TCP
+ALL_STATES = (NEW, ESTABLISHED, ANSWER, RELATED, REUSED_NEW, REUSED, INVALID, UNTRACKED, REUSED_INVALID)
 BITS = 32  # of a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
@@ -108,7 +113,7 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     last = (1 << around.family.bits) - 1
     named: list[tuple[str, Labelled]] = [
         (PROTOCOL, _name_protocols(names.protocols)),
-        (STATE, [(state, state) for state in STATES]),
+        (STATE, [(state, state) for state in ALL_STATES]),
         (INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
     ]
     numbers = [(DESTINATION, last), (DESTINATION_PORT, MAX_PORT), (SOURCE, last), (SOURCE_PORT, MAX_PORT)]
@@ -156,6 +161,11 @@ def _candidates(start: str) -> Iterator[str]:
     for letter in "zyxwvqjk":
         for digit in range(10):
             yield f"{start}{letter}{digit}"
+
+
+def conntrack_state(value: str) -> str:
+    """The state that rules see, of a value of the dimension."""
+    return value.partition(",")[0]
 
 
 def intervals_of(networks: Iterable[Network]) -> list[Interval]:

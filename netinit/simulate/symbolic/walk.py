@@ -15,7 +15,7 @@ from netinit.rules.traversal import Verdict
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.symbolic.actor import Actor
 from netinit.simulate.symbolic.chosen import Choice, choose, doubtful
-from netinit.simulate.symbolic.condition import Condition, Treatment
+from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, tell_dispute
@@ -134,7 +134,8 @@ class Walker:
         for one in first_ended:
             agreed = one.region
             for ended, _ in others if one.outcome.fate != UNKNOWN else ():
-                same = [other.region for other in ended if other.outcome.fate == one.outcome.fate]
+                alike = ENDS if one.outcome.fate in ENDS else (one.outcome.fate,)  # dropped or refused: gone in any order
+                same = [other.region for other in ended if other.outcome.fate in alike]
                 agreed &= self._unite(same)
             self._finish(replace(one, region=agreed))
             self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 
 from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
+from netinit.rules.layouts import untranslated
+from netinit.rules.matches.context import BARE_SYN, ConnectionDirection
+from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS
 from strategies import made_options
 
@@ -152,6 +155,27 @@ def test_each_family_s_queries_go_to_the_resolver_where_the_family_has_a_server(
         assert len(chain(options, "raw ISTIO_OUTPUT_DNS", family)) == 4 + count
 
 
+def without_deviations(made):
+    """The rules of a plan by table and chain, without what `--istio-exact` leaves out."""
+    deviations = (BARE_SYN.replace(negated=True), ConnectionDirection(direction="REPLY"))
+    found = {}
+    for table, one, rule in rules_of(made):
+        if BARE_SYN not in rule.matches and not (table.name == "filter" and one.name in untranslated.CHAINS):
+            matches = tuple(match for match in rule.matches if match not in deviations)
+            if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
+                matches = (Protocol(name="tcp"), *matches)  # implied by the flags
+            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches))
+    return found
+
+
+@SOME
+@given(made_options())
+def test_istio_exact_leaves_out_what_stops_connections_on_old_conntrack_entries_and_nothing_else(options):
+    exact = plan(options.replace(istio_exact=True))
+    assert without_deviations(plan(options.replace(istio_exact=False))) == without_deviations(exact)
+    assert without_deviations(exact) == {(table.name, one.name): [*one.inserted, *one.rules] for table in exact.tables for one in table.chains if one.rules or one.inserted}
+
+
 def test_dns_without_a_server_is_a_warning_and_no_rule():
     options = Options(redirect_dns=True, ipv6="on")
     (warning,) = plan(options).warnings
@@ -161,7 +185,7 @@ def test_dns_without_a_server_is_a_warning_and_no_rule():
 
 
 def test_the_classic_layout_refuses_ipv6_that_is_off():
-    made = plan(Options(layout="classic", ipv6="off", inbound_ports="*"))
+    made = plan(Options(layout="classic", ipv6="off", inbound_ports="*", istio_exact=True))
     assert write_plan(made, IPV6).keys() == {"filter"}
     assert chain(Options(layout="classic", ipv6="off"), "filter INPUT", IPV6) == [
         "! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset",
@@ -170,14 +194,14 @@ def test_the_classic_layout_refuses_ipv6_that_is_off():
         "-j REJECT --reject-with icmp6-port-unreachable",
     ]
     assert "filter" not in write_plan(made, IPV4)
-    assert "filter" not in write_plan(plan(Options(layout="classic", ipv6="on")), IPV6)
+    assert "filter" not in write_plan(plan(Options(layout="classic", ipv6="on", istio_exact=True)), IPV6)
 
 
 # --- which option made a rule -----------------------------------------------------------------------------------------
 
 
 def origins(**fields):
-    return {rule["origin"] for rule in describe_plan(plan(Options(ipv6="on", **fields)))["rules"]}
+    return {rule["origin"] for rule in describe_plan(plan(Options(ipv6="on", istio_exact=True, **fields)))["rules"]}
 
 
 @pytest.mark.parametrize("layout", ["current", "classic"])
@@ -236,7 +260,7 @@ def test_a_rule_names_the_option_that_made_it_where_two_belong_together():
         (tproxy,) = {origin for text, origin in made.items() if "-j TPROXY" in text}
         assert tproxy == ("--inbound-capture-port" if layout == "current" else "--envoy-port")
     assert origins(layout="classic", inbound_ports="*") - origins(layout="classic") == {"--istio-inbound-ports"}
-    refusing = describe_plan(plan(Options(layout="classic", ipv6="off")))["rules"]
+    refusing = describe_plan(plan(Options(layout="classic", ipv6="off", istio_exact=True)))["rules"]
     assert {rule["origin"] for rule in refusing if rule["table"] == "filter"} == {"--ipv6"}
 
 

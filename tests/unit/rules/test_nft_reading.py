@@ -8,7 +8,15 @@ import pytest
 
 from core import FAMILIES, IPV4, IPV6, Network, Options, plan
 from netinit.base.errors import ParseError
-from netinit.rules.matches.context import ConnectionState, Limit, Mark, Socket, UnknownMatch
+from netinit.rules.matches.context import (
+    BARE_SYN,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    UnknownMatch,
+)
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.more_targets import (
     Accept,
@@ -116,7 +124,7 @@ def test_a_condition_is_read_as_the_match_that_it_is(statement, match):
         compared({"&": [MARK, 15]}, "one"),
         compared({"&": [meta("priority"), 15]}, 1),
         compared({"ct": {"key": "state"}}, ["new", "strange"], "in"),
-        compared({"ct": {"key": "direction"}}, "original"),
+        compared({"ct": {"key": "direction"}}, "original", "!="),
         compared({"ct": {"key": "state", "dir": "original"}}, "new", "in"),
         compared(meta("length"), 5),
         compared({"meta": {"key": "mark", "more": 1}}, 5),
@@ -178,7 +186,7 @@ def test_a_statement_is_read_as_the_target_that_it_is(statements, target):
         [{"log": {"prefix": "x", "level": "info"}}],
         [{"log": {"group": 5}}],
         [{"reject": None}],
-        [{"reject": {"type": "tcp reset", "expr": "x"}}],
+        [{"reject": {"type": "icmp", "expr": "host-unreachable"}}],
         [{"mangle": {"key": meta("priority"), "value": 1}}],
         [{"mangle": {"key": MARK, "value": "x"}}],
         [{"mangle": {"key": MARK, "value": -1}}],
@@ -254,7 +262,7 @@ def test_the_chain_that_stands_for_a_socket_is_a_match_of_the_rule_that_leads_to
     assert not [name for name in found if name.endswith("SOCKET")]
     rules = [one.rule for chain in found.values() for one in chain.rules if Socket() in one.rule.matches]
     assert [rule.target for rule in rules] == [Jump(chain="ISTIO_DIVERT")]
-    assert [rule.matches for rule in rules] == [(Port(protocol="tcp", ports=(80,)), Socket())]
+    assert [rule.matches for rule in rules] == [(Port(protocol="tcp", ports=(80,)), BARE_SYN.replace(negated=True), ConnectionDirection(direction="REPLY"), Socket())]
 
 
 @pytest.mark.parametrize("changed", [{"hook": "input"}, {"prio": 0}, {"type": "filter"}])

@@ -48,7 +48,7 @@ def test_with_both_families_rules_of_one_say_which():
 def test_the_socket_match_is_finished_in_a_chain_of_its_own():
     arguments = ("-m", "TPROXY", "-b", "80,81", "--layout", "classic")
     assert texts(*arguments, table="mangle", chain="istio-inbound") == [
-        "tcp dport { 80, 81 } counter jump istio-divert-socket",
+        "tcp dport { 80, 81 } tcp flags & (fin | syn | rst | ack) != syn ct direction reply counter jump istio-divert-socket",
         "tcp dport { 80, 81 } counter jump istio-tproxy",
     ]
     assert texts(*arguments, table="mangle", chain="istio-divert-socket") == [
@@ -90,7 +90,7 @@ def test_comments_fit_into_what_the_kernel_keeps():
 
 
 def test_a_script_replaces_all_owned_tables_and_names_no_other():
-    lines = render_script(plan(Options.from_argv(["-b", "80"]).replace(ipv6="off"))).splitlines()
+    lines = render_script(plan(Options.from_argv(["-b", "80", "--istio-exact"]).replace(ipv6="off"))).splitlines()
     owned = [f"istio-proxy-{name}" for name in ("mangle", "nat", "raw", "filter")]
     assert lines[:8] == [f"{verb} table inet {name}" for name in owned for verb in ("add", "delete")]
     assert [line for line in lines if line.startswith("table ")] == ["table inet istio-proxy-nat {"]

@@ -597,7 +597,7 @@ def test_two_places_that_agree_or_of_which_one_lets_go_on_are_not_disputed():
 def test_a_drop_wins_in_any_order_and_a_mark_may_not():
     drops = "filter OUTPUT -p tcp -j DROP"
     assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j ACCEPT").fate == DROPPED
-    assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j REJECT").fate == UNKNOWN  # is its sender told?
+    assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j REJECT").verdict == DROPPED  # whether its sender is told or not
     marks = "mangle OUTPUT -p tcp -j MARK --set-xmark 0x1/0xffffffff"
     assert beside(nft=marks, legacy="mangle OUTPUT -m mark --mark 0x1 -j DROP").fate == UNKNOWN
 

@@ -6,11 +6,20 @@ from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, MAX_PORT
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags
+from netinit.rules.matches.context import (
+    BARE_SYN,
+    FLAGS,
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+)
 from netinit.rules.matches.packet import Owner, Port
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
-_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # the same
 _PORT_OPTIONS = ("--sport", "--source-port", "--dport", "--destination-port")
 
 # Which options belong to a module, wherever they stand, in the order of listing; only modules that are understood.
@@ -114,7 +123,7 @@ def _make_ports(protocol: str, texts: list[str], source: bool, negated: bool) ->
 
 def _read_tcp(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
     if option == "--syn" and not values:
-        return TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",), negated=negated)
+        return BARE_SYN.replace(negated=negated)
     if option == "--tcp-flags" and len(values) == 2:  # noqa: PLR2004
         mask, flags = (_read_flags(value) for value in values)
         return None if mask is None or flags is None else TcpFlags(mask=mask, flags=flags, negated=negated)
@@ -124,8 +133,8 @@ def _read_tcp(option: str, values: list[str], negated: bool, protocol: str) -> M
 def _read_flags(text: str) -> tuple[str, ...] | None:
     if text == "NONE":
         return ()
-    words = list(_FLAGS) if text == "ALL" else text.split(",")
-    return tuple([flag for flag in _FLAGS if flag in words]) if set(words) <= set(_FLAGS) else None
+    words = list(FLAGS) if text == "ALL" else text.split(",")
+    return tuple([flag for flag in FLAGS if flag in words]) if set(words) <= set(FLAGS) else None
 
 
 def _read_port(option: str, values: list[str], negated: bool, protocol: str) -> Match | None:
@@ -171,6 +180,8 @@ def _read_states(module: str, option: str, wanted: str, values: list[str], negat
 
 
 def _read_conntrack(option: str, values: list[str], negated: bool, _: str) -> Match | None:
+    if option == "--ctdir" and values in (["ORIGINAL"], ["REPLY"]) and not negated:
+        return ConnectionDirection(direction=values[0])
     return _read_states("conntrack", option, "--ctstate", values, negated)
 
 

@@ -270,7 +270,7 @@ UNREAD = [
     "-m tcp --sport 1,2", "-m multiport --ports 1,2", "-m multiport --dports 1,,2", "-m multiport --dports 1 2", "-m multiport --dports 1,x",
     "-m owner --uid-owner 7-5", "-m owner --uid-owner 5-", "-m owner --uid-owner -5", "-m owner --socket-exists", "-m owner --uid-owner 5 6",
     "-m mark --mark x", "-m mark --mark 1 2", "-m mark --mark 1/x", "-m connmark --mark x",
-    "-m conntrack --ctstate NEW,OTHER", "-m conntrack --ctstate NEW OLD", "-m conntrack --ctdir ORIGINAL", "-m state --state SOME",
+    "-m conntrack --ctstate NEW,OTHER", "-m conntrack --ctstate NEW OLD", "-m conntrack --ctdir OTHER", "-m state --state SOME",
     "-m socket --transparent", "-m addrtype --limit-iface-in", "-m addrtype --dst-type LOCAL UNICAST", "-m addrtype --src-type",
     "-m owner --uid-owner 5 !", "-m limit --limit 5/min", "-m owner", "-m mark",
 ]  # fmt: skip

@@ -134,12 +134,12 @@ def tables(lines):
 
 def test_a_table_that_stops_capturing_comes_last():
     text = listing_of(TPROXY, IPV4)
-    assert tables(transition(text, REDIRECT)) == ["*nat", "*mangle"]
+    assert tables(transition(text, REDIRECT)) == ["*nat", "*filter", "*mangle"]
     drop_only = plan(Options(inbound_ports="*", drop_invalid=True, ipv6="on"))  # mangle stays, its TPROXY does not
-    assert tables(transition(text, drop_only)) == ["*nat", "*mangle"]
+    assert tables(transition(text, drop_only)) == ["*nat", "*filter", "*mangle"]
     assert tables(transition(text, TPROXY)) == ["*mangle", "*nat"]
     assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*mangle", "*nat"]
-    assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat"]
+    assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat", "*filter"]
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_table_that_another_version_lists_in_its_own_words_is_unchanged():
     made = plan(Options(outbound_cidrs="*"))
     listing = make_listing(listing_of(made, IPV4).replace("-d 127.0.0.1/32 ", "-d 127.0.0.1 "))
     assert "-d 127.0.0.1 -j RETURN" in listing["nat"].rules["ISTIO_OUTPUT"]
-    assert unchanged_tables(write_plan(made, IPV4), listing, owned_of(listing, made), IPV4) == ["nat"]
+    assert unchanged_tables(write_plan(made, IPV4), listing, owned_of(listing, made), IPV4) == ["nat", "filter"]
 
 
 @pytest.mark.parametrize("family", [IPV4, IPV6])

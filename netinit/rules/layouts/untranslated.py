@@ -1,0 +1,105 @@
+"""Refuses TCP connections that nat should have redirected and has not.
+
+The kernel asks nat once for each conntrack entry, and a connection may begin on an entry that is there already, without a
+translation: one that the proxy's own connection left (10 seconds in CLOSE after a RST, 120 in SYN_SENT without an answer),
+or one that a packet made on its way through another interface. A SYN on it is in the state NEW, ESTABLISHED or INVALID
+(nf_conntrack_proto_tcp.c), and would go past the proxy.
+
+The chains in the filter table are derived from those of nat, so that exactly what nat would redirect is refused.
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import FAMILIES
+from netinit.rules.layouts.builder import Builder
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import BARE_SYN, ConnectionState
+from netinit.rules.matches.packet import InInterface, Port, Protocol
+from netinit.rules.model import (
+    FILTER,
+    INPUT,
+    ISTIO_IN_REDIRECT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_PRERT,
+    ISTIO_REDIRECT,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+    Rule,
+)
+from netinit.rules.more_targets import Accept, Reject
+from netinit.rules.targets import Jump, Redirect, Return
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TCP = Protocol(name="tcp")
+REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
+CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
+REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
+NOT_TRANSLATED = (BARE_SYN, ConnectionState(states=("DNAT",), negated=True))
+# nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
+# about what the pod sends to itself.
+_HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
+    PREROUTING: (INPUT, (InInterface(names=("lo",), negated=True),)),
+    OUTPUT: (OUTPUT, ()),
+}
+
+
+def refuse(builder: Builder) -> None:
+    """Adds the filter rules that refuse what the nat rules collected so far would redirect."""
+    for hook, (at, beside) in _HOOKS.items():
+        decisions = list(_decisions(builder, hook))
+        redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
+        families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
+        if not families:
+            continue
+        called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
+        chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
+        builder.append(
+            FILTER, at, *beside, *NOT_TRANSLATED, to=Jump(chain=chain), families=families,
+            why="connections that nat has not redirected are looked at again", origin="istio_exact",
+        )  # fmt: skip
+        for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
+            refused = index in redirecting
+            tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # a RST answers TCP alone
+            builder.append(
+                FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(),
+                why="nat would redirect it" if refused else rule.comment, origin=rule.origin.option if rule.origin else "",
+                families=tuple([one for one in rule.families if one in families]),
+            )  # fmt: skip
+
+
+def _decisions(
+    builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
+) -> Iterator[tuple[tuple[Match, ...], Rule]]:
+    """What nat decides about TCP connections at a hook, in order: all matches that lead to a decision, and its rule.
+
+    At OUTPUT only the proxy's own connections go to its inbound port: rules behind these let them go.
+    """
+    rules = builder.rules_of(NAT, chain or hook)
+    for number, rule in enumerate(rules):
+        if any(_protocol(match) != "tcp" for match in rule.matches):
+            continue
+        matches = above + tuple([match for match in rule.matches if not isinstance(match, Protocol)])
+        if not isinstance(rule.target, Jump):
+            if isinstance(rule.target, (Redirect, Return, Accept)):
+                yield matches, rule
+        elif rule.target.chain in REDIRECTING:
+            if hook != OUTPUT or rule.target.chain == ISTIO_REDIRECT:
+                yield matches, rule
+        elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later one has fewer matches
+            yield from _decisions(builder, hook, rule.target.chain, matches)
+
+
+def _protocol(match: Match) -> str:
+    """The transport protocol of the packets that a match may hold for, where it is one alone; else tcp."""
+    if isinstance(match, Port):
+        return match.protocol
+    return match.name if isinstance(match, Protocol) else "tcp"
+
+
+def _redirects(rule: Rule) -> bool:
+    return not isinstance(rule.target, (Return, Accept))
