@@ -39,10 +39,9 @@ GRAMMAR = [
     (r"ct direction (\S+)", "direction"),
     (r"reject with tcp reset", "reset"),
     (
-        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) (?!flags)\w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
+        r"(iifname|oifname|meta \w+|ct state|ct mark|(?:ip|ip6|tcp|udp) \w+|socket \w+) (?:& (0x\w+) )?(!= |== |<= )?(\{ .*? \}|\S+)(?= |$)",
         "match",
     ),
-    (r"tcp flags (!= )?([\w,]+) / ([\w,]+)", "flags"),
     (r"counter", "counter"),
     (r"(jump|goto) (\S+)", "jump"),
     (r"(return|accept|drop)(?= |$)", "verdict"),
@@ -50,7 +49,6 @@ GRAMMAR = [
     (r"tproxy (\w+) to :(\d+)", "tproxy"),
     (r"limit rate (\d+)/second burst (\d+) packets", "limit"),
     (r"log prefix \"([^\"]*)\"(?: group (\d+))?", "log"),
-    (r"reject with tcp reset", "reset"),
     (r"reject with (\w+) type (\S+)", "reject"),
 ]
 ASSIGNMENT = re.compile(r"(meta|ct) (mark|zone) set (?:(meta|ct) mark(?: & (\S+) \| (\S+))?|(\S+)) ?")
@@ -73,7 +71,7 @@ def _statements(text: str, packets: int) -> list[dict]:
     return found
 
 
-def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+def _of_connection(match: re.Match[str], kind: str) -> dict | None:
     if kind == "flags":
         masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[1].split(" | ")]}
         return {"match": {"op": match[2], "left": masked, "right": match[3]}}
@@ -81,8 +79,12 @@ def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
         return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
     if kind == "direction":
         return {"match": {"op": "==", "left": {"ct": {"key": "direction"}}, "right": match[1]}}
-    if kind == "reset":
-        return {"reject": {"type": "tcp reset"}}
+    return {"reject": {"type": "tcp reset"}} if kind == "reset" else None
+
+
+def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
+    if found := _of_connection(match, kind):
+        return found
     if kind == "counter":
         return {"counter": {"packets": packets, "bytes": 60 * packets}}
     if kind == "verdict":
@@ -97,11 +99,6 @@ def _statement(match: re.Match[str], kind: str, packets: int) -> dict:
         return {"limit": {"rate": int(match[1]), "burst": int(match[2]), "per": "second"}}
     if kind == "log":
         return {"log": {"prefix": match[1], **({"group": int(match[2])} if match[2] else {})}}
-    if kind == "reset":
-        return {"reject": {"type": "tcp reset"}}
-    if kind == "flags":
-        left = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
-        return {"match": {"op": (match[1] or "==").strip(), "left": left, "right": match[2]}}
     if kind == "reject":
         return {"reject": {"type": match[1], "expr": match[2]}}
     operator = (match[3] or "==").strip()

@@ -84,7 +84,7 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         owner_groups=draw(st.one_of(st.just("*"), st.just("*"), _groups)),
         exclude_owner_groups=draw(st.one_of(st.just(()), _groups)),
         **(draw(_peers) if draw(st.booleans()) else {}),
-        **{**common, "ipv6": draw(st.sampled_from((common["ipv6"], common["ipv6"], common["ipv6"], "inet")))},
+        **common,
     )
 
 

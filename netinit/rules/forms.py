@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from netinit.base.net import FAMILIES, IPV6
+from netinit.base.net import FAMILIES
 from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import EXCLUDED, MARK, OTHER, VIRTUAL, Anchor, Form, Forms, Sign, target_of
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.layouts import classic
-from netinit.rules.layouts.builder import Builder
-from netinit.rules.model import OWNED_CHAINS, Plan
+from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,9 +75,7 @@ def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
         layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # another jump stands first
     ]
     plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
-    script = Builder((IPV6,))  # whose refusal stands alone where netinit did not program it
-    classic.refuse_as_the_script(script)
-    plans.append(Plan(layout=CLASSIC, families=(IPV6,), tables=script.tables()))
+    plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
     for plan in plans:
         for family in FAMILIES:
             yield from write_plan(plan, family).items()

@@ -77,7 +77,7 @@ class Builder:
 
     def within(self, families: tuple[Family, ...]) -> Builder:
         """A builder of the same ruleset for other families."""
-        other = Builder(families)
+        other = Builder(families, names_ipv6=self._names_ipv6)
         other._appended, other._inserted = self._appended, self._inserted
         return other
 

@@ -48,7 +48,7 @@ def plan(options: Interception) -> Plan:
     if not options.istio_exact:
         untranslated.refuse(builder)
     if options.ipv6 == OFF:
-        _refuse_everything(builder.within((IPV6,)))
+        _refuse_ipv6(builder.within((IPV6,)), options)
     elif options.ipv6 == REJECT:
         refuse.refuse_ipv6(builder, options)
     return Plan(
@@ -114,19 +114,15 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def _refuse_everything(builder: Builder) -> None:
-    """Before the script's rules one that keeps a new connection from passing by what an older one left in connection tracking."""
-    builder.append(
-        FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
-        why="what begins a connection belongs to none that is known", origin="ipv6",
-    )  # fmt: skip
-    refuse_as_the_script(builder)
-
-
-def refuse_as_the_script(builder: Builder) -> None:
-    """The rules of the script of Istio 1.0 and 1.1 for IPv6 that is off."""
+def _refuse_ipv6(builder: Builder, options: Interception) -> None:
+    """The script's rules; before them one that stops new connections on old conntrack entries."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
+    if not options.istio_exact:
+        builder.append(
+            FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
+            why="what begins a connection belongs to none that is known", origin="istio_exact",
+        )  # fmt: skip
     builder.append(
         FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),
         why=why, origin=origin,

@@ -66,7 +66,9 @@ def _refuse_and_report(
 ) -> None:
     from netinit.rules.layouts import logs, peers, refuse
 
-    refusing = peers.reject_quic(builder, options, families) if options.reject_quic else ()
+    if options.ipv6 == REJECT:  # what TCP is refused to must not be reached by QUIC
+        families = FAMILIES
+    refusing = peers.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
     if options.log_rules:
         logs.report(builder, options, capture_dns, refusing)
     if options.ipv6 == REJECT:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV6, Family, Network, lists_port
 from netinit.base.records import Record
-from netinit.options import AMBIENT, CLASSIC, DNS_PORT, NONE, REDIRECT, Interception
+from netinit.options import AMBIENT, CLASSIC, DNS_PORT, NONE, REDIRECT, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
 from netinit.rules.layouts.inbound import TCP
@@ -56,11 +56,10 @@ def refuse_ipv6(
     vms = InInterface(names=options.virtual_interfaces)
     behind = [(vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
     if inwards or behind:
-        hooks = [(INPUT, ()), (FORWARD, (vms,))] if behind else [(INPUT, ())]
-        _enter(own, ISTIO_REFUSE_IN, *hooks)
+        _enter(own, ISTIO_REFUSE_IN, INPUT, FORWARD)
         _exclude(own, ISTIO_REFUSE_IN, [_ITSELF_IN])
         _refuse(own, options, ISTIO_REFUSE_IN, behind)
-        if options.virtual_interfaces:
+        if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # asked before
             why = "what a VM behind the pod sends is not inbound traffic"
             _exclude(own, ISTIO_REFUSE_IN, [Exclusion(matches=(vms,), origin="virtual_interfaces", why=why)])
         if inwards:
@@ -68,7 +67,7 @@ def refuse_ipv6(
             _refuse(own, options, ISTIO_REFUSE_IN, inwards)
     queries = _queries(options) if capture_dns else []
     if outwards or queries:
-        _enter(own, ISTIO_REFUSE_OUT, (OUTPUT, ()))
+        _enter(own, ISTIO_REFUSE_OUT, OUTPUT)
         _exclude(own, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
         of_networks = [one for one in outbound if any(isinstance(match, Destination) for match in one.matches)]
         _exclude(own, ISTIO_REFUSE_OUT, [one for one in outbound if one not in of_networks])
@@ -81,9 +80,9 @@ _ITSELF_IN = Exclusion(matches=(InInterface(names=("lo",)),), origin="", why="wh
 _ITSELF_OUT = _ITSELF_IN.replace(matches=(OutInterface(names=("lo",)),))
 
 
-def _enter(builder: Builder, chain: str, *hooks: tuple[str, tuple[Match, ...]]) -> None:
-    for hook, matches in hooks:
-        builder.append(FILTER, hook, TCP, *matches, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
+def _enter(builder: Builder, chain: str, *hooks: str) -> None:
+    for hook in hooks:
+        builder.append(FILTER, hook, TCP, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
     builder.append(
         FILTER, chain, BARE_SYN.replace(negated=True), to=Return(),
         why="only what begins a connection is refused", origin=ORIGIN,

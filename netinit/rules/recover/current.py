@@ -8,12 +8,14 @@ from netinit.options.kinds import ALL
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
+    FILTER,
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_OUTPUT_DNS,
     ISTIO_REDIRECT,
+    ISTIO_REFUSE_OUT,
     ISTIO_TPROXY,
     MANGLE,
     NAT,
@@ -21,7 +23,7 @@ from netinit.rules.model import (
     PREROUTING,
     RAW,
 )
-from netinit.rules.more_targets import SaveMark, Tproxy
+from netinit.rules.more_targets import Reject, SaveMark, Tproxy
 from netinit.rules.recover import peers
 from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, listed_ports
 from netinit.rules.targets import Jump, Redirect, Return
@@ -149,7 +151,8 @@ class Current(Layout):
             return {"redirect_dns": True, "capture_all_dns": True}
         servers: dict[str, None] = {}
         for family in FAMILIES:
-            for rule in self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family):
+            captured = self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family)
+            for rule in captured or self.find(FILTER, ISTIO_REFUSE_OUT, Reject, Destination, Port, family=family):
                 networks = find_match(rule, Destination).networks
                 if sum([network.last - network.first + 1 for network in networks]) > MOST_SERVERS:
                     self.unread.append(f"--dns-servers: a rule for more than {MOST_SERVERS} addresses")

@@ -37,7 +37,6 @@ iptables -t nat -A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
 iptables -t nat -A ISTIO_OUTPUT -m owner --gid-owner 1337 -j RETURN
 iptables -t nat -A ISTIO_OUTPUT -d 127.0.0.1/32 -j RETURN
 iptables -t nat -A ISTIO_OUTPUT -j ISTIO_REDIRECT
-ip6tables -t filter -A INPUT ! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset
 ip6tables -t filter -A INPUT -m state --state ESTABLISHED -j ACCEPT
 ip6tables -t filter -A INPUT -d ::1/128 -i lo -j ACCEPT
 ip6tables -t filter -A INPUT -j REJECT --reject-with icmp6-port-unreachable
