@@ -38,7 +38,10 @@ TOGETHER = {
     ),
     "netinit.backends.nftables": "rules/matches/packet rules/nft/__init__",
     "netinit.backends.restore": "rules/iptables/__init__ rules/iptables/write backends/iptables",
-    "netinit.rules.layouts.current": "rules/matches/packet rules/layouts/builder rules/layouts/inbound rules/layouts/outbound",
+    "netinit.rules.layouts.current": (
+        "rules/matches/packet rules/layouts/builder rules/layouts/inbound rules/layouts/outbound"
+        " rules/matches/context rules/more_targets rules/layouts/untranslated"
+    ),
 }
 
 

@@ -34,7 +34,7 @@ def _hook(text: str) -> dict:
 
 
 GRAMMAR = [
-    (r"tcp flags & \((.*?)\) (==|!=) (\S+)", "flags"),
+    (r"tcp flags (!= )?(\S+) / (\S+)", "flags"),
     (r"ct status (! )?(\S+)(?= |$)", "status"),
     (r"ct direction (\S+)", "direction"),
     (r"reject with tcp reset", "reset"),
@@ -73,8 +73,8 @@ def _statements(text: str, packets: int) -> list[dict]:
 
 def _of_connection(match: re.Match[str], kind: str) -> dict | None:
     if kind == "flags":
-        masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[1].split(" | ")]}
-        return {"match": {"op": match[2], "left": masked, "right": match[3]}}
+        masked = {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, match[3].split(",")]}
+        return {"match": {"op": "!=" if match[1] else "==", "left": masked, "right": match[2]}}
     if kind == "status":
         return {"match": {"op": "!" if match[1] else "in", "left": {"ct": {"key": "status"}}, "right": match[2]}}
     if kind == "direction":

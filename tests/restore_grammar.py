@@ -32,7 +32,7 @@ MATCHES = rf"""
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
         -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |
-        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|NEW|ESTABLISHED|RELATED,ESTABLISHED)\ |
+        -m\ (?:conntrack\ --ctstate|state\ --state)\ (?:INVALID|INVALID,UNTRACKED|NEW|ESTABLISHED|RELATED,ESTABLISHED)\ |
         -m\ limit\ --limit\ {NUMBER}/sec\ --limit-burst\ {NUMBER}\ |
         -m\ socket[ ]
     )*

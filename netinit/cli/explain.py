@@ -64,11 +64,12 @@ def command(  # noqa: PLR0917
     packet = make_packet(Question(direction=direction or "", **asked), ground.surroundings)
     source, answer, warned = answer_question(ground, packet)
     made = ground.options.get(source)
+    told = (*ground.warnings, *warned, *((ON_OLD_ENTRIES,) if answer.passes_on_old_entries else ()))
     if as_json:
-        show_artefact(render_json(answer, source, made, ground.warnings + warned, everything=everything))
+        show_artefact(render_json(answer, source, made, told, everything=everything))
         return 0
     note(ground.notes)
-    warn(ground.warnings + warned)
+    warn(told)
     show_answer(render_text(answer, everything=everything))
     return 0
 
@@ -93,6 +94,12 @@ def _source_of(ground: Ground, answer: Explanation) -> str:
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.because, *last) if step and step.source]
     return next(iter(deciding), ground.ours or next(iter(ground.rulesets)))
+
+
+ON_OLD_ENTRIES = (
+    "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
+    " netinit apply --reconcile, without --istio-exact"
+)
 
 
 def render_text(answer: Explanation, *, everything: bool) -> Lines:

@@ -27,7 +27,7 @@ from netinit.options import Options
 from netinit.pods.tracing import SLICE, Follower, Handles, inside, list_rules
 from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import spell_packet
-from netinit.simulate.engine import simulate
+from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.observed import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, Folded, PathLine, TracedPacket, fold
 from netinit.simulate.ruleset import Ruleset
@@ -35,6 +35,7 @@ from netinit.simulate.ruleset import Ruleset
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
+ON_OLD_ENTRY = "it met a conntrack entry that another connection left: nat was not asked, and the prediction is for that case"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
 _MOST_READS = 5  # of rules that do not stand still
 
@@ -171,7 +172,14 @@ def compare(ground: Ground, observed: TracedPacket) -> tuple[Explanation, Folded
     packet = observed.first
     _, answer, _ = answer_question(ground, packet)
     ruleset = ground.join(packet.family) or Ruleset(packet.family)
-    return answer, fold(observed, simulate(packet, ruleset, ground.surroundings[packet.family]))
+    around = ground.surroundings[packet.family]
+    folded = fold(observed, simulate(packet, ruleset, around))
+    if folded.agrees is False:
+        for trace in simulate_on_old_entries(packet, ruleset, around):
+            other = fold(observed, trace)
+            if other.agrees:
+                return answer, replace(other, notes=(*other.notes, ON_OLD_ENTRY))
+    return answer, folded
 
 
 def render_text(observed: TracedPacket, answer: Explanation, folded: Folded) -> Lines:

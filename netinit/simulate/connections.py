@@ -51,8 +51,13 @@ class Connection:
 
     @property
     def translated(self) -> bool | None:
-        """Whether NAT has replaced its destination (conntrack's status DNAT); None where that is not known."""
-        return self.redirected or self.to != self.original or self.translated_before
+        """Whether NAT has replaced its destination (conntrack's status DNAT); None where that is not known.
+
+        Translated into what it was already, it does not have the status (nf_nat_setup_info).
+        """
+        if self.to == self.original:
+            return self.translated_before
+        return None if self.to == replace(self.original, destination=None) else True
 
     def take(self, flags: tuple[str, ...] | None, *, is_answer: bool) -> str:
         """The state of one more packet; empty where it ends the connection and begins another (nf_conntrack_proto_tcp.c).

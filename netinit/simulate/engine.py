@@ -8,6 +8,7 @@ chains of the same table, the kernel does not show the order: what hangs on that
 
 from __future__ import annotations
 
+from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.connections import Connection, ConnectionTable, begins, flow_of
@@ -24,6 +25,18 @@ _DESTINATION, _SOURCE = "destination", "source"
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
     """The path of one packet: made here when it has no incoming interface, else coming in through that one."""
     return Host(ruleset, surroundings).process(packet)
+
+
+def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[Trace]:
+    """The paths of a TCP connection's SYN that meets a conntrack entry without a translation, which another connection left.
+
+    One for each state that it may be in (nf_conntrack_proto_tcp.c): NEW on an entry without an answer, ESTABLISHED on one that
+    was reset or is open, INVALID in the direction of its answers. nat is asked for none of them.
+    """
+    if packet.protocol != "tcp":
+        return []
+    opening = packet.replace(flags=BARE_SYN.flags, destination_translated=False)
+    return [simulate(opening.replace(state=state), ruleset, surroundings) for state in ("NEW", "ESTABLISHED", "INVALID")]
 
 
 class Host:

@@ -13,11 +13,12 @@ from netinit.rules.model import ALWAYS, OWNED_CHAINS
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import spell_endpoint
-from netinit.simulate.engine import simulate
+from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
+    DIRECT,
     DROPPED,
     FORWARDED,
     REFUSED,
@@ -44,6 +45,7 @@ class Explanation:
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was given, for what is not a flag
+    passes_on_old_entries: bool = False  # though it is captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
         """The same path with the verdict unknown, for what the path alone does not show."""
@@ -91,7 +93,11 @@ def explain(
     if trace.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_tell(made)}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
-    return Explanation(trace, _tell(made), because, changes, origins or {})
+    inside = not packet.in_interface and surroundings.is_local(packet.destination)
+    passes = trace.verdict == CAPTURED and not inside and any(
+        one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
+    )
+    return Explanation(trace, _tell(made), because, changes, origins or {}, passes)
 
 
 def find_cause(trace: Trace) -> TraceStep | None:

@@ -284,4 +284,7 @@ def _is_implied(at: _At) -> bool:
 def _of_known_connections(at: _At) -> bool:
     """Whether the rule sees packets of connections alone that were decided before: they go where the first one went."""
     matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
-    return any(isinstance(match, Socket) or (isinstance(match, ConnectionState) and "NEW" not in match.states) for match in matches)
+    return any(
+        isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)
+        for match in matches
+    )

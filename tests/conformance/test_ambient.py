@@ -27,7 +27,7 @@ def read_options(case, **more):
     return Options(
         layout="ambient", redirect_dns=case["redirect_dns"], ingress=case["ingress"], ipv6="on" if case["ipv6"] else "off",
         virtual_interfaces=tuple(case["virtual_interfaces"]),
-        host_probe_addresses=(case["host_probe_address"], case["host_probe_address_v6"]), **more,
+        host_probe_addresses=(case["host_probe_address"], case["host_probe_address_v6"]), istio_exact=True, **more,
     )  # fmt: skip
 
 

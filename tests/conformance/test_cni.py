@@ -30,7 +30,7 @@ def test_every_case_of_istios_plugin_is_equal_in_the_kernel(conformance, require
     assert len(cases) >= 5
     for case in cases:
         addresses = ("10.77.0.2", "fd77::2") if case["ip6tables"] else ("10.77.0.2",)
-        options = decide(read_pod(make_pod(case)), Options(backend=variant), addresses).options
+        options = decide(read_pod(make_pod(case)), Options(backend=variant, istio_exact=True), addresses).options
         assert options is not None, case["name"]
         with Pod() as theirs, Pod() as ours:
             for family in FAMILIES:

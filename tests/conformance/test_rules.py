@@ -44,7 +44,7 @@ def test_every_case_of_istio_is_equal_in_the_kernel(conformance, require_netns, 
             for family in FAMILIES:
                 if case[family.program]:
                     load(theirs, variant, family, case[family.program])
-            apply_in(ours, read_options(case, backend=variant))
+            apply_in(ours, read_options(case, backend=variant, istio_exact=True))
             assert listing(ours, variant) == listing(theirs, variant), case["name"]
 
 
@@ -52,7 +52,7 @@ def test_every_case_of_istio_is_equal_in_the_kernel(conformance, require_netns, 
 def test_the_classic_example_reads_to_the_letter(pod_v4only, variant):
     needs(variant)
     argv = ["-p", "15001", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "80", "-d", ""]
-    options = Options.from_argv([*argv, "--layout", "classic", "--backend", variant])
+    options = Options.from_argv([*argv, "--layout", "classic", "--istio-exact", "--backend", variant])
     apply_in(pod_v4only, options)
 
     assert pod_v4only.run([variant, "-w", "-t", "nat", "-S"], check=True).stdout == CLASSIC_EXAMPLE

@@ -148,7 +148,8 @@ def test_a_connection_out_of_each_part_of_istios_cases_ends_where_the_part_says(
     cases = list(read_cases(conformance))
     assert cases
     for case in cases if PLANS else cases[:1]:
-        check(pod, dialect, read_options(case), counted)
+        for exact in (False, True):
+            check(pod, dialect, read_options(case, istio_exact=exact), counted)
     with capsys.disabled():
         print(f"\n{dialect}, Istio's cases: {dict(counted)}")
 

@@ -63,23 +63,30 @@ def test_a_moved_rule_that_changes_nothing_is_equal_where_verify_sees_a_differen
     assert (code, tree["compared"][0]["result"]) == (0, "equal")
 
 
-def test_a_harmful_rule_is_a_difference_with_an_example_that_the_kernel_confirms(pod, variant):
+@pytest.mark.parametrize("exact", [False, True], ids=["", "istio-exact"])
+def test_a_harmful_rule_is_a_difference_with_an_example_that_the_kernel_confirms(pod, variant, exact):
     start_servers(pod)
-    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
+    argv = (*REDIRECT, "--istio-exact") if exact else REDIRECT
+    apply_in(pod, Options.from_argv([*argv, "--backend", variant]))
     run_rules(pod, variant, f"-t nat -I OUTPUT 1 -p tcp -d {OUTSIDE} --dport 80 -j ACCEPT")
-    code, tree = ask(pod, "diff", *REDIRECT)
+    code, tree = ask(pod, "diff", *argv)
     assert code == 3
     (one,) = [one for one in tree["compared"][0]["differences"] if one["before"] == "captured, to port 15001"]
     assert one["who"] == [f"IPv4: TCP out to {OUTSIDE} on port 80 by uid any but 1337 by gid any but 1337"]
-    assert one["after"] == "direct"
-    assert "--dport 80 -j ACCEPT" in one["because_after"]
-    assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "outside"
+    arrival = pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID)
+    if exact:
+        assert one["after"] == "direct"
+        assert "--dport 80 -j ACCEPT" in one["because_after"]
+        assert arrival.server == "outside"
+    else:  # by the rule for what nat has not redirected
+        assert one["after"].startswith("refused: ")
+        assert arrival.outcome == "refused"
     assert pod.connect(OUTSIDE, 443, uid=APP_ID, gid=APP_ID).server == "proxy"
 
 
 def test_audit_alone_finds_a_foreign_rule_before_ours(pod, variant):
     start_servers(pod)
-    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
+    apply_in(pod, Options.from_argv([*REDIRECT, "--istio-exact", "--backend", variant]))
     run_rules(pod, variant, "-t nat -I OUTPUT 1 -p tcp --dport 80 -m comment --comment theirs -j ACCEPT")
     code, tree = ask(pod, "audit", "--fail-on", "bypass:foreign")
     (found,) = tree["pods"]
@@ -93,12 +100,12 @@ def test_audit_alone_finds_a_foreign_rule_before_ours(pod, variant):
 
 def test_an_assertion_holds_and_then_it_does_not_and_the_counterexample_is_real(pod, variant):
     start_servers(pod)
-    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant]))
+    apply_in(pod, Options.from_argv([*REDIRECT, "--istio-exact", "--backend", variant]))
     code, tree = ask(pod, "audit", "--assert", ASSERTED)
     assert (code, tree["pods"][0]["assertions"][0]["result"]) == (0, "proved")
     assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "proxy"
     run_rules(pod, variant, f"-t nat -I ISTIO_OUTPUT 1 -d {OUTSIDE} -j RETURN")
-    code, tree = ask(pod, "audit", "--assert", ASSERTED, *REDIRECT)
+    code, tree = ask(pod, "audit", "--assert", ASSERTED, *REDIRECT, "--istio-exact")
     (ruling,) = tree["pods"][0]["assertions"]
     assert (code, ruling["result"]) == (4, "refuted")
     assert f"to {OUTSIDE}:80" in ruling["counterexample"]["packet"]

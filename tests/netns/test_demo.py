@@ -55,7 +55,7 @@ def test_a_rule_that_is_lost_shows_in_the_connections_and_in_the_verification(mo
 
     monkeypatch.setattr(demo, "apply", apply_and_lose)
     bad = texts(demo.play("iptables-nft"), demo.BAD)
-    assert any(text.startswith("client → pod ") and text.endswith("app, directly; must be the proxy on 15006") for text in bad)
+    assert any(text.startswith("client → pod ") and text.endswith("refused (ECONNREFUSED); must be the proxy on 15006") for text in bad)
     assert any(text.startswith("missing: IPv4 nat ISTIO_IN_REDIRECT") for text in bad)
     assert not any("[fd77::2]" in text for text in bad), "IPv6 is as it must be"
 

@@ -67,7 +67,7 @@ def test_long_lists_live_in_sets_from_the_first_run_to_the_removal(pod, variant)
     assert sets(pod) == set_names(variant)
     assert elements(pod, set_names(variant)[0]) == set(NETWORKS[:2000])
     rules = listing(pod, variant)
-    assert [rules.count(f"-A ISTIO_OUTPUT -m set --match-set {name} dst -j RETURN\n") for name in set_names(variant)] == [1, 1]
+    assert [rules.count(f"-A ISTIO_OUTPUT -m set --match-set {name} dst -j RETURN\n") for name in set_names(variant)] == [2, 2], "once in nat, once in filter"
     assert "-d 10.1.0.0/24" not in rules
     assert differences_in(pod, wanted) == []
     assert not apply_in(pod, wanted).changed
@@ -83,7 +83,7 @@ def test_long_lists_live_in_sets_from_the_first_run_to_the_removal(pod, variant)
     short = options(variant, networks=NETWORKS[:50])
     apply_in(pod, short.replace(reconcile=True))
     assert sets(pod) == []
-    assert listing(pod, variant).count("-d 10.") == 50
+    assert listing(pod, variant).count("-d 10.") == 2 * 50, "in nat and in filter"
 
     apply_in(pod, wanted.replace(reconcile=True))
     remove_in(pod)
@@ -115,7 +115,7 @@ def test_without_a_threshold_or_the_program_the_rules_are_plain(pod, variant, tm
     apply_in(pod, plain)
     programmed = state(pod)
     assert sets(pod) == []
-    assert listing(pod, variant).count("-d 10.") == 300
+    assert listing(pod, variant).count("-d 10.") == 2 * 300, "in nat and in filter"
     assert not apply_in(pod, plain.replace(ipset_threshold=100)).changed, "plain rules that are right were replaced"
     remove_in(pod)
 

@@ -110,9 +110,9 @@ def test_removing_leaves_the_namespace_as_it_was_and_others_tables_alone(inside)
 
 def test_tables_that_smaller_options_do_not_need_are_gone_in_the_same_transaction(inside):
     apply(planned(*SHRINKING, ipv6="on"))
-    assert tables(inside) == ["istio-proxy-mangle", "istio-proxy-nat", "istio-proxy-raw"]
+    assert tables(inside) == ["istio-proxy-mangle", "istio-proxy-nat", "istio-proxy-raw", "istio-proxy-filter"]
     apply(SIMPLE)
-    assert tables(inside) == ["istio-proxy-nat"]
+    assert tables(inside) == ["istio-proxy-nat", "istio-proxy-filter"]
     assert differences(SIMPLE) == []
 
 

@@ -78,7 +78,7 @@ def test_without_the_programs_libiptc_reads_the_rules_of_legacy_iptables_for_exp
 
 
 def test_what_would_change_it_leaves_foreign_rules_where_they_are(pod):
-    read(pod, "apply", *MODES["sidecar"], "--backend", "iptables-nft")
+    read(pod, "apply", *MODES["sidecar"], "--istio-exact", "--backend", "iptables-nft")
     pod.run(["iptables-nft", "-t", "nat", "-I", "OUTPUT", "1", "-p", "tcp", "--dport", "80", "-j", "ACCEPT"], check=True)
     told = json.loads(read(pod, "explain", "--live", "--to", f"{OUTSIDE}:80", "--json").stdout)
     assert told["verdict"] == "direct"

@@ -136,7 +136,7 @@ def test_only_what_was_asked_for_is_followed(pod):
 def test_a_foreign_rule_before_ours_is_predicted_and_met_and_its_comment_commands_nobody(pod):
     needs("iptables-nft")
     start_servers(pod)
-    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
+    apply_in(pod, Options.from_argv([*REDIRECT, "--istio-exact", "--backend", "iptables-nft"]))
     rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", EVIL, "-j", "ACCEPT"]
     pod.run(["iptables-nft", "-w", "-t", "nat", "-I", "OUTPUT", *rule], check=True)
     process = begin_tool(pod, "trace", "--to", f"{OUTSIDE}:80")
@@ -167,16 +167,17 @@ def test_what_a_foreign_table_does_is_shown_and_a_drop_is_a_disagreement(pod, ba
     assert found["predicted"].startswith("unknown: foreign rules that netinit cannot read")
 
 
-def test_a_connection_that_a_foreign_table_keeps_from_tracking_is_a_disagreement(pod, backend):
+@pytest.mark.parametrize(("exact", "verdict"), [(False, "dropped"), (True, "direct")], ids=["", "istio-exact"])
+def test_a_connection_that_a_foreign_table_keeps_from_tracking_is_a_disagreement(pod, backend, exact, verdict):
     start_servers(pod)
-    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", backend]))
+    apply_in(pod, Options.from_argv([*REDIRECT, "--backend", backend]).replace(istio_exact=exact))
     pod.run(["nft", "add table ip others; add chain ip others c { type filter hook output priority -300; }"], check=True)
     pod.run(["nft", "add rule ip others c tcp dport 80 notrack"], check=True)
     with tracing(pod, "--to", f"{OUTSIDE}:80") as process:
         assert call(pod).server != "proxy"
         found = read_packet(process)
         assert end(process) == 3
-    assert (found["verdict"], found["agrees"]) == ("direct", False)
+    assert (found["verdict"], found["agrees"]) == (verdict, False)
     assert any(step["seen"] == "predicted" for step in found["path"])
     assert any("was predicted, and not met" in text for text in found["differences"])
 

@@ -50,7 +50,7 @@ from randomness import some
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
-OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on"])
+OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on", "--istio-exact"])
 PLAN = plan(OPTIONS)
 AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 PACKET = make_outbound(AROUND, "1.2.3.4", 80, uid=1000, gid=1000)

@@ -87,7 +87,7 @@ def test_parts_of_a_golden_cover_everything_once_and_the_simulator_agrees(behavi
 
 
 def test_parts_of_istios_cases_cover_everything_once_and_the_simulator_agrees(conformance):
-    cases = [read_options(case) for case in read_cases(conformance)]
+    cases = [read_options(case, istio_exact=exact) for case in read_cases(conformance) for exact in (False, True)]
     assert cases
     for options in cases:
         assert check_options(options, None, free=True)["packets"]

@@ -43,7 +43,8 @@ def _lines(*, of_kernel: bool) -> list[str]:
         lines.append(f"{', '.join(programs)} installed and the privileges are there; the kernel {kernel}")
         lines.append(
             "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
-            " nft_compat ip_tables iptable_nat ip6table_nat xt_REDIRECT xt_owner xt_conntrack`"
+            " nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT xt_owner"
+            " xt_conntrack`"
         )
     return lines
 

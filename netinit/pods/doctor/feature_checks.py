@@ -19,10 +19,10 @@ from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Mark, Socket
+from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark, Socket, TcpFlags
 from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
-from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.more_targets import Drop, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
+from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
+from netinit.rules.more_targets import Drop, Reject, RestoreMark, SaveMark, SetMark, Tproxy, TrackZone
 from netinit.rules.targets import Redirect, Return, Target
 
 SECONDS = 20.0
@@ -30,7 +30,7 @@ ROUTING = "policy routing"
 CAPTURE = "a connection captured"
 
 
-_PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # every kernel with a table has these
+_PLAIN: tuple[type, ...] = (Protocol, Return, Drop, TcpFlags, ConnectionDirection)  # whoever has a table or a state has these
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,10 @@ FEATURES = (
     Feature("connmark saved", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SaveMark(), "xt_connmark; nft_ct"),
     Feature("TPROXY", MANGLE, PREROUTING, (_TCP,), Tproxy(port=15006, mark=1337), "xt_TPROXY; nft_tproxy"),
     Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
+    Feature(
+        "REJECT", FILTER, OUTPUT, (_TCP, BARE_SYN), Reject(message="tcp-reset"),
+        "iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT; nft_reject_inet",
+    ),
     Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
 SETS_FEATURE = "sets"

@@ -10,7 +10,8 @@ The chains in the filter table are derived from those of nat, so that exactly wh
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, Family
+from netinit.options import DNS_PORT
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionState
@@ -39,7 +40,9 @@ TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; one whose SYN is dropped could be called back
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # that the rules here are in, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # chains of nat that do nothing else
-NOT_TRANSLATED = (BARE_SYN, ConnectionState(states=("DNAT",), negated=True))
+NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
+WITHOUT_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # nft's status, unlike iptables', says nothing of these
+DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the hook of filter that sees the same packets, and what is left out there: nat is never asked at PREROUTING
 # about what the pod sends to itself.
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {
@@ -56,32 +59,47 @@ def refuse(builder: Builder) -> None:
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
+        if hook == PREROUTING and (ports := {_port(builder, decisions[index]) for index in redirecting} - {0}):
+            beside = (*beside, Port(protocol="tcp", ports=tuple(ports), negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
-        builder.append(
-            FILTER, at, *beside, *NOT_TRANSLATED, to=Jump(chain=chain), families=families,
-            why="connections that nat has not redirected are looked at again", origin="istio_exact",
-        )  # fmt: skip
-        for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
-            refused = index in redirecting
-            tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # a RST answers TCP alone
+        looked_at: list[tuple[Match, ...]] = [(*beside, BARE_SYN, NOT_TRANSLATED), (*beside, BARE_SYN, WITHOUT_ENTRY)]
+        if any(DNS_QUERY in decisions[index][0] for index in redirecting):
+            looked_at.append((DNS_QUERY, NOT_TRANSLATED))
+        for matches in looked_at:
             builder.append(
-                FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(),
-                why="nat would redirect it" if refused else rule.comment, origin=rule.origin.option if rule.origin else "",
-                families=tuple([one for one in rule.families if one in families]),
+                FILTER, at, *matches, to=Jump(chain=chain), families=families,
+                why="connections that nat has not redirected are looked at again", origin="istio_exact",
             )  # fmt: skip
+        for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
+            _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
+
+
+def _repeat(
+    builder: Builder, chain: str, matches: tuple[Match, ...], rule: Rule, families: tuple[Family, ...], *, refused: bool
+) -> None:
+    """Adds a decision of nat to a chain of filter: what nat redirects is refused, what it lets go is let go."""
+    why = "nat would redirect it" if refused else rule.comment
+    origin = rule.origin.option if rule.origin else ""
+    own = tuple([one for one in rule.families if one in families])
+    if refused and DNS_QUERY in matches:
+        for family in own:  # the message of each family is another
+            builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
+        return
+    tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # what nat redirects
+    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=own)
 
 
 def _decisions(
     builder: Builder, hook: str, chain: str = "", above: tuple[Match, ...] = ()
 ) -> Iterator[tuple[tuple[Match, ...], Rule]]:
-    """What nat decides about TCP connections at a hook, in order: all matches that lead to a decision, and its rule.
+    """What nat decides about TCP connections and DNS at a hook, in order: all matches that lead to a decision, and its rule.
 
     At OUTPUT only the proxy's own connections go to its inbound port: rules behind these let them go.
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
-        if any(_protocol(match) != "tcp" for match in rule.matches):
+        if any(_protocol(match) not in ("tcp", "udp") for match in rule.matches):
             continue
         matches = above + tuple([match for match in rule.matches if not isinstance(match, Protocol)])
         if not isinstance(rule.target, Jump):
@@ -92,6 +110,17 @@ def _decisions(
                 yield matches, rule
         elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later one has fewer matches
             yield from _decisions(builder, hook, rule.target.chain, matches)
+
+
+def _port(builder: Builder, decision: tuple[tuple[Match, ...], Rule]) -> int:
+    """The proxy's port that a decision sends connections of any interface to; 0 where it is for some interfaces.
+
+    Connections to that port are the proxy's anyway: nat translates them into what they are, and leaves no status.
+    """
+    matches, rule = decision
+    if any(isinstance(match, InInterface) for match in matches):
+        return 0
+    return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
 
 
 def _protocol(match: Match) -> str:

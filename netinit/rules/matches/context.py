@@ -198,6 +198,7 @@ class Socket(Match):
 class TcpFlags(Match):
     """Of the TCP flags in `mask` exactly those in `flags` are set (section tcp)."""
 
+    protocol = "tcp"
     mask: tuple[str, ...]
     flags: tuple[str, ...]
     negated: bool = False
@@ -208,8 +209,10 @@ class TcpFlags(Match):
         return XtMatch(place=EXTENSION, alternatives=(text,), protocol="tcp")
 
     def nft(self) -> str:
-        mask, flags = (" | ".join(words).lower() for words in (self.mask, self.flags))
-        return f"tcp flags & ({mask}) {'!=' if self.negated else '=='} {flags or '0x0'}"
+        mask, flags = (",".join(words).lower() for words in (self.mask, self.flags))
+        if not flags:
+            return f"tcp flags & ({mask.replace(',', ' | ')}) {'!=' if self.negated else '=='} 0x0"
+        return f"tcp flags {'!= ' if self.negated else ''}{flags} / {mask}"
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != "tcp":

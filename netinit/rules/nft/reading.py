@@ -14,7 +14,15 @@ from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.base.records import Record
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionDirection, ConnectionState, Limit, Mark, Socket, UnknownMatch
+from netinit.rules.matches.context import (
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, TABLES, Rule
 from netinit.rules.nft import HOOKS
@@ -180,7 +188,7 @@ def _read_rule(listed: Json, sockets: dict[str, list[Json]]) -> Rule:
     if isinstance(target, Jump) and (halves := sockets.get(statements[0].get("jump", {}).get("target"))):
         matches.append(Socket())
         target = read_target([halves[-1]["expr"][-1]])
-    implied = {match.protocol for match in matches if isinstance(match, Port)}
+    implied = {match.protocol for match in matches if isinstance(match, (Port, TcpFlags))}
     kept = [
         match for match in matches if not (isinstance(match, Protocol) and match.name in implied and not match.negated)
     ]

@@ -107,7 +107,7 @@ def bypasses(rows: tuple[Traffic, ...]) -> tuple[Traffic, ...]:
 def _row(piece: Piece) -> tuple[object, ...]:
     """What pieces have in common that are one line."""
     condition, kind = piece.part.outcome.condition, piece.kind
-    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK, kinds.STOPPED):
+    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK) or (kind is kinds.DROPPED and piece.option):
         return (kind,)
     if kind is kinds.UNTRANSLATED:
         return (kind, piece.region.space.direction)
@@ -135,7 +135,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         yield Piece(kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
         if stopped := reused & captured:
-            yield Piece(kinds.STOPPED, stopped, part, cause)
+            yield Piece(kinds.DROPPED, stopped, part, cause, "istio_exact")
         if others := region - stopped:
             yield Piece(kinds.DROPPED, others, part, cause, label=_label(subject, cause))
     elif part.verdict == CAPTURED:

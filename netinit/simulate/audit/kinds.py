@@ -76,6 +76,5 @@ CAPTURED = TrafficKind("captured", COVERED, "captured by the proxy")
 RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolver")
 FOLLOWS = TrafficKind("follows", COVERED, "of a known connection: goes where its first packet went")
 DROPPED = TrafficKind("dropped", COVERED, "dropped or refused")
-STOPPED = TrafficKind("stopped", COVERED, "TCP connections that nat is not asked about: refused instead")
-KINDS = (CAPTURED, RESOLVED, *BYPASSES, STOPPED, DROPPED, FOLLOWS)
+KINDS = (CAPTURED, RESOLVED, *BYPASSES, DROPPED, FOLLOWS)
 """All, in the order of a whole audit."""

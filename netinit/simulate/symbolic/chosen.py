@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import eq
 
 from netinit.base.net import IPV4, Network
 from netinit.rules.matches import Match
@@ -142,11 +144,29 @@ class Among:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Those whose destination NAT has replaced; of a known connection nobody knows."""
-        if self._now.redirected or self._now.translated:
-            return self._always(holds=True)
+        """Those whose destination NAT has replaced by another one; of a known connection nobody knows."""
+        port = self._now.destination_port
+        changed = self._same_destination().turned(negated=True)
+        if isinstance(port, int):
+            changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
         known = self._named(STATE, lambda value: value in (ESTABLISHED, ANSWER, RELATED)).certain
-        return Choice(nothing(self._space), known if self._now.state is KEPT else nothing(self._space))
+        return Choice(changed.certain, changed.possible | known) if self._now.state is KEPT else changed
+
+    def _same_destination(self) -> Choice:
+        """Those that still go to the address that they began with."""
+        address = self._now.destination
+        if address is KEPT:
+            return self._always(holds=True)
+        if address is None:
+            return self.nobody_knows()
+        if isinstance(address, int):
+            return self._exactly(within(self._space, DESTINATION, [(address, address)]))
+        found = self._always(holds=False)
+        for name in self._space.dimension(INTERFACE).values:
+            own = self._space.around.primary_address(name)
+            same = self.nobody_knows() if own is None else self._exactly(within(self._space, DESTINATION, [(own, own)]))
+            found |= same & self._named(INTERFACE, partial(eq, name))
+        return found
 
     def in_answers(self) -> Choice:
         """Those in the direction of the answers; a new connection's packets are of either, on an old entry."""

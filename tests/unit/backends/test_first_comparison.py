@@ -30,7 +30,7 @@ def check_same_as_the_long_way(options):
 def test_a_pod_in_tproxy_mode_misses_each_rule_of_its_plan():
     short = check_same_as_the_long_way(TPROXY)
     assert {difference.kind for difference in short.differences} == {"missing"}
-    assert [line for line in short.change().scripts["IPv4"].splitlines() if line.startswith("*")] == ["*mangle", "*nat"]
+    assert [line for line in short.change().scripts["IPv4"].splitlines() if line.startswith("*")] == ["*mangle", "*nat", "*filter"]
 
 
 @given(made_options())

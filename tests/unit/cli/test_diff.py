@@ -140,7 +140,7 @@ def test_git_shows_what_a_revision_of_a_manifest_treats_differently(tmp_path):
 def test_a_peer_s_rules_differ_from_ours_in_what_is_known_alone(run, case):
     ours = peers.convert_line(case.peer, case.args).options
     families = () if "ip6tables" in case.text else ("--ipv6", "off")
-    done, tree = ask(run, str(case.path), shlex.join(["apply", *ours.to_argv(), *families]), "--json")
+    done, tree = ask(run, str(case.path), shlex.join(["apply", *ours.to_argv(), *families, "--istio-exact"]), "--json")
     (pair,) = tree["compared"]
     assert done.code == (3 if case.differing else 0), done.err
     assert pair["families"] == (["IPv4"] if families else ["IPv4", "IPv6"])

@@ -33,8 +33,8 @@ OWN = frozenset(
     netinit.rules netinit.rules.model netinit.base.net netinit.rules.targets
     netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current
-    netinit.rules.layouts.inbound netinit.rules.layouts.outbound
-    netinit.rules.matches netinit.rules.matches.packet
+    netinit.rules.layouts.inbound netinit.rules.layouts.outbound netinit.rules.layouts.untranslated
+    netinit.rules.matches netinit.rules.matches.context netinit.rules.matches.packet netinit.rules.more_targets
     """.split(),  # noqa: SIM905 - a list to read and to edit
 )
 SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]

@@ -34,7 +34,7 @@ GOOD = [
     *(("sidecar.istio.io/proxyMemoryLimit", value) for value in ("128Mi", "1G", "1E", "5e-1")),
     *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("", "tcp:22,80:1000-2000;udp:53:3000")),
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("", "10.9.0.0/16,fd09::/64")),
-    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("true", "false")),
+    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact") for value in ("true", "false")),
     *(("netinit.io/ipv6", value) for value in ("reject", "inet", "auto", "on", "off")),
     *(("netinit.io/log-group", value) for value in ("5", "0")),
 ]  # fmt: skip
@@ -51,7 +51,7 @@ BAD = [
     *(("proxy.istio.io/config", value) for value in ("[1]", "a: [", "concurrency: lots", "drainDuration: soon", "interceptionMode: MAGIC", "proxyMetadata: [a]", "tracing: 1", "a: &a [*a]")),
     *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("tcp:22", "icmp:1:1", "tcp:22:1\n")),
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("*", "10.9.0.0", "10.9.0.0/16 x")),
-    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules") for value in ("", "yes")),
+    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact") for value in ("", "yes")),
     *(("netinit.io/ipv6", value) for value in ("", "refuse")),
     *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),

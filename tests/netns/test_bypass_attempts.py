@@ -1,0 +1,85 @@
+"""Ways past the proxy that an attacker with ordinary means can try, each in every mode and backend.
+
+Two kinds of rules: the default ones, which must let nothing past, and Istio's own (`--istio-exact`), for which the attempts that
+are known to succeed must succeed: that shows that an attempt is real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+import bypass_inbound
+import bypass_outbound
+from bypass_world import (
+    BACKENDS,
+    DEFAULT_IS_EXACT,
+    EXACT,
+    EXPECTING,
+    LEAKED,
+    MODES,
+    NOBODY,
+    NOT_EXPECTING,
+    Attempt,
+    World,
+)
+from programming import needs
+
+
+@pytest.fixture(scope="session")
+def worlds() -> Iterator[dict[tuple[str, str, bool], World]]:
+    """Pods that serve all attempts of this process; no attempt uses another's ports."""
+    made: dict[tuple[str, str, bool], World] = {}
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [world.close() for world in made.values()])
+        yield made
+
+
+def enter(worlds: dict[tuple[str, str, bool], World], mode: str, backend: str, *, exact: bool) -> World:
+    needs(backend)
+    key = (mode, backend, exact and not DEFAULT_IS_EXACT)
+    if key not in worlds:
+        worlds[key] = World(mode, backend, *([EXACT] if key[2] else [])).__enter__()
+    worlds[key].verdict(0)
+    return worlds[key]
+
+
+def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
+    """Every attempt in each mode, backend and IP version; with Istio's rules those that succeed there."""
+    found = []
+    for attempt in attempts:
+        for mode in MODES:
+            for version in attempt.versions:
+                open_with_istio = (mode, version) in attempt.istio
+                if exact and not open_with_istio:
+                    continue
+                expected = (attempt.istio[mode, version],) if exact else attempt.expected
+                marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule stops it yet")] if open_with_istio and not exact and DEFAULT_IS_EXACT else []
+                found += [
+                    pytest.param(attempt, mode, backend, version, expected, id=f"{attempt.what}-{mode}-{backend}-ipv{version}", marks=marks)
+                    for backend in BACKENDS
+                ]
+    return found
+
+
+def check(world: World, attempt: Attempt, version: int, expected: tuple[str, ...]) -> None:
+    world.patience = NOT_EXPECTING if {NOBODY, LEAKED} & set(expected) else EXPECTING
+    found = attempt.run(world, version)
+    assert found in expected, f"{attempt.what} (IPv{version}, {world.mode}, {world.backend}): {found}, and must be: {' or '.join(expected)}"
+
+
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(bypass_inbound.ATTEMPTS, exact=False))
+def test_a_peer_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
+    check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
+
+
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(bypass_outbound.ATTEMPTS, exact=False))
+def test_an_application_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
+    check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
+
+
+@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *bypass_outbound.ATTEMPTS), exact=True))
+def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, backend, version, expected):
+    check(enter(worlds, mode, backend, exact=True), attempt, version, expected)
