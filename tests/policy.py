@@ -15,6 +15,7 @@ REFUSED = "refused"
 RESOLVER_PORT = 15053
 DNS = 53
 SSH = 22
+HTTPS = 443
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,13 @@ def captured(port: int) -> str:
 
 
 def expected_fate(options, connection: Connection) -> str:
-    """Where the connection ends."""
+    """Where the connection ends. Of IPv6 that is refused that is what would be captured of TCP, but for what the pod sends to itself."""
+    if connection.version == 6 and options.ipv6 == "reject":
+        if connection.device == "lo" or (connection.protocol == "udp" and connection.port != HTTPS):
+            return DIRECT
+        by_tproxy = options.layout == "classic" and options.inbound_mode == "TPROXY"  # which IPv6 never is there
+        fate = expected_fate(options.replace(ipv6="on", **({"inbound_mode": "REDIRECT"} if by_tproxy else {})), connection)
+        return fate if fate == DIRECT or connection.protocol == "udp" else REFUSED
     if options.layout == "classic":
         return _classic_inbound(options, connection) if connection.interface else _classic_outbound(options, connection)
     if connection.version == 6 and options.ipv6 == "off":
@@ -192,7 +199,7 @@ def _inbound(options, one: Connection) -> str:
 
 def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     """Whether a packet like this, in the middle of a connection that nobody knows, is dropped when it comes in."""
-    if not options.drop_invalid or (one.version == 6 and options.ipv6 == "off"):
+    if not options.drop_invalid or (one.version == 6 and options.ipv6 != "on"):
         return False
     return not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces)
 

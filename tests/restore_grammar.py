@@ -10,8 +10,8 @@ import ipaddress
 import re
 
 TABLES = ("mangle", "nat", "raw", "filter")
-BUILTIN = ("PREROUTING", "INPUT", "OUTPUT")
-OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP", "ISTIO_PRERT", "ISTIO_QUIC", "ISTIO_LOG")
+BUILTIN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT")
+OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP", "ISTIO_PRERT", "ISTIO_QUIC", "ISTIO_LOG", "ISTIO_REFUSE_IN", "ISTIO_REFUSE_OUT")
 CHAIN = "|".join((*OWNED, *BUILTIN))
 NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 HEX = r"0x[1-9a-f][0-9a-f]{0,7}"
@@ -25,6 +25,7 @@ MATCHES = rf"""
     (?:(?:!\ )?-o\ (?P<outgoing>\S+)\ )?
     (?:-p\ tcp\ (?:-m\ tcp\ (?=-j))?|(?:!\ )?-p\ udp\ )?
     (?:
+        -m\ tcp\ (?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ REPLY\ |

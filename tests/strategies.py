@@ -44,7 +44,7 @@ def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth
     probes = draw(st.sampled_from((("10.77.0.1", "fd77::1"), ("10.77.0.1",), ("fd77::1",), ("169.254.7.127", "fd16::7"))))
     return Options(
         layout=AMBIENT,
-        ipv6=draw(st.sampled_from(("on", "on", "off"))),
+        ipv6=draw(st.sampled_from(("on", "on", "off", "reject"))),
         redirect_dns=draw(st.booleans()),
         ingress=draw(st.booleans()),
         virtual_interfaces=draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple)),
@@ -64,7 +64,7 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         "exclude_inbound_ports": draw(_ports),
         "outbound_cidrs": draw(st.one_of(st.just("*"), _networks)),
         "exclude_outbound_cidrs": draw(_networks),
-        "ipv6": draw(st.sampled_from(("on", "on", "off"))),
+        "ipv6": draw(st.sampled_from(("on", "on", "on", "off", "reject"))),
         "virtual_interfaces": draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple))
         if interfaces
         else (),

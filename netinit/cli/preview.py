@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.logs import Log
-from netinit.options import Options
+from netinit.options import NFTABLES, Options
 from netinit.pods.planning import settle
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -20,7 +20,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     --cleanup-only or --skip-rule-apply nothing would be programmed: the plan is empty. Without a family the restore form
     holds the first one alone, so that it can be loaded as it is.
     """
-    wanted = decide(options, log)
+    wanted = decide(options, log, backend=NFTABLES if form == "nft" else "")
     if options.cleanup_only or options.skip_rule_apply:
         wanted = EMPTY_PLAN
         log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
@@ -35,9 +35,11 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     return render(wanted, form, families, comments=options.rule_comments)
 
 
-def decide(options: Options, log: Log) -> Plan:
-    """The plan of the options in the namespace that they name; NamespaceError when that cannot be looked into."""
+def decide(options: Options, log: Log, backend: str = "") -> Plan:
+    """The plan of the options in the namespace that they name, by a backend; NamespaceError when that cannot be looked into."""
     settled = settle(options)
+    if backend:
+        settled = settled.on(backend)
     made = plan(settled.options)
     for warning in settled.warnings + made.warnings:
         log.warn(warning)

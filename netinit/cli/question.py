@@ -16,7 +16,7 @@ from netinit.base.shown import MOST_OF_A_RULE, shorten
 from netinit.cli.flags import read_value
 from netinit.cli.inject import files
 from netinit.kernel.detect import read_name_servers
-from netinit.options import CURRENT, REDIRECT, Interception, Options
+from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Packet, Surroundings
@@ -140,8 +140,11 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     if facts:
         rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
         notes, warnings = _introduce(facts)
-    if rules.ipv6 == "auto":  # without a pod its addresses say, and without these both families count
-        rules = rules.replace(ipv6="off" if addresses and all(family_of(one) is IPV4 for one in addresses) else "on")
+    if addresses:  # as apply decides in that pod
+        settled = rules.settle(FAMILIES, lambda: addresses, lambda: rules.dns_servers)
+        rules, warnings = settled.options, warnings + settled.warnings
+    elif rules.ipv6 == AUTO:  # without addresses both families count
+        rules = rules.replace(ipv6=ON)
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())

@@ -62,13 +62,15 @@ class Namespace(Record):
 class Settings(Record):
     """What an injector is started with, beside its configuration.
 
-    `environment` holds variables for the proxy, such as a webhook's URL may give them.
+    `environment` holds variables for the proxy, such as a webhook's URL may give them; `proxy_metadata` is the mesh's where its
+    configuration does not say otherwise.
     """
 
     revision: str = ""
     native_sidecars: bool = True
     compliance_policy: str = ""
     environment: Mapping[str, str] = {}
+    proxy_metadata: Mapping[str, str] = {}
 
 
 def inject_pod(
@@ -95,7 +97,7 @@ def inject_pod(
     validate(strings(metadata.get("annotations")), modes=_modes(config))
     subject = Subject(
         owner=owner,
-        proxy=_proxy_config(metadata, config),
+        proxy=_proxy_config(metadata, config, settings),
         settings_revision=settings.revision,
         native_sidecars=settings.native_sidecars,
         compliance_policy=settings.compliance_policy,
@@ -136,9 +138,13 @@ def _modes(config: InjectionConfig) -> tuple[str, ...]:
     return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
 
 
-def _proxy_config(metadata: Tree, config: InjectionConfig) -> ProxyConfig:
+def _proxy_config(metadata: Tree, config: InjectionConfig, settings: Settings) -> ProxyConfig:
     text = strings(metadata.get("annotations")).get(PROXY_CONFIG)
-    return config.mesh.proxy if text is None or config.brackets else config.mesh.proxy.with_annotation(text)
+    proxy = config.mesh.proxy
+    if settings.proxy_metadata and not config.brackets:
+        own = mapping(proxy.fields.get("proxyMetadata"))
+        proxy = proxy.overlaid({"proxyMetadata": {**settings.proxy_metadata, **own}})
+    return proxy if text is None or config.brackets else proxy.with_annotation(text)
 
 
 def select_templates(annotations: Mapping[str, str], config: InjectionConfig) -> tuple[str, ...]:

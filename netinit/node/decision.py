@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
@@ -12,8 +13,8 @@ from netinit.inject.annotations import CHECKS, OF_OPTIONS, REROUTE, STATUS, go_b
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
 from netinit.inject.decision import INJECT
 from netinit.node.protocol import CODES
-from netinit.options import OFF, ON, Options
-from netinit.options.interception import DEFAULT_PROXY_UID
+from netinit.options import Options
+from netinit.options.interception import DEFAULT_PROXY_UID, DUAL_STACK, IPV6_OF_PODS
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_meant", "is_own_pod", "options_of_pod", "read_pod"]
 
@@ -22,7 +23,8 @@ _OURS = {flag.field: flag for flag in Options.flags if flag.annotation}
 _KEPT = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")  # of annotations and labels
 _ALWAYS_EXCLUDED = (15020, 15021, 15090)  # statistics, readiness, metrics: nobody's business but the proxy's
 _MERGED_STATISTICS = "15020"
-_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP")
+_IPV6 = Options.flag("ipv6")
+_READ = ("DISABLE_ENVOY", "ISTIO_META_DNS_CAPTURE", DUAL_STACK, "INVALID_DROP", IPV6_OF_PODS)
 _SUFFIX = 5  # letters and digits that a DaemonSet puts behind its name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing
 
@@ -151,9 +153,9 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
         return go_bool(pod.environment.get(name, "")) is True
 
     excluded = [*asked("exclude_inbound_ports", _MERGED_STATISTICS).split(","), *map(str, _ALWAYS_EXCLUDED)]
-    dual_stack = on("ISTIO_DUAL_STACK")
+    ipv6 = annotations.get(_IPV6.annotation) or pod.environment.get(IPV6_OF_PODS) or base.ipv6
     try:
-        return base.replace(
+        made = base.replace(
             inbound_mode=annotations.get(OF_OPTIONS["inbound_mode"], base.inbound_mode),
             proxy_uids=(uid,),
             proxy_gids=(gid,),
@@ -168,12 +170,17 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
             redirect_dns=on("ISTIO_META_DNS_CAPTURE"),
             capture_all_dns=on("ISTIO_META_DNS_CAPTURE"),
             drop_invalid=on("INVALID_DROP"),
-            dual_stack=dual_stack,
-            **_ipv6(addresses, dual_stack=dual_stack),
-            **{field: flag.kind.read(annotations[flag.annotation]) for field, flag in _OURS.items() if flag.annotation in annotations},
+            dual_stack=on(DUAL_STACK) if DUAL_STACK in pod.environment else base.dual_stack,
+            **{"ipv6": ipv6} | _given(annotations),
         )
+        return made.decide_ipv6(addresses) if addresses else made
     except OptionError as error:
         raise CniError(str(error), CODES.BAD_POD) from None
+
+
+def _given(annotations: dict[str, str]) -> dict[str, Any]:
+    """What a pod's annotations of netinit's own set, by field."""
+    return {field: flag.kind.read(annotations[flag.annotation]) for field, flag in _OURS.items() if flag.annotation in annotations}
 
 
 def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
@@ -185,11 +192,3 @@ def _problems(annotations: dict[str, str]) -> list[tuple[str, str]]:
 def _ports(text: str) -> str:
     """The list without port 0, which annotations may have and which captures nothing."""
     return ",".join(item.strip() for item in text.split(",") if item.strip().lstrip("0"))
-
-
-def _ipv6(addresses: tuple[str, ...], *, dual_stack: bool) -> dict[str, str]:
-    """IPv6 by the addresses that the pod was given, the first or with dual stack any; nothing where they are not known."""
-    if not addresses:
-        return {}
-    asked = addresses if dual_stack else addresses[:1]
-    return {"ipv6": ON if any(":" in address for address in asked) else OFF}

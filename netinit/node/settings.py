@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.options.declare import DeclaredOptions, plain
+from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
 __all__ = ["DELETE", "LABEL", "NOTHING", "PROGRAM", "REPORT", "SECOND", "SOCKET", "STATUS_FILE", "AgentSettings", "InstallSettings"]
@@ -86,6 +87,12 @@ class AgentSettings(InstallSettings):
     native_nftables: bool = plain(
         "--native-nftables", SWITCH, default=False, also=("NATIVE_NFTABLES",), help_text="Program nft tables instead of iptables.",
     )
+    dual_stack: bool = plain(
+        "--dual-stack", SWITCH, default=False, also=("ISTIO_DUAL_STACK",),
+        help_text="Capture IPv6 in every pod that has an IPv6 address, unless the proxy's ISTIO_DUAL_STACK says otherwise.")
+    ipv6: str = plain(
+        "--ipv6", OF_IPV6, default=AUTO,
+        help_text="The --ipv6 of the pods' rules; a pod's annotation and its proxy's NETINIT_IPV6 go before it.")
     jobs: int = plain("--jobs", COUNT, default=0, help_text="Pods that are programmed at the same time; 0 is three for each core.")
     most_requests: int = plain(
         "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are told to try again.",
@@ -118,7 +125,9 @@ class AgentSettings(InstallSettings):
     @property
     def base(self) -> Options:
         """What the node's configuration says of every pod's options."""
-        return Options(backend=self.backend, native_nftables=self.native_nftables, reconcile=True)
+        return Options(
+            backend=self.backend, native_nftables=self.native_nftables, dual_stack=self.dual_stack, ipv6=self.ipv6, reconcile=True
+        )
 
     def _check(self) -> list[str]:
         problems = super()._check()
@@ -126,6 +135,8 @@ class AgentSettings(InstallSettings):
             problems.append("--nodeName: no node is named; set NODE_NAME from spec.nodeName (fieldRef)")
         if self.native_nftables and self.backend not in (AUTO, "nftables"):
             problems.append("--native-nftables: contradicts --backend; give one of the two")
+        if self.dual_stack and self.ipv6 != AUTO:
+            problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if "=" not in self.repair_label:
             problems.append("--repairLabel: must be KEY=VALUE")
         return problems

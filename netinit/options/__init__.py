@@ -6,7 +6,7 @@ Precedence: flag, environment variable, file (--config), default. An empty varia
 from __future__ import annotations
 
 from netinit.base.logs import level_of
-from netinit.base.net import IPV6
+from netinit.base.net import FAMILIES, IPV6
 from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import LOGGING, NAMESPACE, VALIDATION, istio, ours
@@ -24,12 +24,14 @@ from netinit.options.interception import (
     DNS_LISTENER,
     DNS_PORT,
     DOCKER_RESOLVER,
+    INET,
     LOOP_MARK,
     NODE_PROXY_MARK,
     NONE,
     OFF,
     ON,
     REDIRECT,
+    REJECT,
     TPROXY,
     Interception,
 )
@@ -55,12 +57,14 @@ __all__ = [
     "DNS_PORT",
     "DOCKER_RESOLVER",
     "FLAGS",
+    "INET",
     "LOOP_MARK",
     "NODE_PROXY_MARK",
     "NONE",
     "OFF",
     "ON",
     "REDIRECT",
+    "REJECT",
     "TPROXY",
     "Interception",
     "Options",
@@ -238,6 +242,11 @@ class Options(Interception):
         """The options with the name servers that are read, which is done only where they are wanted and not named."""
         return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
 
+    def decide_ipv6(self, addresses: Sequence[str]) -> Self:
+        """The options with IPv6 decided as in a pod with these addresses, on the backend that they name."""
+        decided = self.settle(FAMILIES, lambda: addresses, tuple).options.ipv6
+        return self if decided == self.ipv6 else self.replace(ipv6=decided)
+
     def settle(
         self,
         kernel_families: tuple[Family, ...],
@@ -248,23 +257,21 @@ class Options(Interception):
 
         Both are only asked for where they decide. With a pid the servers are not this process's: `with_servers` has them.
         IPv6 is on when the first address that is neither loopback nor link-local is an IPv6 one (with --dual-stack: when
-        any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then.
+        any is), as in Istio. No address at all, or no IPv6 in the kernel, is no error here: IPv6 is off then. What --ipv6 auto
+        comes to besides depends on the backend: `Settled.on` says it once that is chosen.
         """
         warnings = []
-        ipv6 = self.ipv6
+        ipv6, second = self.ipv6, ""
         if ipv6 == AUTO:
             addresses = [address for address in list_addresses() if not _is_local(address)]
             sixes = [address for address in addresses if ":" in address]
             counted = sixes if self.dual_stack else sixes if addresses[:1] == sixes[:1] else []
-            ipv6 = ON if counted and IPV6 in kernel_families else OFF
-            if sixes and not counted:
-                warnings.append(
-                    f"IPv6 stays uncaptured, though {sixes[0]} is here: the first address is IPv4; "
-                    "use --dual-stack or --ipv6 on",
-                )
+            ipv6 = ON if counted else OFF
+            second = sixes[0] if sixes and not counted else ""
         elif ipv6 == ON and IPV6 not in kernel_families:
-            ipv6 = OFF
             warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
+        if IPV6 not in kernel_families:
+            ipv6 = OFF
         servers = self.dns_servers
         captures_all_dns = self.redirect_dns and self.capture_all_dns and self.layout != AMBIENT
         if self.wants_servers and not self.pid:
@@ -277,7 +284,11 @@ class Options(Interception):
         settled = self
         if (ipv6, servers) != (self.ipv6, self.dns_servers):
             settled = self.replace(ipv6=ipv6, dns_servers=servers)
-        return Settled(options=settled, kernel_families=kernel_families, warnings=tuple(warnings))
+        follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in kernel_families
+        found = Settled(
+            options=settled, kernel_families=kernel_families, warnings=tuple(warnings), follows_istio=follows, second_address=second
+        )
+        return found.on(self.wanted_backend)
 
     def _check(self) -> list[str]:
         problems = super()._check()
@@ -300,11 +311,44 @@ class Options(Interception):
 
 
 class Settled(Record):
-    """Options without open questions, the families the kernel has, and what the user should know."""
+    """Options without open questions, the families the kernel has, and what the user should know.
+
+    `follows_istio`: --ipv6 auto found an IPv4 address first, so that IPv6 is as Istio leaves it on the backend;
+    `second_address` is the pod's IPv6 address, where it has one.
+    """
 
     options: Options
     kernel_families: tuple[Family, ...]
     warnings: tuple[str, ...]
+    follows_istio: bool = False
+    second_address: str = ""
+
+    def on(self, backend: str) -> Settled:
+        """The same for a backend: with nft tables Istio's rules capture IPv6 too, but for those that name an address."""
+        if not self.follows_istio:
+            return self
+        ipv6 = INET if backend == NFTABLES and self.options.layout == CURRENT else OFF
+        options = self.options if ipv6 == self.options.ipv6 else self.options.replace(ipv6=ipv6)
+        others = tuple([warning for warning in self.warnings if not warning.startswith(_OF_IPV6)])
+        if not self.second_address:
+            return self.replace(options=options, warnings=others)
+        return self.replace(options=options, warnings=(*others, _warn_of_ipv6(options, self.second_address)))
+
+
+_OF_IPV6 = "IPv6 is not captured: "
+_REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nobody does"
+
+
+def _warn_of_ipv6(options: Options, address: str) -> str:
+    """What becomes of the IPv6 of a pod whose first address is IPv4."""
+    has = f"{_OF_IPV6}the pod's first address is IPv4, and {address} is here too"
+    if options.layout == CLASSIC:
+        return f"{has}: what comes in over it is refused, and outbound TCP goes past the proxy and mTLS; {_REMEDY}"
+    if options.ipv6 == OFF:
+        return f"{has}: TCP over it goes past the proxy and mTLS; {_REMEDY}"
+    if options.inbound_mode == TPROXY and options.inbound_ports:
+        return f"{has}: inbound TCP over it goes past the proxy and mTLS in TPROXY mode, outbound TCP is refused; {_REMEDY}"
+    return f"{has}: as with Istio's nft rules, TCP over it is refused unless the proxy listens on IPv6; {_REMEDY}"
 
 
 FLAGS = Options.flags

@@ -21,6 +21,9 @@ CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
 SIDECAR = (CURRENT, CLASSIC)  # layouts that know the proxy by its user
 REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
 AUTO, ON, OFF = "auto", "on", "off"
+INET, REJECT = "inet", "reject"  # of IPv6
+OF_IPV6 = kinds.choice(AUTO, ON, OFF, INET, REJECT)
+DUAL_STACK, IPV6_OF_PODS = "ISTIO_DUAL_STACK", "NETINIT_IPV6"  # variables of pods
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
 HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # what the kubelet's probes come from in ambient mode
@@ -108,14 +111,15 @@ class Interception(DeclaredOptions):
         "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
-        "--dual-stack", kinds.SWITCH, default=False, also=("ISTIO_DUAL_STACK",),
+        "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,),
         help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
         "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT,
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
-        "--ipv6", kinds.choice(AUTO, ON, OFF), default=AUTO,
-        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does.")
+        "--ipv6", OF_IPV6, default=AUTO, annotated=True,
+        help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on"
+        " would capture; inet is on without the rules that name an IPv6 address; off is none.")
     istio_exact: bool = ours(
         "--istio-exact", kinds.SWITCH, default=False, annotated=True,
         help_text="Program Istio's rules to the letter, without the rules that stop connections on old conntrack entries.")
@@ -161,6 +165,11 @@ class Interception(DeclaredOptions):
     keep_local_loopback: bool = variable(
         "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, layouts=SIDECAR,
         help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.")
+
+    @property
+    def captures_ipv6(self) -> bool:
+        """Whether IPv6 is captured as IPv4 is; what is left to the pod's addresses counts as captured."""
+        return self.ipv6 in (AUTO, ON)
 
     def may_contradict(self) -> bool:
         """Whether some options may work against others, so that netinit.simulate.lint, which takes 20 ms, is worth asking.
@@ -210,6 +219,8 @@ class Interception(DeclaredOptions):
                 "--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel, which is how its proxy gets"
                 " connections of the mesh; name the port that ztunnel listens on, 15008 by default"
             )
+        if self.ipv6 == INET and self.layout != CURRENT:
+            problems.append(f"--ipv6: 'inet' is of Istio's nft rules for a sidecar, --layout {self.layout} has none; use auto")
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"

@@ -18,11 +18,10 @@ from netinit.base.errors import (
     ended_by,
 )
 from netinit.base.logs import discard_stderr
-from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import LOOP_MARK, Options
+from netinit.options import LOOP_MARK, Options, Settled
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
@@ -59,12 +58,22 @@ class Outcome(Record):
 class Task(Record):
     """What is to be brought about, and where."""
 
-    options: Options  # settled
+    settled: Settled
     plan: Plan
-    families: tuple[Family, ...]  # those that the kernel has
     final: bool
     machine: Machine
     signals: Signals | None
+
+    @property
+    def options(self) -> Options:
+        """The options without open questions."""
+        return self.settled.options
+
+    def on(self, backend: str) -> Task:
+        """The same by a backend, which has a say in what --ipv6 auto comes to."""
+        settled = self.settled.on(backend)
+        same = settled.options is self.options
+        return self if same else self.replace(settled=settled, plan=plan_for(settled.options))
 
 
 def main(options: Options, log: Log) -> int:
@@ -178,19 +187,11 @@ def apply(
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
         try:
             survey.prepare()  # programs load their libraries while the plan is made
-            task = Task(
-                options=settled.options,
-                plan=plan_for(settled.options),
-                families=settled.kernel_families,
-                final=final,
-                machine=machine,
-                signals=signals,
-            )
+            plan = plan_for(settled.options)
+            task = Task(settled=settled, plan=plan, final=final, machine=machine, signals=signals)
             outcome = _apply_first_that_works(task, survey)
         finally:
             survey.release()
-        warnings = settled.warnings + task.plan.warnings + outcome.warnings
-        outcome = outcome.replace(warnings=warnings, plan=task.plan, options=settled.options)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
 
@@ -263,7 +264,10 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
     failures = {}
     for chosen in survey.candidates():
         try:
-            return _apply_with(chosen, survey.others(chosen.backend), task)
+            own = task.on(chosen.backend.name)
+            outcome = _apply_with(chosen, survey.others(chosen.backend), own)
+            warnings = own.settled.warnings + own.plan.warnings + outcome.warnings
+            return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
@@ -320,7 +324,7 @@ def _bring_about(
 
 
 def _routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
-    return routes.steps_towards(plan, task.families, link=task.machine.link)
+    return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
 
 
 def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> Outcome:

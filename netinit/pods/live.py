@@ -20,7 +20,7 @@ from netinit.base.shown import shorten
 from netinit.kernel import detect, netlink, read_text, tcp_sockets, trace_table
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.situation import advise
-from netinit.options import Interception, Options, Settled
+from netinit.options import AUTO, Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
@@ -72,7 +72,7 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
-    settled = HERE.settle(options)
+    places, settled = settle_beside(options)
     families = settled.kernel_families
     wanted = plan_for(settled.options) if given else None
     warnings = [
@@ -83,7 +83,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     marks = {family: _local_marks(family) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     found: dict[str, Recovered] = {}
-    for name in backends.populated(settled.options):
+    for name in places:
         if variant := backends.BACKENDS[name].variant:
             listings, contents = _read_listings(name, settled), ipset.read_contents()
             warnings += [notice for family in families for notice in notice_size(listings[family], family)]
@@ -115,6 +115,13 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
         return frozenset((one.local[1], one.uid) for one in tcp_sockets.list_tcp() if one.state == tcp_sockets.LISTEN)
     except OSError:
         return None
+
+
+def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
+    """The backends whose tables may hold rules here, and the options settled for the one that holds ours."""
+    places, settled = backends.populated(options), HERE.settle(options)
+    native = options.wanted_backend == AUTO and backends.NFTABLES in places
+    return places, settled.on(backends.NFTABLES) if native else settled
 
 
 def _plans(wanted: Plan | None, found: Recovered) -> list[Plan]:

@@ -23,7 +23,7 @@ def settle(options: Options) -> Settled:
     try:
         return HERE.inside(options, lambda meant, _: HERE.settle(meant))
     except NamespaceError as error:
-        raise NamespaceError(f"{error}; with --ipv6 on or off it need not be looked into") from None
+        raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
 
 
 def check_tables(text: str) -> None:

@@ -20,7 +20,7 @@ from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import original_destination
-from netinit.options import CLASSIC, OFF, Options
+from netinit.options import CLASSIC, Options
 from netinit.options.kinds import ALL
 
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849): nobody is there
@@ -46,7 +46,7 @@ def validate(options: Options, log: Log) -> None:
     ValidationFailedError (126) names the connection that was not; ValidationImpossibleError why none could be tried.
     """
     settled = HERE.settle(options).options
-    families = [IPV4] if settled.ipv6 == OFF else [IPV4, IPV6]
+    families = [IPV4, IPV6] if settled.captures_ipv6 else [IPV4]
     deadline = time.monotonic() + options.probe_timeout / 10**9
     failures: list[str] = []
     obstacles: list[str] = []

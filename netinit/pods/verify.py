@@ -37,11 +37,12 @@ def verify(options: Options, machine: Machine = HERE) -> Report:
 
 def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     settled = machine.settle(options)
-    plan = plan_for(settled.options)
     survey = Survey(settled.options, settled.kernel_families, machine=machine)
     if survey.failures and not survey.holders():  # rules may be where nobody could look
         raise _unreadable(survey, machine)
     chosen = _choose(survey, options, machine)
+    settled = settled.on(chosen.backend.name)
+    plan = plan_for(settled.options)
     differences = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     comparison = chosen.state.compare(plan)
     differences += comparison.differences

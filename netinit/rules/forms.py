@@ -75,6 +75,7 @@ def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
         layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # another jump stands first
     ]
     plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
+    plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
     for plan in plans:
         for family in FAMILIES:
             yield from write_plan(plan, family).items()

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
-from netinit.rules.model import MANGLE, NAT, OUTPUT, PREROUTING, Rule
+from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
 
 
@@ -43,12 +43,14 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
         return _leading_to(hits, places[-1]) if places else None
     if translated:
         return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat)), None)
-    excluding = [
-        hit
-        for hit in hits
-        if hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE) and isinstance(hit.met.target, Return | Accept)
-    ]
+    excluding = [hit for hit in hits if _excludes(hit) and isinstance(hit.met.target, Return | Accept)]
     return excluding[-1] if excluding else None
+
+
+def _excludes(hit: Hit) -> bool:
+    """Whether the place of a rule is one where packets are excluded: from capture, or from being refused in its place."""
+    captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
+    return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:

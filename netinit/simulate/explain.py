@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from netinit.base.net import Network, Ports, lists_port
-from netinit.options import AMBIENT, CLASSIC, DNS_LISTENER, NONE, REDIRECT, Interception
+from netinit.base.net import IPV6, Network, Ports, lists_port
+from netinit.options import AMBIENT, CLASSIC, DNS_LISTENER, NONE, OFF, ON, REDIRECT, REJECT, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import plan
 from netinit.rules.model import ALWAYS, OWNED_CHAINS
@@ -201,7 +201,7 @@ def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interc
     if options.layout == AMBIENT:
         offer(f"--ingress{'=false' if options.ingress else ''}", ingress=not options.ingress)
         offer(f"--redirect-dns{'=false' if options.redirect_dns else ''}", redirect_dns=not options.redirect_dns)
-        offer("--ipv6 on", ipv6="on")
+        _offer_ipv6(offer, packet)
         return [(label, change()) for label, change in made]
 
     if not packet.in_interface:
@@ -235,8 +235,13 @@ def _candidates(options: Interception, packet: Packet) -> list[tuple[str, Interc
                 offer(f"without {options.flag(field).label}", **{field: options.flag(field).default})
         offer("without --istio-exclude-interfaces", exclude_interfaces=())
         offer("--drop-invalid=false", drop_invalid=False)
-    offer("--ipv6 on", ipv6="on")
+    _offer_ipv6(offer, packet)
     return [(label, change()) for label, change in made]
+
+
+def _offer_ipv6(offer: Callable[..., None], packet: Packet) -> None:
+    for value in (ON, REJECT, OFF) if packet.family is IPV6 else ():
+        offer(f"--ipv6 {value}", ipv6=value)
 
 
 def _offer_networks(offer: Callable[..., None], options: Interception, host: Network) -> None:

@@ -61,6 +61,7 @@ def _with(settings: Settings, environment: Mapping[str, str]) -> Settings:
         native_sidecars=settings.native_sidecars,
         compliance_policy=settings.compliance_policy,
         environment={**settings.environment, **environment},
+        proxy_metadata=settings.proxy_metadata,
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from netinit.inject.pod import Settings as InjectionSettings
+from netinit.options import AUTO
 from netinit.options.declare import DeclaredOptions, plain
+from netinit.options.interception import DUAL_STACK, IPV6_OF_PODS, OF_IPV6
 from netinit.options.kinds import (
     COUNT,
     DURATION_UNITS,
@@ -81,6 +83,12 @@ class ServeSettings(DeclaredOptions):
     native_sidecars: bool = plain(
         "--native-sidecars", _YES, default=True, also=("ENABLE_NATIVE_SIDECARS",),
         help_text="Run the proxy as a native sidecar, which is an init container that keeps running.")
+    dual_stack: bool = plain(
+        "--dual-stack", _YES, default=False, also=("ISTIO_DUAL_STACK",),
+        help_text="Capture IPv6 in every pod that has an IPv6 address, as proxyMetadata ISTIO_DUAL_STACK of the mesh does.")
+    ipv6: str = plain(
+        "--ipv6", OF_IPV6, default=AUTO,
+        help_text="The --ipv6 of init containers, as proxyMetadata NETINIT_IPV6 of the mesh; the annotation goes before it.")
     compliance_policy: str = plain(
         "--compliance-policy", _TEXT, default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
@@ -135,12 +143,17 @@ class ServeSettings(DeclaredOptions):
     def injection(self) -> InjectionSettings:
         """What the injector is started with."""
         return InjectionSettings(
-            revision=self.revision, native_sidecars=self.native_sidecars, compliance_policy=self.compliance_policy
+            revision=self.revision, native_sidecars=self.native_sidecars, compliance_policy=self.compliance_policy,
+            proxy_metadata=self._proxy_metadata(),
         )
 
     def notices(self) -> list[str]:
         """A sentence for each flag that was given and has no effect any more."""
         return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
+    def _proxy_metadata(self) -> dict[str, str]:
+        """What these settings add to the mesh's."""
+        found = {DUAL_STACK: "true"} if self.dual_stack else {}
+        return found if self.ipv6 == AUTO else {**found, IPV6_OF_PODS: self.ipv6}
 
     @property
     def uses_cluster(self) -> bool:
@@ -158,6 +171,8 @@ class ServeSettings(DeclaredOptions):
         ):
             if file and in_cluster:
                 problems.append(f"{name}: contradicts {other}; give one of the two")
+        if self.dual_stack and self.ipv6 != AUTO:
+            problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             problems.append("--tlsCertFile: goes with --tlsKeyFile; give both")
         if not self.tls_cert_file and not self.certificate_secret:

@@ -59,7 +59,7 @@ def test_the_warning_is_one_event_of_the_run(pod):
     done = run_tool(pod, *SIDECAR)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if "\twarn\t" in line]
-    assert "IPv6 stays uncaptured, though fd77::2 is here" in line
+    assert "the pod's first address is IPv4, and fd77::2 is here too" in line
 
 
 def test_name_servers_come_from_resolv_conf_without_zones_and_repetitions():

@@ -16,7 +16,7 @@ from netinit.kernel.holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
 from netinit.kernel.situation import KUBERNETES, advise, find_situation
-from netinit.options import AMBIENT, CLASSIC, OFF, TPROXY, Options
+from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
 from netinit.pods.inspect import Survey
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -130,7 +130,7 @@ def find_settings(
 
     transparent = options.inbound_mode == TPROXY
     everywhere = is_on("ipv6/conf/all/disable_ipv6")
-    if options.ipv6 != OFF and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
+    if options.captures_ipv6 and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
         what = "TPROXY cannot be programmed" if transparent else "captured outbound IPv6 connections are lost"
         yield Symptom(
             ERROR, "settings", f"net.ipv6.conf.lo.disable_ipv6=1 while IPv6 is captured: {what}",
@@ -214,7 +214,7 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
         if zone:
             what = f"nameserver {word}: the zone is dropped, {address} is captured on every interface"
             yield Symptom(WARNING, "resolv.conf", what)
-        if ":" in address and options.ipv6 == OFF:
+        if ":" in address and not options.captures_ipv6:
             yield Symptom(
                 ERROR, "resolv.conf",
                 f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",

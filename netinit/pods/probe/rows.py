@@ -13,8 +13,8 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, forget
 from netinit.kernel.situation import advise
-from netinit.options import CLASSIC, OFF, TPROXY, Options
-from netinit.pods.live import read_surroundings
+from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options
+from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.pods.probe.sockets import ProbeSocket
@@ -96,9 +96,12 @@ def probe(options: Options) -> Probes:
 
 def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
-    settled = HERE.settle(options)
-    families = [IPV4] if settled.options.ipv6 == OFF else [IPV4, IPV6]
+    _, settled = settle_beside(options)
+    ipv6 = settled.options.ipv6
+    families = [IPV4] if ipv6 in (OFF, REJECT) else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
+    if ipv6 == REJECT:
+        notes.append("nothing was probed over IPv6, which is refused: connection tracking, which shows probes, may be off there")
     rows: list[ProbeResult] = []
     with ExitStack() as stack:
         if settled.options.inbound_mode == TPROXY:

@@ -16,7 +16,7 @@ from netinit.options import (
     DNS_LISTENER,
     DNS_PORT,
     NODE_PROXY_MARK,
-    OFF,
+    REJECT,
     Interception,
 )
 from netinit.rules.layouts import untranslated
@@ -38,6 +38,10 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Accept, Jump, Redirect, RestoreMark, Return, SetMark, TrackZone
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.layouts.refuse import Exclusion
+
 TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
 OF_OTHERS = OF_PROXY.replace(negated=True)
@@ -46,7 +50,7 @@ PROXY_ZONE = 1
 
 def plan(options: Interception) -> Plan:
     """The plan of the ambient layout."""
-    families = (IPV4,) if options.ipv6 == OFF else FAMILIES
+    families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)
     for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
         _enter(builder, table)
@@ -57,9 +61,13 @@ def plan(options: Interception) -> Plan:
         _capture_dns(builder)
     _capture_outbound(builder, options)
     untranslated.guard(builder, options)
+    if options.ipv6 == REJECT:
+        from netinit.rules.layouts import refuse
+
+        refuse.refuse_ipv6(builder, options, excluded=_exclusions(options))
     return Plan(
         layout=options.layout,
-        families=families,
+        families=FAMILIES if options.ipv6 == REJECT else families,
         tables=builder.tables(),
         ip_rules=tuple(
             [
@@ -157,6 +165,21 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
             NAT, ISTIO_OUTPUT, TCP, _not_to_loopback(family), OF_OTHERS, to=Redirect(port=options.outbound_port),
             why="outbound connections go to the node's proxy", origin="outbound_port", families=(family,),
         )  # fmt: skip
+
+
+def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
+    """What is not captured of IPv6, inbound and outbound, as `refuse` leaves it alone."""
+    from netinit.rules.layouts.refuse import Exclusion
+
+    proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
+    tunnel = Port(protocol="tcp", ports=(options.tunnel_port,))
+    inbound, outbound = [proxy], [proxy]
+    for family, probe in _probes_by_family(options):
+        probes = Exclusion(matches=(), origin="host_probe_addresses", why="the kubelet's probes are not captured", families=(family,))
+        inbound.append(probes.replace(matches=(Source(networks=(probe,)),)))
+        outbound.append(probes.replace(matches=(Destination(networks=(probe,)),)))
+    inbound.append(Exclusion(matches=(tunnel,), origin="tunnel_port", why="tunnelled connections reach the proxy as they are"))
+    return inbound, outbound
 
 
 def _not_to_loopback(family: Family) -> Destination:

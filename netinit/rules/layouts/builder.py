@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Family, Network
+from netinit.base.net import FAMILIES, IPV6, Family, Network
 from netinit.options import Interception
 from netinit.rules.matches import Match
+from netinit.rules.matches.packet import Destination, Source
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
 from netinit.rules.targets import Jump, Target
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 class Builder:
     """A ruleset in the making.
 
-    `origin` is the field of the option that a rule follows from; without it all plans have the rule.
+    `origin` is the field of the option that a rule follows from; without it all plans have the rule. `names_ipv6` is False
+    where rules that name an IPv6 address are left out, and all others hold for the family.
     """
 
-    def __init__(self, families: tuple[Family, ...]) -> None:
+    def __init__(self, families: tuple[Family, ...], *, names_ipv6: bool = True) -> None:
         self._families = families
+        self._names_ipv6 = names_ipv6
         self._appended: dict[tuple[str, str], list[Rule]] = {}
         self._inserted: dict[tuple[str, str], list[Rule]] = {}
         self._origins = {"": ALWAYS}
@@ -65,20 +68,22 @@ class Builder:
         paired: bool,
     ) -> None:
         wanted = tuple([family for family in families if family in self._families])
+        if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, (Source, Destination)) for one in matches):
+            return
         if wanted:
             made = self._origins.get(origin) or self._origin(origin)
             rule = Rule(matches=matches, target=to, comment=why, origin=made, families=wanted, paired=paired)
             place.setdefault((table, chain), []).append(rule)
 
+    def within(self, families: tuple[Family, ...]) -> Builder:
+        """A builder of the same ruleset for other families."""
+        other = Builder(families, names_ipv6=self._names_ipv6)
+        other._appended, other._inserted = self._appended, self._inserted
+        return other
+
     def _origin(self, option: str) -> Origin:
         made = self._origins[option] = Origin(option=option, label=Interception.flag(option).label)
         return made
-
-    def within(self, families: tuple[Family, ...]) -> Builder:
-        """A builder of the same ruleset for other families."""
-        other = Builder(families)
-        other._appended, other._inserted = self._appended, self._inserted
-        return other
 
     def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
         """The rules of a chain so far, those inserted before those appended."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.options import NONE, OFF, TPROXY, Interception
+from netinit.options import NONE, OFF, REJECT, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound, outbound, tproxy, untranslated
+from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import ConnectionState, Socket
+from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
 from netinit.rules.model import (
     FILTER,
@@ -28,7 +28,6 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Accept, Jump, Reject, Return
 
-SSH_PORT = 22
 TCP = inbound.TCP
 
 
@@ -37,8 +36,7 @@ def plan(options: Interception) -> Plan:
 
     With IPv6 off, IPv6 that is not loopback is refused instead of left uncaptured. TPROXY is IPv4's alone.
     """
-    captured = (IPV4,) if options.ipv6 == OFF else FAMILIES
-    builder = Builder(captured)
+    builder = Builder(FAMILIES if options.captures_ipv6 else (IPV4,))
     inbound.define_redirects(builder, options)
     transparent = options.inbound_mode == TPROXY and bool(options.inbound_ports)
     if options.inbound_mode != NONE and options.inbound_ports:
@@ -48,7 +46,9 @@ def plan(options: Interception) -> Plan:
     _capture_outbound(builder, options)
     untranslated.guard(builder, options)
     if options.ipv6 == OFF:
-        _refuse_ipv6(builder.within((IPV6,)))
+        _refuse_ipv6(builder.within((IPV6,)), options)
+    elif options.ipv6 == REJECT:
+        refuse.refuse_ipv6(builder, options)
     return Plan(
         layout=options.layout,
         families=FAMILIES,
@@ -69,7 +69,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     )  # fmt: skip
     chosen: Match = TCP
     if options.inbound_ports == ALL:
-        inbound.exclude_ports(builder, table, (SSH_PORT,), "", families)
+        inbound.exclude_ports(builder, table, (refuse.SSH_PORT,), "", families)
         if options.exclude_inbound_ports:
             inbound.exclude_ports(builder, table, options.exclude_inbound_ports, "exclude_inbound_ports", families)
     else:
@@ -112,9 +112,15 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
 
 
-def _refuse_ipv6(builder: Builder) -> None:
+def _refuse_ipv6(builder: Builder, options: Interception) -> None:
+    """The script's rules; before them one that stops new connections on old conntrack entries."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
+    if not options.istio_exact:
+        builder.append(
+            FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
+            why="what begins a connection belongs to none that is known", origin="istio_exact",
+        )  # fmt: skip
     builder.append(
         FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),
         why=why, origin=origin,

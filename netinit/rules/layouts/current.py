@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.options import NONE, OFF, TPROXY, Interception
+from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception
 from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import IPV6_ADDRESS, ISTIO_DROP, MANGLE, PREROUTING, Address, IpRule, Plan, Route
@@ -12,9 +12,10 @@ from netinit.rules.targets import Drop, Jump
 
 def plan(options: Interception) -> Plan:
     """The plan of the current layout."""
-    families = (IPV4,) if options.ipv6 == OFF else FAMILIES
+    families = FAMILIES if options.captures_ipv6 else (IPV4,)
+    captured = FAMILIES if options.ipv6 == INET else families
     warnings: list[str] = []
-    builder = Builder(families)
+    builder = Builder(captured, names_ipv6=options.ipv6 != INET)
     capture_dns = False
     if options.redirect_dns:
         from netinit.rules.layouts import dns  # most pods' start does not pay for it
@@ -46,11 +47,11 @@ def plan(options: Interception) -> Plan:
     if transparent:
         tproxy.mark_connections(builder, options)
     untranslated.guard(builder, options)
-    if options.reject_quic or options.log_rules:
-        _refuse_and_report(builder, options, families, capture_dns)
+    if options.reject_quic or options.log_rules or options.ipv6 == REJECT:
+        _refuse_and_report(builder, options, captured, capture_dns)
     return Plan(
         layout=options.layout,
-        families=families,
+        families=(IPV4,) if options.ipv6 == OFF else FAMILIES,
         tables=builder.tables(),
         ip_rules=tuple([IpRule(family=f, mark=options.tproxy_mark, table=options.tproxy_table) for f in routed]),
         routes=tuple([Route(family=f, table=options.tproxy_table) for f in routed]),
@@ -62,11 +63,15 @@ def plan(options: Interception) -> Plan:
 def _refuse_and_report(
     builder: Builder, options: Interception, families: tuple[Family, ...], capture_dns: bool
 ) -> None:
-    from netinit.rules.layouts import logs, peers
+    from netinit.rules.layouts import logs, peers, refuse
 
-    refusing = peers.reject_quic(builder, options, families) if options.reject_quic else ()
+    if options.ipv6 == REJECT:  # what TCP is refused to must not be reached by QUIC
+        families = FAMILIES
+    refusing = peers.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
     if options.log_rules:
         logs.report(builder, options, capture_dns, refusing)
+    if options.ipv6 == REJECT:
+        refuse.refuse_ipv6(builder, options, capture_dns=capture_dns)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

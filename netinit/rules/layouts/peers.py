@@ -9,17 +9,12 @@ from netinit.base.net import FAMILIES, Family, lists_port
 from netinit.options import Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, by_family
-from netinit.rules.layouts.outbound import HTTPS, QUIC, excluded_groups, excluded_networks
+from netinit.rules.layouts.outbound import HTTPS, QUIC
+from netinit.rules.layouts.refuse import outbound_exclusions, owner_of
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.matches.packet import Destination, OutInterface, Port, Protocol
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_QUIC, NAT, OUTPUT
 from netinit.rules.targets import Jump, Reject, Return
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from netinit.options.users import PortsOfUsers
 
 
 def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
@@ -34,7 +29,7 @@ def exclude_ports_of_users(builder: Builder, options: Interception) -> None:
         for one in listed:
             what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
             builder.append(
-                NAT, ISTIO_OUTPUT, what, _owner(kind, one), to=Return(),
+                NAT, ISTIO_OUTPUT, what, owner_of(kind, one), to=Return(),
                 why=f"what these {'users' if kind == 'uid' else 'groups'} send there is not captured", origin=origin,
             )  # fmt: skip
 
@@ -56,7 +51,9 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
         why="QUIC is looked at", origin=origin, families=both,
     )  # fmt: skip
-    for of_these, matches in _not_captured(options):
+    interfaces = OutInterface(names=("lo", *options.exclude_interfaces))
+    excluded = [((interfaces,), FAMILIES)] + [(one.matches, one.families) for one in outbound_exclusions(options, HTTPS)]
+    for matches, of_these in excluded:
         builder.append(
             FILTER, ISTIO_QUIC, *matches, to=Return(),
             why="their TCP is not captured either", origin=origin,
@@ -73,22 +70,3 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
             why="clients that are refused QUIC use TCP, which is captured", origin=origin, families=(family,),
         )  # fmt: skip
     return both
-
-
-def _not_captured(options: Interception) -> Iterator[tuple[tuple[Family, ...], tuple[Match, ...]]]:
-    """Whose outbound TCP to the port of HTTPS is not captured, and to where; with the families that it holds for."""
-    yield FAMILIES, (OutInterface(names=("lo", *options.exclude_interfaces)),)
-    for kind, listed in (("uid", options.exclude_outbound_for_uids), ("gid", options.exclude_outbound_for_gids)):
-        for one in listed:
-            if one.protocol == "tcp" and (not one.ports or lists_port(one.ports, HTTPS)):
-                yield FAMILIES, (_owner(kind, one),)
-    yield from [(FAMILIES, (Owner(kind="uid", number=uid),)) for uid in options.proxy_uids]
-    yield from [(FAMILIES, (Owner(kind="gid", number=gid),)) for gid in options.proxy_gids]
-    yield from [(FAMILIES, owners) for owners, _, _ in excluded_groups(options)]
-    for networks, _, _ in excluded_networks(options):
-        for family, of_family in by_family(networks):
-            yield (family,), (Destination(networks=of_family),)
-
-
-def _owner(kind: str, one: PortsOfUsers) -> Owner:
-    return Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)

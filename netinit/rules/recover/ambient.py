@@ -7,9 +7,9 @@ from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
-from netinit.rules.model import ISTIO_OUTPUT, ISTIO_PRERT, NAT, RAW
+from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
 from netinit.rules.recover.reading import Layout, find_match
-from netinit.rules.targets import Accept, Redirect
+from netinit.rules.targets import Accept, Redirect, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Ambient(Layout):
         found["host_probe_addresses"] = self._probes()
         return found
 
-    def ipv6(self) -> str:
+    def ipv6_unless_refused(self) -> str:
         """On where a rule names IPv6 addresses: Istio's nft tables have their other rules for both families always."""
         captured = self.find(NAT, ISTIO_OUTPUT, Redirect, Destination, Mark, Protocol, family=IPV6)
         return ON if captured or self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=IPV6) else OFF
@@ -61,6 +61,7 @@ class Ambient(Layout):
         for family in FAMILIES:
             rules = self.find(NAT, ISTIO_OUTPUT, Accept, Destination, Protocol, family=family)
             rules = rules or self.find(NAT, ISTIO_PRERT, Accept, Source, Protocol, family=family)
+            rules = rules or self.find(FILTER, ISTIO_REFUSE_OUT, Return, Destination, family=family)
             networks = [
                 network
                 for rule in rules

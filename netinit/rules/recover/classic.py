@@ -30,7 +30,7 @@ class Classic(Layout):
 
     layout = CLASSIC
 
-    def ipv6(self) -> str:
+    def ipv6_unless_refused(self) -> str:
         return OFF if self.find(FILTER, INPUT, Reject, family=IPV6) else ON
 
     def proxy(self) -> dict[str, Any]:
@@ -57,12 +57,11 @@ class Classic(Layout):
 
     def outbound(self) -> dict[str, Any]:
         captured = self.networks(Jump(chain=ISTIO_REDIRECT))
-        excluded = {
-            family: networks[1:] for family, networks in self.networks(Return).items()
-        }  # the loopback stands first
+        excluded = self.networks(Return)
         ends = self._ends_with_return()
-        if ends:
-            excluded = {family: networks[:-1] for family, networks in excluded.items()}  # the rule at the end
+        for family, networks in excluded.items():
+            if not self.refuses(family):  # the loopback stands first, and the rule for all others at the end
+                excluded[family] = networks[1:-1] if ends else networks[1:]
         own = self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Destination, OutInterface)
         found: dict[str, Any] = {"keep_local_loopback": not own}
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in excluded[family]])

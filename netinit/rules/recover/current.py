@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, covers, text_of
-from netinit.options import CURRENT, DNS_PORT, OFF, ON, REDIRECT
+from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
 from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
+    FILTER,
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_OUTPUT_DNS,
     ISTIO_REDIRECT,
+    ISTIO_REFUSE_OUT,
     ISTIO_TPROXY,
     MANGLE,
     NAT,
@@ -23,7 +25,7 @@ from netinit.rules.model import (
 )
 from netinit.rules.recover import peers
 from netinit.rules.recover.reading import LOOPBACKS, MOST_SERVERS, STAND_IN, WHOLE, Layout, find_match, listed_ports
-from netinit.rules.targets import Jump, Redirect, Return, SaveMark, Tproxy
+from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +40,10 @@ class Current(Layout):
 
     layout = CURRENT
 
-    def ipv6(self) -> str:
-        return ON if any(chain in OWNED_CHAINS for _, chain in self.rules.get(IPV6, {})) else OFF
+    def ipv6_unless_refused(self) -> str:
+        ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in OWNED_CHAINS for rule in rules]
+        named = any(isinstance(match, Destination | Source) for rule in ours for match in rule.matches)
+        return ON if named else INET if ours else OFF
 
     def fields(self) -> dict[str, Any]:
         found = super().fields() | self.dns()
@@ -117,11 +121,12 @@ class Current(Layout):
         found: dict[str, Any] = {}
         if excluded[IPV4]:
             found["loopback_cidr"] = excluded[IPV4][0]
-        others = {family: networks[1:] for family, networks in excluded.items()}
+        others = {family: networks if self.refuses(family) else networks[1:] for family, networks in excluded.items()}
         found["exclude_cloud_metadata"] = peers.take_metadata(others, self.on())
         found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in others[family]])
         everything = all(
-            self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family) for family in self.on()
+            self.refuses(family) or self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), family=family)
+            for family in self.on()
         )
         if everything and self._to_itself() and all(captured[family] == [WHOLE[family]] for family in self.on()):
             found["outbound_cidrs"] = ALL
@@ -150,7 +155,8 @@ class Current(Layout):
             return {"redirect_dns": True, "capture_all_dns": True}
         servers: dict[str, None] = {}
         for family in FAMILIES:
-            for rule in self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family):
+            captured = self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Destination, Port, family=family)
+            for rule in captured or self.find(FILTER, ISTIO_REFUSE_OUT, Reject, Destination, Port, family=family):
                 networks = find_match(rule, Destination).networks
                 if sum([network.last - network.first + 1 for network in networks]) > MOST_SERVERS:
                     self.unread.append(f"--dns-servers: a rule for more than {MOST_SERVERS} addresses")

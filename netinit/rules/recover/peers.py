@@ -6,7 +6,17 @@ from netinit.base.net import FAMILIES, Family, Network, PortRange, Ports, merge_
 from netinit.options.users import PortsOfUsers
 from netinit.rules.layouts.clouds import CLOUD_METADATA
 from netinit.rules.matches.packet import Owner, Port, Protocol, Source
-from netinit.rules.model import FILTER, ISTIO_INBOUND, ISTIO_LOG, ISTIO_OUTPUT, ISTIO_QUIC, MANGLE, NAT, Rule
+from netinit.rules.model import (
+    FILTER,
+    ISTIO_INBOUND,
+    ISTIO_LOG,
+    ISTIO_OUTPUT,
+    ISTIO_QUIC,
+    ISTIO_REFUSE_IN,
+    MANGLE,
+    NAT,
+    Rule,
+)
 from netinit.rules.recover.reading import WHOLE, Layout, find_match, holds_exactly
 from netinit.rules.targets import LogTarget, Return
 
@@ -67,10 +77,10 @@ def _logs(layout: Layout) -> dict[str, Any]:
 def _sources(layout: Layout) -> tuple[Network, ...]:
     found: list[Network] = []
     for family in FAMILIES:
-        for table in (NAT, MANGLE):
+        for place in ((NAT, ISTIO_INBOUND), (MANGLE, ISTIO_INBOUND), (FILTER, ISTIO_REFUSE_IN)):
             rules = [
                 rule
-                for rule in layout.rules.get(family, {}).get((table, ISTIO_INBOUND), ())
+                for rule in layout.rules.get(family, {}).get(place, ())
                 if isinstance(rule.target, Return) and (not rule.matches or holds_exactly(rule, (Source,)))
             ]
             for rule in rules:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, Family, Network, PortRange, Ports
-from netinit.options import OFF, TPROXY
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports
+from netinit.options import INET, OFF, REJECT, TPROXY
 from netinit.options.kinds import ALL
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
 from netinit.rules.model import (
+    FILTER,
     ISTIO_DIVERT,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_REDIRECT,
+    ISTIO_REFUSE_IN,
+    ISTIO_REFUSE_OUT,
     MANGLE,
     NAT,
     OUTPUT,
     PREROUTING,
     Rule,
 )
-from netinit.rules.targets import Jump, Redirect, Return, SaveMark, SetMark, Target
+from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetMark, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +63,14 @@ class Layout:
         )
 
     def ipv6(self) -> str:
-        """Whether IPv6 is captured."""
+        """Whether IPv6 is captured, or refused."""
+        chains = self.rules.get(IPV6, {})
+        if (FILTER, ISTIO_REFUSE_IN) in chains or (FILTER, ISTIO_REFUSE_OUT) in chains:
+            return REJECT
+        return self.ipv6_unless_refused()
+
+    def ipv6_unless_refused(self) -> str:
+        """Whether IPv6 is captured, where no rule refuses it by itself."""
         raise NotImplementedError
 
     def proxy(self) -> dict[str, Any]:
@@ -150,7 +160,8 @@ class Layout:
         """The destinations that ISTIO_OUTPUT treats so by address alone, in order; the first `skip` rules do not count."""
         found: dict[Family, list[Network]] = {}
         for family in FAMILIES:
-            rules = [
+            captured = isinstance(target, Jump)
+            rules = self._by_address(family, captured=captured) if self.refuses(family) else [
                 rule
                 for rule in self.rules.get(family, {}).get((NAT, ISTIO_OUTPUT), ())
                 if (rule.target == target if isinstance(target, Target) else isinstance(rule.target, target))
@@ -168,8 +179,19 @@ class Layout:
         return found
 
     def on(self) -> tuple[Family, ...]:
-        """The families that are captured."""
-        return (IPV4,) if self.ipv6() == OFF else FAMILIES
+        """The families of which rules name what is captured."""
+        return (IPV4,) if self.ipv6() in (OFF, INET) else FAMILIES
+
+    def refuses(self, family: Family) -> bool:
+        """Whether what would be captured of the family is refused."""
+        return family is IPV6 and self.ipv6() == REJECT
+
+    def _by_address(self, family: Family, *, captured: bool) -> list[Rule]:
+        """The rules that refuse by address alone, or exclude from that, without TCP, which all of them are about."""
+        rules = self.rules.get(family, {}).get((FILTER, ISTIO_REFUSE_OUT), ())
+        found = [rule for rule in rules if isinstance(rule.target, Reject if captured else Return)]
+        bare = [rule.replace(matches=tuple([one for one in rule.matches if one != Protocol(name="tcp")])) for rule in found]
+        return [rule for rule in bare if not rule.matches or holds_exactly(rule, (Destination,)) or asks_set(rule)]
 
 
 def holds_exactly(rule: Rule, kinds: tuple[type[Match], ...]) -> bool:

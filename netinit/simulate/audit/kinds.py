@@ -29,7 +29,8 @@ UNKNOWN = TrafficKind(
     "unknown", NOT_KNOWN, "nobody can know what becomes of it", "look at the rule: netinit does not know what it asks or does"
 )
 IPV6 = TrafficKind(
-    "ipv6", CONFIGURATION, "IPv6 is off, and not captured", "--ipv6 on; or take the pod's IPv6 addresses away", "no IPv6 rule is there"
+    "ipv6", CONFIGURATION, "IPv6 that is not captured: it goes past the proxy and mTLS",
+    "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away", "no rule captures IPv6",
 )
 UNTRANSLATED = TrafficKind(
     "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",

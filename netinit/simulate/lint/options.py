@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from netinit.base.net import FAMILIES, IPV6, Network, Ports, bounds_of, covers, find_common_ports, lists_port
-from netinit.options import AMBIENT, AUTO, CLASSIC, CURRENT, DNS_LISTENER, NONE, OFF, REDIRECT, TPROXY, Options
+from netinit.options import AMBIENT, AUTO, CLASSIC, CURRENT, DNS_LISTENER, INET, NONE, OFF, REDIRECT, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
 from netinit.simulate.lint.finding import CONTRADICTION, ERROR, REDUNDANT, WARNING, Finding, idle, shadowed
@@ -46,7 +46,8 @@ def look_at(options: Options, made: Plan, given: Options | None) -> Iterator[Fin
 
 def _idle_probes(options: Options) -> Iterator[Finding]:
     """Probes' addresses that have no rule."""
-    if options.ipv6 == OFF and options.host_probe_addresses and all(":" in address for address in options.host_probe_addresses):
+    addresses = options.host_probe_addresses
+    if options.ipv6 in (INET, OFF) and addresses and all(":" in address for address in addresses):
         yield idle("--host-probe-address", "names no IPv4 address, and IPv6 is off: the kubelet's probes are captured; add one")
 
 
@@ -245,16 +246,17 @@ def _idle_family(options: Options, made: Plan) -> Iterator[Finding]:
         ("--istio-service-exclude-cidr", options.exclude_outbound_cidrs),
         ("--exclude-inbound-cidrs", options.exclude_inbound_cidrs),
     )
-    if IPV6 not in made.families or (options.layout == CLASSIC and options.ipv6 == OFF):
+    if IPV6 not in made.families or options.ipv6 in (INET, OFF):
+        why = "since IPv6 is off" if options.ipv6 == OFF else "since --ipv6 inet has no rule that names an IPv6 address"
         for option, value in lists:
             sixes = [network for network in value if isinstance(network, Network) and network.family is IPV6]
             if sixes:
                 yield idle(
                     option,
-                    f"{', '.join(map(str, sixes))} has no effect, since IPv6 is off; use --ipv6 on, or leave it out",
+                    f"{', '.join(map(str, sixes))} has no effect, {why}; use --ipv6 on, or leave it out",
                 )
         if any(":" in server for server in options.dns_servers):
-            yield idle("--dns-servers", "IPv6 servers have no effect, since IPv6 is off")
+            yield idle("--dns-servers", f"IPv6 servers have no effect, {why}")
         return
     included = options.outbound_cidrs if isinstance(options.outbound_cidrs, tuple) else ()
     for family in FAMILIES:

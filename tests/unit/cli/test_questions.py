@@ -69,6 +69,29 @@ def test_a_pod_s_own_options_answer_and_its_annotations_are_named(run, tmp_path)
     assert "annotation traffic.sidecar.istio.io/includeInboundPorts" in [step["origin"] for step in told["path"]]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "extra", "verdict"),
+    [
+        ("10.44.0.9", "fd00::9", "", "direct"),
+        ("fd00::9", "10.44.0.9", "", "captured"),
+        ("10.44.0.9", "fd00::9", ", --dual-stack", "captured"),
+        ("10.44.0.9", "fd00::9", ", --native-nftables", "captured"),
+        ("10.44.0.9", "fd00::9", ", --ipv6=reject", "dropped"),
+        ("10.44.0.9", "fd00::9", ", --ipv6=off, --native-nftables", "direct"),
+    ],
+)
+def test_ipv6_of_a_manifest_s_pod_is_decided_by_its_first_address_as_apply_does(run, tmp_path, first, second, extra, verdict):
+    text = POD.replace("podIPs: [{ip: 10.44.0.9}]", f"podIPs: [{{ip: {first}}}, {{ip: '{second}'}}]".replace("{ip: fd00::9}", "{ip: 'fd00::9'}"))
+    path = tmp_path / "pod.yaml"
+    path.write_text(text.replace('-b, "80"]', f'-b, "80"{extra}]'))
+    for words in ("--to [2001:db8::7]:443", "--from fd00::7 --to-port 80"):
+        done = run(f"netinit explain --pod {path} {words}")
+        assert done.out.startswith(f"{verdict}: "), done.out + done.err
+        told = "the pod's first address is IPv4, and fd00::9 is here too" in done.err
+        assert told == (first == "10.44.0.9" and extra in {"", ", --native-nftables"}), done.err
+    assert run(f"netinit audit --pod {path} --fail-on bypass:ipv6").code == (4 if verdict == "direct" else 0)
+
+
 def test_a_pod_with_a_proxy_and_no_init_container_is_read_as_the_cni_plugin_reads_it(run, tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text(POD.replace("istio-init", "migrate").replace("istio-iptables", "sh").replace("- name: app", "- name: app\n  - name: istio-proxy"))

@@ -35,6 +35,7 @@ GOOD = [
     *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("", "tcp:22,80:1000-2000;udp:53:3000")),
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("", "10.9.0.0/16,fd09::/64")),
     *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact", "reset-existing") for value in ("true", "false")),
+    *(("netinit.io/ipv6", value) for value in ("reject", "inet", "auto", "on", "off")),
     *(("netinit.io/log-group", value) for value in ("5", "0")),
     *(("netinit.io/inbound-tunnel-port", value) for value in ("0", "15008")),
 ]  # fmt: skip
@@ -52,6 +53,7 @@ BAD = [
     *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("tcp:22", "icmp:1:1", "tcp:22:1\n")),
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("*", "10.9.0.0", "10.9.0.0/16 x")),
     *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact", "reset-existing") for value in ("", "yes")),
+    *(("netinit.io/ipv6", value) for value in ("", "refuse")),
     *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
     *(("netinit.io/inbound-tunnel-port", value) for value in ("", "-1", "65536")),
     *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),

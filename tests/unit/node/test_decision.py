@@ -114,10 +114,22 @@ def test_the_proxys_variables_count_and_all_dns_is_captured():
 
 def test_ipv6_follows_the_first_address_and_with_dual_stack_any():
     dual = [{"name": "ISTIO_DUAL_STACK", "value": "true"}]
-    assert options(("10.0.0.1", "fd00::1")).ipv6 == "off"
+    assert options(("10.0.0.1", "fd00::1")).ipv6 == "inet", "as Istio's nft rules"
     assert options(("fd00::1", "10.0.0.1")).ipv6 == "on"
     assert options(("10.0.0.1", "fd00::1"), env=dual).ipv6 == "on"
     assert options().ipv6 == "auto"
+
+
+def test_ipv6_is_asked_for_by_annotation_by_the_proxy_or_by_the_node_in_this_order():
+    both, refused = ("10.0.0.1", "fd00::1"), [{"name": "NETINIT_IPV6", "value": "reject"}]
+    assert options(both, env=refused).ipv6 == "reject"
+    assert options(both, env=refused, annotations={"netinit.io/ipv6": "off"}).ipv6 == "off"
+    with pytest.raises(CniError, match=r"netinit\.io/ipv6"):
+        options(both, annotations={"netinit.io/ipv6": "refuse"})
+    for base, ipv6 in ((BASE.replace(dual_stack=True), "on"), (BASE.replace(ipv6="reject"), "reject"), (BASE.replace(backend="iptables-nft"), "off")):
+        assert decide(read_pod(make_pod("web")), base, both).options.ipv6 == ipv6
+    never = make_pod("web", env=[{"name": "ISTIO_DUAL_STACK", "value": "false"}])
+    assert decide(read_pod(never), BASE.replace(dual_stack=True), both).options.ipv6 == "inet", "what the proxy says goes before"
 
 
 @pytest.mark.parametrize(

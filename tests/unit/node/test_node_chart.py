@@ -12,14 +12,19 @@ from helm import HELM, needs_helm, render_chart
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
+from netinit.inject.defaults import default_config
+from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.pod import inject_pod
 from netinit.node.settings import AgentSettings
 from netinit.options.argv import take_flags
 from netinit.webhook.chart import merge_values, set_value
+from netinit.webhook.settings import ServeSettings
 
 VALUES = (
     (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
     ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
     ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
+    ("dualStack=true",), ("ipv6=reject",),
 )  # fmt: skip
 FOLDERS = {
     "": ("/opt/cni/bin", "/etc/cni/net.d"),
@@ -58,6 +63,21 @@ def test_the_containers_flags_are_those_of_the_agent(given):
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
     mounts = {mount["mountPath"] for mount in container(*given)["volumeMounts"]}
     assert {settings.bin_folder, settings.conf_folder, settings.netns_folder, settings.socket.rpartition("/")[0]} == mounts
+
+
+@pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
+def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_stack, ipv6):
+    words = container(*given)["args"]
+    agent = AgentSettings.from_texts(take_flags(words[2:], AgentSettings.flags).texts, {"NODE_NAME": "n"})
+    (deployment,) = [tree for tree in render_chart(*given) if tree["kind"] == "Deployment"]
+    words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    webhook = ServeSettings.from_texts(take_flags(words[2:], ServeSettings.flags).texts, {})
+    assert [(one.dual_stack, one.ipv6) for one in (agent, webhook)] == [(dual_stack, ipv6)] * 2
+    assert (agent.base.dual_stack, agent.base.ipv6) == (dual_stack, ipv6)
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "app", "image": "x"}]}}
+    injected = inject_pod(pod, default_config(), settings=webhook.injection)
+    options = options_of(find_init(injected["spec"]))
+    assert (options.dual_stack, options.ipv6) == (dual_stack, ipv6), "the init container follows"
 
 
 @pytest.mark.parametrize("platform", FOLDERS)

@@ -53,7 +53,7 @@ SAMPLES = {
     "REDIRECT|TPROXY|NONE": ("TPROXY", "tproxy"),
     "legacy|nft": ("legacy", "iptables"),
     "current|classic|ambient": ("classic", "modern"),
-    "auto|on|off": ("off", "yes"),
+    "auto|on|off|inet|reject": ("reject", "yes"),
 }
 
 

@@ -38,16 +38,48 @@ def settled(addresses=never, servers=never, families=FAMILIES, **options):
 def test_ipv6_goes_by_the_first_address_that_is_the_pods_own(addresses, dual_stack, ipv6, told):
     found = settled(addresses, dual_stack=dual_stack)
     assert (found.options.ipv6, len(found.warnings)) == (ipv6, told)
-    assert all(f"though {SIX} is here" in warning for warning in found.warnings)
+    for warning in found.warnings:
+        assert warning == (
+            f"IPv6 is not captured: the pod's first address is IPv4, and {SIX} is here too: TCP over it goes past the proxy and mTLS;"
+            " use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nobody does"
+        )
 
 
-@pytest.mark.parametrize("ipv6", ["on", "off"])
+@pytest.mark.parametrize(
+    ("options", "ipv6", "told"),
+    [
+        ({"native_nftables": True}, "inet", "TCP over it is refused unless the proxy listens on IPv6"),
+        ({"backend": "nftables"}, "inet", "TCP over it is refused unless the proxy listens on IPv6"),
+        ({"backend": "nftables", "inbound_mode": "TPROXY", "inbound_ports": "*"}, "inet", "inbound TCP over it goes past the proxy and mTLS in TPROXY mode"),
+        ({"backend": "nftables", "layout": "ambient"}, "off", "TCP over it goes past the proxy and mTLS"),
+        ({"backend": "nftables", "layout": "classic"}, "off", "what comes in over it is refused, and outbound TCP goes past the proxy and mTLS"),
+        ({"backend": "iptables-legacy"}, "off", "TCP over it goes past the proxy and mTLS"),
+    ],
+)
+def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_the_backend(options, ipv6, told):
+    found = settled((FOUR, SIX), **options)
+    assert (found.options.ipv6, [told in warning for warning in found.warnings]) == (ipv6, [True]), found.warnings
+    assert "--dual-stack" in found.warnings[0]
+    assert settled((SIX, FOUR), **options).options.ipv6 == "on"
+    assert settled((FOUR, SIX), ipv6="off", **options).options.ipv6 == "off"
+
+
+def test_the_backend_that_is_chosen_later_has_a_say_in_what_auto_comes_to():
+    found = settled((FOUR, SIX))
+    native = found.on("nftables")
+    assert (found.options.ipv6, native.options.ipv6, native.on("iptables-nft")) == ("off", "inet", found)
+    assert [len(one.warnings) for one in (found, native)] == [1, 1]
+    assert settled((SIX,)).on("nftables").options.ipv6 == "on"
+    assert settled((FOUR, SIX), ipv6="off").on("nftables").options.ipv6 == "off"
+
+
+@pytest.mark.parametrize("ipv6", ["on", "off", "inet", "reject"])
 def test_addresses_are_not_asked_for_where_ipv6_is_given(ipv6):
     found = settled(ipv6=ipv6)
     assert (found.options, found.warnings, found.kernel_families) == (Options(ipv6=ipv6), (), FAMILIES)
 
 
-@pytest.mark.parametrize(("ipv6", "told"), [("on", 1), ("auto", 0)])
+@pytest.mark.parametrize(("ipv6", "told"), [("on", 1), ("auto", 0), ("reject", 0), ("inet", 0)])
 def test_a_kernel_without_ipv6_has_it_off(ipv6, told):
     found = settled((SIX,), families=(IPV4,), ipv6=ipv6)
     assert (found.options.ipv6, found.kernel_families, len(found.warnings)) == ("off", (IPV4,), told)

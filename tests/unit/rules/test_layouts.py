@@ -70,7 +70,7 @@ def test_addresses_routes_and_policy_rules_belong_together(options):
     assert all((one.mark, one.table) == (options.tproxy_mark, options.tproxy_table) for one in made.ip_rules)
     assert bool(made.ip_rules) == (options.inbound_mode == "TPROXY" and bool(options.inbound_ports))
     current = options.layout == "current"
-    assert [one.cidr for one in made.addresses] == (["::6/128"] if current and options.ipv6 != "off" else [])
+    assert [one.cidr for one in made.addresses] == (["::6/128"] if current and options.ipv6 == "on" else [])
 
 
 def test_ipv6_is_planned_unless_it_is_off():
@@ -161,7 +161,8 @@ def without_deviations(made):
     found = {}
     for table, one, rule in rules_of(made):
         if BARE_SYN not in rule.matches and not (table.name == "filter" and one.name in untranslated.CHAINS):
-            matches = tuple(match for match in rule.matches if match not in deviations)
+            refusing = one.name.startswith("ISTIO_REFUSE")  # of --ipv6 reject, which is no deviation
+            matches = rule.matches if refusing else tuple(match for match in rule.matches if match not in deviations)
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
                 matches = (Protocol(name="tcp"), *matches)  # implied by the flags
             found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches))
@@ -188,6 +189,7 @@ def test_the_classic_layout_refuses_ipv6_that_is_off():
     made = plan(Options(layout="classic", ipv6="off", inbound_ports="*", istio_exact=True))
     assert write_plan(made, IPV6).keys() == {"filter"}
     assert chain(Options(layout="classic", ipv6="off"), "filter INPUT", IPV6) == [
+        "! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset",
         "-m state --state ESTABLISHED -j ACCEPT",
         "-d ::1/128 -i lo -j ACCEPT",
         "-j REJECT --reject-with icmp6-port-unreachable",

@@ -31,6 +31,10 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
          "IPv6: TCP out to fd00:ec2::254, fd20:ce::254 by uid any but 1337 by gid any but 1337"],
         "leave --exclude-cloud-metadata out",
     ),
+    "ipv6": (
+        ["--ipv6", "off"], ["ipv6", "ipv6"], ["IPv6: TCP in", "IPv6: TCP out"],
+        "--ipv6 on captures it, --ipv6 reject refuses it; or take the pod's IPv6 addresses away",
+    ),
     "istio_exact": (
         ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
         "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
