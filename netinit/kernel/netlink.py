@@ -155,6 +155,11 @@ class Netlink:
         if self._truncated:
             raise OSError(EFBIG, posix.strerror(EFBIG))
 
+    def ask(self, kind: int, body: bytes) -> list[bytes]:
+        """The answers to a question about one thing. OSError."""
+        self._send(kind, NLM_F_REQUEST | NLM_F_ACK, body)
+        return [payload for _, payload in self._receive()]
+
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
         self._socket.send(message(kind, flags, body, self._sequence))
