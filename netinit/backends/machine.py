@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVar
 
     from netinit.backends.routes import RouteNetlink
+    from netinit.base.snapshot import Snapshot
 
     Result = TypeVar("Result")
 
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
         @abstractmethod
         def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
             """The backend of this name; `families` are those that the kernel has."""
+
+        @abstractmethod
+        def read_snapshot(self) -> Snapshot | None:
+            """Everything in the namespace that decides about packets; None of a machine whose rules no kernel has. OSError."""
 
         @abstractmethod
         def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
@@ -95,6 +100,11 @@ class ThisMachine(Machine):
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
         return backends.load(name, options, families)
+
+    def read_snapshot(self) -> Snapshot | None:
+        from netinit.kernel.snapshot import read_snapshot  # not what a pod's start needs
+
+        return read_snapshot()
 
     def inside(
         self,

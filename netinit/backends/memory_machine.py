@@ -170,5 +170,8 @@ class MemoryMachine(Machine):
             raise BackendUnavailableError(f"{name} is not installed")
         return MemoryMachineBackend(name, self, families, comments=options.rule_comments)
 
+    def read_snapshot(self) -> None:
+        """Nothing: no kernel has these rules."""
+
     def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
         return action(options, "")

@@ -6,6 +6,7 @@ from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import BackendUnavailableError
+from netinit.base.more_errors import TooManyPartsError
 from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.kernel.detect import CAP_NET_ADMIN
@@ -14,6 +15,7 @@ from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EXTRA, MISSING, Difference, Plan
+from netinit.simulate.in_force import Departures, find_departures
 
 
 class Report(Record):
@@ -47,9 +49,25 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     differences += comparison.differences
     differences += _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
+    departures = _find_departures(machine, plan, chosen, differences)
+    differences += departures.differences
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
+    warnings += departures.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
+
+
+def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
+    """What keeps the rules from being in force, where there are any: by the kernel's own account, not by a listing."""
+    if not chosen.state.ours:
+        return Departures()
+    try:
+        snapshot = machine.read_snapshot()
+        return find_departures(snapshot, plan, chosen.backend.name, listed) if snapshot else Departures()
+    except TooManyPartsError as error:
+        return Departures(warnings=(f"whether foreign rules take captured traffic away is not known: {error}",))
+    except OSError as error:
+        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
