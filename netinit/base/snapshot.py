@@ -69,7 +69,7 @@ class NftRule(Record):
 
 
 class NftElement(Record):
-    """An element of a set or map: its key, the end of an interval where it has one, and a map's data (a value or NFTA_DATA_VERDICT)."""
+    """An element of a set or map: its key, the end of an interval where it has one, and a map's value or NFTA_DATA_VERDICT."""
 
     key: bytes
     key_end: bytes = b""

@@ -35,7 +35,7 @@ from netinit.simulate.places import (
     load_snapshot,
     surroundings_of,
 )
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
+from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
 from netinit.simulate.symbolic.detours import DOUBTFUL, VANISHES, Detour, find_detours
 from netinit.simulate.symbolic.partition import Partition, divide, make_spaces
 from netinit.simulate.symbolic.regions import nothing, within
@@ -83,7 +83,8 @@ class _Judge:
         self._warnings += [f"{place}: cannot be read" for place in self._places.unreadable]
         self._warnings += [f"{one.place} is not read: {one.reason}" for one in self._snapshot.unknown]
         if self._snapshot.transforms:
-            self._warnings.append(f"{self._snapshot.transforms} policies of IPsec (ip xfrm policy) are here; netinit does not follow them")
+            count = self._snapshot.transforms
+            self._warnings.append(f"{count} policies of IPsec (ip xfrm policy) are here; netinit does not follow them")
         return Departures(tuple(found), tuple(self._warnings))
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class _Judge:
             if link.index != 1 and link.name == LOOPBACK_DEVICE:
                 yield Difference(
                     kind=ESCAPING, where="devices", rule=f"device {link.index} is called lo",
-                    purpose="rules for traffic inside of the pod let everything through that leaves there", origin="ip link set ... name",
+                    purpose="rules for traffic inside of the pod let through what leaves there", origin="ip link set ... name",
                 )  # fmt: skip
 
     def _dormant(self) -> Iterator[Difference]:
@@ -179,7 +180,8 @@ class _Judge:
                     purpose="it chooses the socket of inbound connections, also of captured ones", origin="a foreign program",
                 )  # fmt: skip
             else:
-                self._warnings.append(f"BPF program {program.number} ({program.where}) may redirect packets; netinit does not follow it")
+                what = f"BPF program {program.number} ({escape(program.where)})"
+                self._warnings.append(f"{what} may redirect packets; netinit does not follow it")
         filters = {one.index for one in self._snapshot.traffic_control if one.what == "filter"}
         for index in sorted(filters):
             name = escape(self._snapshot.name_of(index))
@@ -228,14 +230,14 @@ class _Judge:
             for table, chains in ruleset.tables.items() if ruleset else ():
                 if self._is_dormant(source, family, table):
                     continue
-                for name, chain in chains.items():
-                    if name not in BUILTIN_CHAINS or not (rules := self._foreign_rules(source, family, table, chain)):
-                        if name not in BUILTIN_CHAINS or chain.policy == "ACCEPT":
-                            continue
-                        rules = ()
-                    kind, priority = expected_base(table, name) if table in _TABLES else ("filter", 0)
-                    own = {**chains, name: LoadedChain(name, rules, chain.policy)}
-                    yield BaseChain(f"{source} table {table}", name, kind, name, priority, own, self._handles_of(source, family, table))
+                handles = self._handles_of(source, family, table)
+                for name in BUILTIN_CHAINS:
+                    chain = chains.get(name)
+                    rules = self._foreign_rules(source, family, table, chain) if chain else ()
+                    if chain and (rules or chain.policy != ACCEPT):
+                        kind, priority = expected_base(table, name)
+                        own = {**chains, name: LoadedChain(name, rules, chain.policy)}
+                        yield BaseChain(f"{source} table {table}", name, kind, name, priority, own, handles)
 
     def _is_dormant(self, source: str, family: Family, table: str) -> bool:
         return source == IPTABLES_NFT and any(
@@ -297,9 +299,6 @@ class _Judge:
                     purpose=f"connections there stay in the pod and are not captured, for example {spell_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
-
-
-_TABLES = ("raw", "mangle", "nat", "filter", "security")
 
 
 def _is_ours(loaded: LoadedRule) -> bool:

@@ -136,8 +136,8 @@ DROPS = {
 
 HARMLESS = {
     "the source of what leaves is replaced": ("nft add table ip theirs", "nft add chain ip theirs c '{ type nat hook postrouting priority 100; }'", "nft add rule ip theirs c masquerade"),
-    "counters and logs": ("nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook output priority -350; }'", "nft add rule inet theirs c tcp dport 80 counter log prefix \"x\" accept"),
-    "another port is dropped": ("nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook output priority -350; }'", "nft add rule inet theirs c oifname \"wg0\" udp dport 9 drop"),
+    "counters and logs": ("nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook output priority -350; }'", 'nft add rule inet theirs c tcp dport 80 counter log prefix "x" accept'),
+    "another port is dropped": ("nft add table inet theirs", "nft add chain inet theirs c '{ type filter hook output priority -350; }'", 'nft add rule inet theirs c oifname "wg0" udp dport 9 drop'),
     "a mark that nobody looks at": ("nft add table ip theirs", "nft add chain ip theirs c '{ type route hook output priority -160; }'", "nft add rule ip theirs c meta mark set 0x4000"),
     "a dormant foreign table": ("nft add table ip theirs '{ flags dormant; }'", "nft add chain ip theirs c '{ type nat hook output priority -150; }'", "nft add rule ip theirs c tcp dport 80 dnat to 9.9.9.9"),
     "zones of the same number both ways": ("iptables-nft -w -t raw -A OUTPUT -p tcp --dport 80 -j CT --zone 0",),
@@ -238,3 +238,48 @@ def test_foreign_rules_that_take_nothing_away_are_no_difference(what, backend, r
         pod.__exit__(None, None, None)
     assert truth == [CAPTURED["out"], CAPTURED["in"]], f"{what} is another situation here"
     assert found.returncode == 0, f"{what}: {found.stdout}{found.stderr}"
+
+
+DORMANT = {
+    NFT: (2, "ip nat"),
+    NATIVE: (1, "inet istio-proxy-nat"),
+}
+
+
+@pytest.mark.parametrize("backend", DORMANT)
+@pytest.mark.parametrize("options", [(), ("--reconcile",), ("--force-apply",)], ids=["", "reconcile", "force"])
+def test_apply_activates_a_dormant_table_of_its_own(backend, options, require_netns):
+    needs(backend)
+    pod = programmed(backend)
+    try:
+        do(pod, (f"nft 'add table {DORMANT[backend][1]} {{ flags dormant; }}'",), backend)
+        assert connect(pod, "out") == ESCAPED["out"]
+        done = run_tool(pod, "apply", *OPTIONS, "--backend", backend, *options)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to do" not in done.stderr
+        assert [connect(pod, direction) for direction in ("out", "in")] == [CAPTURED["out"], CAPTURED["in"]]
+        again = run_tool(pod, "apply", *OPTIONS, "--backend", backend)
+        assert "nothing to do" in again.stderr
+    finally:
+        pod.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("backend", [NFT, NATIVE])
+def test_a_first_apply_into_a_dormant_table_is_active_and_says_so(backend, require_netns):
+    needs(backend)
+    with Pod() as pod:
+        start_servers(pod)
+        do(pod, (f"nft 'add table {DORMANT[backend][1]} {{ flags dormant; }}'",), backend)
+        done = run_tool(pod, "apply", *OPTIONS, "--backend", backend)
+        assert done.returncode == 0, done.stderr
+        assert connect(pod, "out") == CAPTURED["out"], done.stderr
+
+
+def test_apply_refuses_a_pod_whose_loopback_has_another_name(require_netns):
+    needs(NFT)
+    with Pod() as pod:
+        do(pod, ("ip link set lo down", "ip link set lo name xlo"), NFT)
+        done = run_tool(pod, "apply", *OPTIONS)
+        assert done.returncode == 1
+        assert 'the loopback device is called "xlo" and not lo' in done.stderr
+        assert pod.run(["nft", "list", "ruleset"], check=True).stdout == ""

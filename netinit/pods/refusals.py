@@ -1,0 +1,65 @@
+"""Why nothing was programmed: the errors of `apply` and `remove` that say what is in the way, and what helps."""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.backends import BACKENDS
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.shown import quote
+from netinit.kernel import detect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.backends.machine import Machine
+    from netinit.rules.model import Difference
+
+MAX_REPORTED = 20  # differences in a message
+
+
+def refuse_loopback(name: str) -> ApplyError:
+    """Rules that say lo would mean another device, or none."""
+    return ApplyError(
+        f"the loopback device is called {quote(name)} and not lo, so rules for traffic inside of the pod would not match:"
+        " give it its name back (ip link set dev NAME name lo) and apply again"
+    )
+
+
+def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
+    """Other rules of ours are here, and nobody has said that they may be replaced."""
+    lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
+    if len(found) > MAX_REPORTED:
+        lines.append(f"  and {len(found) - MAX_REPORTED} more")
+    return ApplyError(
+        "\n".join(
+            [
+                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
+                *lines,
+            ]
+        )
+    )
+
+
+def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
+    """The error for backends of which each has failed for its own reason."""
+    uid = posix.geteuid()
+    if not machine.has_capability(detect.CAP_NET_ADMIN):
+        from netinit.kernel.capabilities import may_gain
+        from netinit.kernel.situation import advise
+
+        who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
+        return BackendUnavailableError(
+            f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}"
+        )
+    if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
+        from netinit.kernel.situation import advise
+
+        return BackendUnavailableError(
+            f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
+            " --backend iptables-nft and nftables do with NET_ADMIN"
+        )
+    from netinit.base.more_errors import KernelFeatureError, NoBackendError
+
+    of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
+    lines = [f"  {name}: {reason}" for name, reason in failures.items()]
+    return NoBackendError("\n".join(["no backend works here:", *lines]), of_kernel=of_kernel)
