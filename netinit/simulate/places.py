@@ -81,7 +81,9 @@ def spell_rule(rule: Rule, family: Family) -> str:
     words = []
     for match in rule.matches:
         written = match.xt()
-        words.append((f"-p {written.protocol} " if written.protocol else "") + " | ".join(written.alternatives))
+        protocol = f"-p {written.protocol}"
+        words += [protocol] if written.protocol and protocol not in words else []
+        words.append(" | ".join(written.alternatives))
     target = rule.target.xt(family)
     return " ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])
 

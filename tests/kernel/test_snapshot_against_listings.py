@@ -15,36 +15,9 @@ from netinit.rules.nft import TABLE_NAMES, render_script
 from netinit.rules.nft.reading import read_tables
 from netinit.simulate.places import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES, load_snapshot
 from programming import needs
+from recorded import FOREIGN
 
 pytestmark = pytest.mark.netns
-
-# Rules of others, in every form that the decoders know beside those of the layouts.
-FOREIGN = {
-    "nat": (
-        "-A PREROUTING -p tcp -m multiport --dports 80,443,8000:8080 -j DNAT --to-destination 10.1.2.3:8443",
-        "-A PREROUTING -p udp -m udp ! --sport 1:1023 -j DNAT --to-destination 10.1.2.3",
-        "-A OUTPUT -o eth+ -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN",
-        "-A OUTPUT ! -o lo -m addrtype --dst-type LOCAL -j ACCEPT",
-        "-A OUTPUT -p tcp -m owner ! --uid-owner 1000-2000 --gid-owner 5 -j REDIRECT --to-ports 99",
-        "-A POSTROUTING -s 10.0.0.0/9 ! -d 10.128.0.0/9 -j MASQUERADE",
-    ),
-    "mangle": (
-        "-A PREROUTING -i veth1 -m mark ! --mark 0x1/0xff -j MARK --set-xmark 0x7/0xf0",
-        "-A PREROUTING -m connmark --mark 0x5 -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff",
-        "-A OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j CONNMARK --set-xmark 0x2/0xffffffff",
-        "-A PREROUTING -p udp -m socket -j TPROXY --on-port 7000 --on-ip 0.0.0.0 --tproxy-mark 0x9/0xffffffff",
-    ),
-    "raw": ("-A OUTPUT -p udp -m udp --dport 53 -j CT --zone 3", "-A PREROUTING -p tcp -j CT --notrack"),
-    "filter": (
-        "-A INPUT -m conntrack ! --ctstate INVALID,UNTRACKED -j ACCEPT",
-        "-A INPUT -m state --state NEW -m limit --limit 5/sec --limit-burst 9 -j NFLOG --nflog-prefix new --nflog-group 3",
-        "-A INPUT -p tcp -j REJECT --reject-with tcp-reset",
-        '-A INPUT -p icmp -m comment --comment "a comment of two words" -j DROP',
-        "-A OUTPUT -j REJECT --reject-with icmp-port-unreachable",
-        '-A OUTPUT -j LOG --log-prefix "gone: "',
-        "-A FORWARD -g ELSEWHERE",
-    ),
-}
 
 
 def restore(namespace, variant, family, text):

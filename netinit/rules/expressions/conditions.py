@@ -144,6 +144,8 @@ def _address(compared: Comparison, family: Family, kind: type[Source | Destinati
     mask = compared.operand.mask
     networks: list[Network] = []
     for low, high in compared.ranges:
+        if max(len(low), len(high)) > size:
+            return None
         if mask:
             if low != high:
                 return None

@@ -431,6 +431,8 @@ def _with_ends(held: NftSet) -> list[tuple[NftElement, tuple[bytes, bytes]]] | N
             continue
         behind = ordered[at + 1].key if at + 1 < len(ordered) else b""
         size = len(element.key)
+        if behind and len(behind) != size:
+            return None
         last = int.from_bytes(behind, "big") - 1 if behind else (1 << 8 * size) - 1
         if last < int.from_bytes(element.key, "big"):
             return None
