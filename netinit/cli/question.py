@@ -48,7 +48,7 @@ class Ground:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    live: bool = False  # the surroundings are those of a namespace, its routes too
+    live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
 
     @property
     def ours(self) -> str:
@@ -172,7 +172,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
-    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True)
+    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=found.routes_known)
 
 
 def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:

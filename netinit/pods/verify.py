@@ -26,13 +26,16 @@ class Report(Record):
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...] = ()
     ours: bool = True  # False: no rule of ours is there at all
+    doubts: tuple[str, ...] = ()  # those of the warnings that are about captured packets: somebody drops or may redirect them
 
 
 def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and
-    at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
+    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and at
+    leftovers in the other dialect; then, by a snapshot of the kernel, at what keeps the rules from being in force: dormant
+    tables, matches that listings do not show, foreign chains and routes that take captured packets away.
+    NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
 
@@ -54,7 +57,10 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
     warnings += departures.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
-    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
+    return Report(
+        backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
+        doubts=departures.warnings,
+    )  # fmt: skip
 
 
 def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:

@@ -22,18 +22,17 @@ from netinit.rules.packet import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import spell_packet
+from netinit.simulate.host import LOCAL, MAIN, surroundings_of
 from netinit.simulate.places import (
     IPTABLES_LEGACY,
     IPTABLES_NFT,
-    LOCAL,
-    MAIN,
     NFTABLES,
     NUMBERS,
+    SOURCES,
     BaseChain,
     expected_base,
     is_of_iptables,
     load_snapshot,
-    surroundings_of,
 )
 from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
 from netinit.simulate.symbolic.detours import DOUBTFUL, VANISHES, Detour, find_detours
@@ -43,7 +42,6 @@ from netinit.simulate.symbolic.space import DESTINATION, OUTBOUND, Space, interv
 from netinit.simulate.trace import CAPTURED
 
 INACTIVE, HIDDEN, ESCAPING = "inactive", "hidden", "escaping"  # kinds of a Difference, beside those of the model
-SOURCES = {"iptables-nft": IPTABLES_NFT, "iptables-legacy": IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, "nftables": NFTABLES}
 ROUTE_LOCAL, ROUTE_UNICAST = 2, 1  # RTN_LOCAL, RTN_UNICAST
 SOCKET_LOOKUP = "sk_lookup"
 FOREIGN = "a foreign rule"
@@ -228,8 +226,6 @@ class _Judge:
         for source in (IPTABLES_NFT, IPTABLES_LEGACY):
             ruleset = self._places.rulesets.get(source, {}).get(family)
             for table, chains in ruleset.tables.items() if ruleset else ():
-                if self._is_dormant(source, family, table):
-                    continue
                 handles = self._handles_of(source, family, table)
                 for name in BUILTIN_CHAINS:
                     chain = chains.get(name)
@@ -238,11 +234,6 @@ class _Judge:
                         kind, priority = expected_base(table, name)
                         own = {**chains, name: LoadedChain(name, rules, chain.policy)}
                         yield BaseChain(f"{source} table {table}", name, kind, name, priority, own, handles)
-
-    def _is_dormant(self, source: str, family: Family, table: str) -> bool:
-        return source == IPTABLES_NFT and any(
-            one.flags & DORMANT for one in self._snapshot.tables if (one.family, one.name) == (NUMBERS[family], table)
-        )
 
     def _foreign_rules(self, source: str, family: Family, table: str, chain: LoadedChain) -> tuple[LoadedRule, ...]:
         """Foreign rules; where ours stand in the same chain, those before the last of ours that are not named already."""

@@ -8,25 +8,35 @@ one, whatever table it stands in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network, number_of
-from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, NftRule, NftTable, Snapshot, TableRoute
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.snapshot import (
+    DORMANT,
+    INET,
+    IP,
+    IP6,
+    NETDEV,
+    NftChain,
+    NftRule,
+    NftTable,
+    Snapshot,
+)
 from netinit.rules.expressions.reading import Surroundings as References
 from netinit.rules.expressions.reading import decode_rule
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Origin, Plan, Rule
-from netinit.rules.more_targets import Several
+from netinit.rules.more_targets import Accept, Several, SourceNat
 from netinit.rules.nft import TABLE_NAMES
 from netinit.rules.nft.statements import model_name, model_table
-from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
-from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan
+from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
 
 IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
+SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
 HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, before all of them
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
@@ -35,8 +45,6 @@ PRIORITIES = {RAW: -300, MANGLE: -150, NAT: -100, FILTER: 0, "security": 50}
 SOURCE_NAT = 100  # of the table nat where it translates sources: INPUT and POSTROUTING
 NUMBERS = {IPV4: IP, IPV6: IP6}
 POLICIES = {0: "DROP", 1: "ACCEPT"}
-MAIN, LOCAL = 254, 255  # RT_TABLE_MAIN, RT_TABLE_LOCAL
-UNICAST = 1  # RTN_UNICAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,7 @@ class _Loader:
     def _iptables(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
         found = {}
         for table in self._snapshot.tables:
-            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL:
+            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
                 chains = [
                     one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
                 ]
@@ -200,7 +208,7 @@ class _Loader:
         """Our own nft tables, in the names of the model."""
         found: dict[str, dict[str, LoadedChain]] = {}
         for table in self._snapshot.tables:
-            if table.family != INET or table.name not in TABLE_NAMES:
+            if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
                 continue
             chains = {}
             for chain in self._chains.get((table.family, table.name), ()):
@@ -291,40 +299,58 @@ def _rename(target: Target) -> Target:
     return target
 
 
-def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
-    """The host of a snapshot as far as packets of a family depend on it, by the main table of routes."""
-    names = {link.index: link.name for link in snapshot.links}
-    addresses = [
-        (names.get(one.index, ""), number_of(one.address)) for one in snapshot.addresses if one.family == family.number
-    ]
-    routes: list[tuple[Network, str]] = []
-    for route in sorted(snapshot.routes, key=_by_metric):
-        if (route.family, route.table, route.kind) == (family.number, MAIN, UNICAST) and route.hops:
-            network = Network((family.version, *route.destination))
-            if all(network != known for known, _ in routes):  # the lowest metric wins
-                routes.append((network, names.get(route.hops[0].index, "")))
-    default = next((name for network, name in routes if network.length == 0), "")
-    first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
-    forwarding = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
-    return Surroundings(
-        family=family, addresses=tuple(addresses), routes=tuple(routes), default_interface=default or first,
-        forwards=snapshot.setting(forwarding) == "1",
-        picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
-        local_marks=frozenset(_local_marks(snapshot, family)),
-    )  # fmt: skip
+def merge(listed: Ruleset, held: Ruleset | None) -> Ruleset:
+    """The listed rules where the kernel's own decode to the same, and the kernel's where they do not.
+
+    A listing names address sets and has every module's words, so it is kept wherever it is true. What the kernel does not ask
+    (a dormant table, a built-in chain that is hooked in elsewhere) is left out.
+    """
+    tables = {}
+    for table, chains in listed.tables.items():
+        own = held.tables.get(table) if held else None
+        if own is not None:
+            tables[table] = {name: _merge_chain(chain, own.get(name)) for name, chain in chains.items() if _is_asked(name, chain, own)}
+    return replace(listed, tables=tables)
 
 
-def _by_metric(route: TableRoute) -> int:
-    return route.metric
+def _is_asked(name: str, chain: LoadedChain, own: dict[str, LoadedChain]) -> bool:
+    return name in own or not (chain.rules or name not in BUILTIN_CHAINS)
 
 
-def _local_marks(snapshot: Snapshot, family: Family) -> Iterable[tuple[int, int]]:
-    """The marks that a policy rule routes to this host."""
-    local = {
-        route.table
-        for route in snapshot.routes
-        if route.family == family.number and route.kind == 2 and route.destination[1] == 0 and route.table not in (MAIN, LOCAL)  # noqa: PLR2004 - RTN_LOCAL
-    }
-    for rule in snapshot.routing_rules:
-        if rule.family == family.number and rule.mark and rule.table in local:
-            yield rule.mark, rule.mask or FULL_MASK
+def _merge_chain(listed: LoadedChain, held: LoadedChain | None) -> LoadedChain:
+    if held is None:
+        return listed
+    if len(listed.rules) != len(held.rules):
+        return held
+    rules = tuple(one if _agree(one, other) else other for one, other in zip(listed.rules, held.rules, strict=True))
+    return replace(listed, rules=rules)
+
+
+def _agree(listed: LoadedRule, held: LoadedRule) -> bool:
+    """Whether a decoded rule is the listed one; what neither side knows counts for the same, if it stands in the same place."""
+    wanted, found = listed.rule, held.rule
+    if normalise_rule(wanted) == normalise_rule(found):
+        return True
+    return _known_part(wanted) == _known_part(found) and any(isinstance(one, UnknownMatch) for one in wanted.matches)
+
+
+def _known_part(rule: Rule) -> tuple[object, ...]:
+    *matches, target = normalise_rule(rule.replace(matches=tuple([one for one in rule.matches if not isinstance(one, UnknownMatch)])))
+    return frozenset(matches), type(target)
+
+
+def may_decide(base: BaseChain) -> bool:
+    """Whether a foreign chain, or one that it may call, does more than to count, report or let go on."""
+    harmless_source = base.hook in (POSTROUTING, INPUT)
+    if base.chains[base.name].policy not in ("", ACCEPT):
+        return True
+    return any(
+        not (isinstance(one, Accept | Return | Jump) or one.only_observes or (harmless_source and isinstance(one, SourceNat)))
+        for chain in base.chains.values()
+        for loaded in chain.rules
+        for one in _each(loaded.rule.target)
+    )
+
+
+def _each(target: Target) -> tuple[Target, ...]:
+    return target.targets if isinstance(target, Several) else (target,)

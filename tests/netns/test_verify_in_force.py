@@ -165,6 +165,12 @@ def verify(pod, backend, options=()):
     return run_tool(pod, "verify", *OPTIONS, *options, "--backend", backend)
 
 
+def explain(pod, direction):
+    """What netinit says of the same connection."""
+    words = ("--to", f"{OUTSIDE}:{PORT}", "--uid", str(APP_ID)) if direction == "out" else ("--from", "10.77.0.1", "--to-port", str(PORT))
+    return run_tool(pod, "explain", "--live", *words)
+
+
 def connect(pod, direction):
     """Where a connection of the application, or of a caller outside, arrives."""
     if direction == "out":
@@ -187,6 +193,7 @@ def hide_a_match():
     replace_first_mask("nat", "OUTPUT")
 
 
+FOLLOWS_THE_MAIN_TABLE = ("a policy rule that leads to lo",)  # explain warns of policy rules
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
 
 
@@ -201,8 +208,12 @@ def test_what_takes_captured_traffic_away_is_named_by_verify(what, case, backend
         wanted = case.truth[case.direction] if isinstance(case.truth, dict) else case.truth
         assert truth == wanted, f"{what} is another situation here: the connection ends as {truth}"
         found = verify(pod, backend, case.options)
+        explained = explain(pod, case.direction)
     finally:
         pod.__exit__(None, None, None)
+    if what not in FOLLOWS_THE_MAIN_TABLE:
+        assert explained.stdout.strip(), explained.stderr
+        assert not explained.stdout.startswith("captured"), f"{what}: explain says otherwise than the kernel: {explained.stdout}"
     assert found.returncode == 3, f"{what}: verify ends with {found.returncode}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stdout.splitlines()), found.stdout
 
@@ -217,9 +228,10 @@ def test_what_drops_captured_traffic_is_a_warning(what, case, backend, require_n
     try:
         do(pod, case.commands, backend)
         truth = connect(pod, "out")
-        found = verify(pod, backend)
+        found, strict = verify(pod, backend), verify(pod, backend, ("--strict",))
     finally:
         pod.__exit__(None, None, None)
+    assert (strict.returncode, strict.stdout.startswith("doubt: kernel: ")) == (3, True), strict.stdout
     assert truth in ("timeout", "unreachable"), f"{what} is another situation here: the connection ends as {truth}"
     assert found.returncode == 0, f"{what}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stderr.splitlines()), found.stderr

@@ -16,9 +16,7 @@ from netinit.base.snapshot import Snapshot, Unknown
 from netinit.kernel import netlink
 from netinit.kernel.snapshot import bpf, devices, legacy_tables, nf_tables_dump, routing, settings
 
-__all__ = ["read_snapshot"]
-
-EAGAIN, EINTR = 11, 4
+__all__ = ["read_host", "read_snapshot"]
 
 
 def read_snapshot() -> Snapshot:
@@ -26,23 +24,30 @@ def read_snapshot() -> Snapshot:
     unknown: list[Unknown] = []
     filtering = nf_tables_dump.read(unknown)
     legacy = legacy_tables.read(unknown)
+    host = read_host(unknown)
+    return host.replace(
+        **filtering,
+        legacy=legacy,
+        programs=bpf.read(host.links, unknown),
+        transforms=_count_transforms(unknown),
+        unknown=tuple(unknown),
+    )
+
+
+def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
+    """The devices, addresses, routes and settings alone, which no privilege is needed for. OSError as of `read_snapshot`."""
+    unknown = [] if unknown is None else unknown
     with netlink.Netlink(netlink.NETLINK_ROUTE) as link:
         links = devices.read_links(link, unknown)
-        found = Snapshot(
+        return Snapshot(
             links=links,
             addresses=devices.read_addresses(link),
             traffic_control=devices.read_traffic_control(link, links, unknown),
             routing_rules=routing.read_rules(link, unknown),
             routes=routing.read_routes(link, unknown),
+            settings=settings.read([one.name for one in links]),
+            unknown=tuple(unknown),
         )
-    return found.replace(
-        **filtering,
-        legacy=legacy,
-        settings=settings.read([one.name for one in links]),
-        programs=bpf.read(links, unknown),
-        transforms=_count_transforms(unknown),
-        unknown=tuple(unknown),
-    )
 
 
 NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
