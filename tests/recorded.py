@@ -111,7 +111,7 @@ def read(name: str) -> Snapshot:
 
 def record() -> None:
     """Makes the rule sets again and writes down what the kernel holds then: rules, sets and devices."""
-    from netinit.kernel.snapshot import read_snapshot
+    from netinit.kernel.snapshot.reading import read_snapshot
     from netinit.lab import NetworkNamespace
 
     text = "".join(["\n".join([f"*{table}", ":ELSEWHERE - [0:0]", *rules, "COMMIT", ""]) for table, rules in FOREIGN.items()])

@@ -130,7 +130,7 @@ class ThisMachine(Machine):
         set_dormant(family, table, dormant=dormant)
 
     def read_snapshot(self) -> Snapshot | None:
-        from netinit.kernel.snapshot import read_snapshot  # not what a pod's start needs
+        from netinit.kernel.snapshot.reading import read_snapshot  # not what a pod's start needs
 
         return read_snapshot()
 

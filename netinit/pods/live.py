@@ -18,7 +18,7 @@ from netinit.base.shown import shorten
 from netinit.base.snapshot import Snapshot
 from netinit.kernel import detect, netlink
 from netinit.kernel.situation import advise
-from netinit.kernel.snapshot import read_host, read_snapshot
+from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing

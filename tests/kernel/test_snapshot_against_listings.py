@@ -6,7 +6,7 @@ import pytest
 
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES
-from netinit.kernel.snapshot import read_snapshot
+from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import parse_listing, render_restore, write_plan

@@ -11,8 +11,11 @@ from _socket import SOCK_RAW, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FAMILIES, IPV4, Family
-from netinit.base.snapshot import LegacyTable, Unknown
 from netinit.kernel import detect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.base.snapshot import LegacyTable, Unknown
 
 RAW_PROTOCOL = 255  # IPPROTO_RAW
 GET_INFO, GET_ENTRIES = 64, 65  # IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES; IP6T's are the same
@@ -25,6 +28,8 @@ EAGAIN, EFBIG = 11, 27
 
 def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
     """All tables of both families. OSError."""
+    from netinit.base.snapshot import Unknown  # not where a second `apply` counts rules
+
     found = []
     for family in FAMILIES:
         names = detect.legacy_tables(family)
@@ -36,6 +41,8 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
 
 def read_table(family: Family, table: str) -> LegacyTable:
     """One table, read again where it changes meanwhile. OSError: EFBIG where it is larger than MOST_BYTES."""
+    from netinit.base.snapshot import LegacyTable
+
     for _ in range(ATTEMPTS):
         try:
             info, entries = read_bytes(family, table)
