@@ -331,12 +331,18 @@ def _agree(listed: LoadedRule, held: LoadedRule) -> bool:
     wanted, found = listed.rule, held.rule
     if normalise_rule(wanted) == normalise_rule(found):
         return True
-    return _known_part(wanted) == _known_part(found) and any(isinstance(one, UnknownMatch) for one in wanted.matches)
+    matches, target = _known_part(wanted)
+    known, other = _known_part(found)
+    if UnknownMatch(text="-m set") in found.matches:  # the listing names the set, and what it holds may stand in its place
+        return known <= matches and target == other
+    unknown = any(isinstance(one, UnknownMatch) for one in wanted.matches)
+    return unknown and known == matches and type(target) is type(other)
 
 
-def _known_part(rule: Rule) -> tuple[object, ...]:
-    *matches, target = normalise_rule(rule.replace(matches=tuple([one for one in rule.matches if not isinstance(one, UnknownMatch)])))
-    return frozenset(matches), type(target)
+def _known_part(rule: Rule) -> tuple[frozenset[object], object]:
+    known = tuple([match for match in rule.matches if not isinstance(match, UnknownMatch)])
+    *matches, target = normalise_rule(rule.replace(matches=known))
+    return frozenset(matches), target
 
 
 def may_decide(base: BaseChain) -> bool:
