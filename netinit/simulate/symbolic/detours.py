@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import AddressType, ConnectionState, Limit, TcpFlags, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Rule
-from netinit.rules.more_targets import Several
-from netinit.rules.targets import Jump, Target
+from netinit.rules.more_targets import Accept, Several
+from netinit.rules.targets import Jump, Return, Target
 from netinit.simulate.hooks import POSTROUTING
 from netinit.simulate.places import PRIORITIES, BaseChain
 from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset
@@ -168,7 +170,21 @@ def _as_table(chain: BaseChain) -> dict[str, LoadedChain]:
 
 
 def _renamed(chain: LoadedChain) -> tuple[LoadedRule, ...]:
-    return tuple(replace(one, rule=_rename(one.rule)) for one in chain.rules)
+    """The rules; those that perhaps let packets go unharmed are left out, since the rules behind them do at most more."""
+    return tuple(replace(one, rule=_rename(one.rule)) for one in chain.rules if not _perhaps_lets_go(one.rule))
+
+
+def _perhaps_lets_go(rule: Rule) -> bool:
+    return isinstance(rule.target, Accept | Return) and any(map(_is_doubtful, rule.matches))
+
+
+def _is_doubtful(match: Match) -> bool:
+    """Whether nobody knows of some new connection whether the match holds."""
+    if isinstance(match, AddressType):
+        return match.types != ("LOCAL",)
+    if isinstance(match, ConnectionState):
+        return bool({"SNAT", "DNAT"} & set(match.states))
+    return isinstance(match, UnknownMatch | Limit | TcpFlags)
 
 
 def _rename(rule: Rule) -> Rule:
