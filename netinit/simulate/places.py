@@ -140,7 +140,7 @@ class _Loader:
             (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
             (NFTABLES, {family: self._native(family) for family in FAMILIES}),
         ):
-            if any(tables.values()):
+            if any(tables.values()) or source != IPTABLES_LEGACY:  # whose tables' names the kernel does not show everybody
                 rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
         return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
@@ -303,11 +303,13 @@ def merge(listed: Ruleset, held: Ruleset | None) -> Ruleset:
     """The listed rules where the kernel's own decode to the same, and the kernel's where they do not.
 
     A listing names address sets and has every module's words, so it is kept wherever it is true. What the kernel does not ask
-    (a dormant table, a built-in chain that is hooked in elsewhere) is left out.
+    (a dormant table, a built-in chain that is hooked in elsewhere) is left out. Without anything held the listing stays as it is.
     """
+    if held is None:
+        return listed
     tables = {}
     for table, chains in listed.tables.items():
-        own = held.tables.get(table) if held else None
+        own = held.tables.get(table)
         if own is not None:
             tables[table] = {name: _merge_chain(chain, own.get(name)) for name, chain in chains.items() if _is_asked(name, chain, own)}
     return replace(listed, tables=tables)

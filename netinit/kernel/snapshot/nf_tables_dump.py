@@ -32,7 +32,7 @@ GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETGEN, GETOBJ, GETFLOWTABLE = 
 ]
 ATTEMPTS = 10
 MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
-MOST_ELEMENT_BYTES = 1 << 23  # of all sets' elements: some 200,000 networks
+MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
 TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
 
 
@@ -109,7 +109,8 @@ class _Dump:
             body += write_attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
         try:
-            messages = self._link.dump(GETSETELEM, body, self._element_bytes)
+            # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
+            messages = netlink.dump(NETLINK_NETFILTER, GETSETELEM, body, self._element_bytes)
         except OSError as error:
             if error.errno not in TOO_BIG:
                 raise

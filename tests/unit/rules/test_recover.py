@@ -241,6 +241,6 @@ def test_one_rule_of_somebody_else_in_a_chain_of_ours_hides_no_options(number):
     found = from_listings(listings, {})
     assert found.options is not None, found.unread
     if find_other_values(options, found.options):  # where it stands an exclusion belongs, it is one
-        assert dict((flag.field, live) for flag, _, live in find_other_values(options, found.options)).keys() == {"exclude_outbound_cidrs"}
+        assert {flag.field: live for flag, _, live in find_other_values(options, found.options)}.keys() == {"exclude_outbound_cidrs"}
     else:
         assert found.unread == ("a rule of ISTIO_OUTPUT that no option makes: it goes to 10.9.9.9/32",)
