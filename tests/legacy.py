@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import socket
+import struct
 import subprocess
 from pathlib import Path
 
 from netinit.base.net import FAMILIES, IPV4
+from netinit.kernel.snapshot.legacy_tables import read_bytes
 from netinit.lab import NetworkNamespace, drop_empty_tables
 from netinit.options import Options
 from netinit.rules.layouts import plan
@@ -116,3 +120,21 @@ def add_foreign_rules(namespace):
 
 def tables_of(family):
     return Path(f"/proc/net/{'ip' if family is IPV4 else 'ip6'}_tables_names").read_text().split()
+
+
+def replace_first_mask(table, chain):
+    """Gives the first rule of a built-in chain an interface that iptables does not list: the first byte of its mask is 0.
+
+    The table is replaced by IPT_SO_SET_REPLACE of linux/netfilter_ipv4/ip_tables.h, as iptables does it.
+    """
+    info, entries = read_bytes(IPV4, table)
+    hooks = struct.unpack_from("=5I", info, 36)
+    at = hooks[("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING").index(chain)]
+    changed = bytearray(entries)
+    changed[at + 32 : at + 36] = b"\0zz\0"  # the name of the interface that packets leave through
+    changed[at + 64 : at + 67] = b"\0\xff\xff"  # its mask
+    valid, count, size = struct.unpack_from("=I", info, 32)[0], *struct.unpack_from("=2I", info, 76)
+    counters = ctypes.create_string_buffer(16 * count)
+    head = struct.pack("=32s3I", table.encode(), valid, count, size) + info[36:76] + struct.pack("=IQ", count, ctypes.addressof(counters))
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as asking:
+        asking.setsockopt(socket.IPPROTO_IP, 64, head + bytes(changed))

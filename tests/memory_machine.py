@@ -168,5 +168,18 @@ class MemoryMachine(Machine):
             raise BackendUnavailableError(f"{name} is not installed")
         return MemoryMachineBackend(name, self, families, comments=options.rule_comments)
 
+    def renamed_loopback(self) -> str:
+        return ""
+
+    def dormant_tables(self) -> tuple[tuple[int, str], ...]:
+        """None: the tables are no kernel's."""
+        return ()
+
+    def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
+        """Nothing: see `dormant_tables`."""
+
+    def read_snapshot(self) -> None:
+        """Nothing: no kernel has these rules."""
+
     def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
         return action(options, "")

@@ -6,6 +6,7 @@ The one that this process runs on is the default everywhere. The tests have one 
 from __future__ import annotations
 
 import posix
+from _socket import if_indextoname
 
 from netinit import backends
 from netinit.backends import Backend, Lock
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVar
 
     from netinit.backends.routes import RouteNetlink
+    from netinit.base.snapshot import Snapshot
 
     Result = TypeVar("Result")
 
@@ -51,6 +53,22 @@ if TYPE_CHECKING:
         @abstractmethod
         def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
             """The backend of this name; `families` are those that the kernel has."""
+
+        @abstractmethod
+        def renamed_loopback(self) -> str:
+            """The name of the loopback device, the first of every network namespace, where it is not lo; else empty."""
+
+        @abstractmethod
+        def dormant_tables(self) -> tuple[tuple[int, str], ...]:
+            """The tables of nf_tables, by family and name, that the kernel does not ask."""
+
+        @abstractmethod
+        def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
+            """Lets the kernel ask a table, or not. OSError."""
+
+        @abstractmethod
+        def read_snapshot(self) -> Snapshot | None:
+            """Everything in the namespace that decides about packets; None of a machine whose rules no kernel has. OSError."""
 
         @abstractmethod
         def inside(self, options: Options, action: Callable[[Options, str], Result]) -> Result:
@@ -94,6 +112,26 @@ class ThisMachine(Machine):
 
     def load(self, name: str, options: Options, families: tuple[Family, ...]) -> Backend:
         return backends.load(name, options, families)
+
+    def renamed_loopback(self) -> str:
+        name = if_indextoname(netlink.LOOPBACK_INDEX)
+        return "" if name == "lo" else name
+
+    def dormant_tables(self) -> tuple[tuple[int, str], ...]:
+        try:
+            return netlink.list_dormant_tables()
+        except OSError:  # without nf_tables, or without NET_ADMIN, which is said where chains are listed
+            return ()
+
+    def set_dormant(self, family: int, table: str, *, dormant: bool) -> None:
+        from netinit.kernel.nf_tables import set_dormant  # seldom
+
+        set_dormant(family, table, dormant=dormant)
+
+    def read_snapshot(self) -> Snapshot | None:
+        from netinit.kernel.snapshot.reading import read_snapshot  # not what a pod's start needs
+
+        return read_snapshot()
 
     def inside(
         self,

@@ -7,7 +7,6 @@ linux/netfilter_ipv4/ip_tables.h, IP6T_SO_GET_ENTRIES for IPv6), of which only t
 from __future__ import annotations
 
 import posix
-from _socket import SOCK_RAW, socket
 from _struct import pack, unpack_from
 
 from netinit.base.errors import ParseError
@@ -27,6 +26,7 @@ from netinit.kernel.netlink import (
     big,
     read_expressions,
 )
+from netinit.kernel.snapshot import legacy_tables
 from netinit.rules.census import MOST_BYTES, TableCount, check_size
 from netinit.rules.iptables.write import KNOWN_TABLES, UNSAFE
 from netinit.rules.model import TABLES
@@ -53,9 +53,6 @@ _EXTENSIONS = (b"\x0a\0\1\0match\0\0\0", b"\x0b\0\1\0target\0\0")
 _IIF, _OIF, _IIFNAME, _OIFNAME = [b"\x08\0\2\0\0\0\0" + bytes((key,)) for key in (IIF, OIF, IIFNAME, OIFNAME)]
 _TO_NAME = 8  # the headers of the data and of the extension's name
 
-RAW_PROTOCOL = 255  # IPPROTO_RAW
-GET_INFO, GET_ENTRIES = 64, 65
-INFO_SIZE, ENTRIES_HEADER = 84, 40
 HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target
 CHAIN_NAME = 30
@@ -227,28 +224,12 @@ def count_legacy(family: Family, tables: tuple[str, ...]) -> Census:
 
 def _read_table(family: Family, name: str) -> tuple[bytes, bytes]:
     """What the kernel gives of a table, and its entries."""
-    import ctypes  # the socket module hands no request over in getsockopt(2); only paid where there are legacy tables
-
-    library = ctypes.CDLL(None, use_errno=True)
-
-    def ask(descriptor: int, option: int, size: int, request: bytes) -> bytes:
-        buffer = ctypes.create_string_buffer(request, size)
-        length = ctypes.c_uint32(size)
-        if library.getsockopt(descriptor, 0 if family is IPV4 else 41, option, buffer, ctypes.byref(length)):
-            code = ctypes.get_errno()
-            raise OSError(code, posix.strerror(code))
-        return buffer.raw
-
-    asking = socket(family.number, SOCK_RAW, RAW_PROTOCOL)
     try:
-        info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", name.encode()))
-        size = unpack_from("=I", info, INFO_SIZE - 4)[0]
-        if size > MOST_BYTES:
-            raise _too_large()
-        entries = ask(asking.fileno(), GET_ENTRIES, ENTRIES_HEADER + size, pack("=32sI", name.encode(), size))
-    finally:
-        asking.close()
-    return info, entries[ENTRIES_HEADER:]
+        return legacy_tables.read_bytes(family, name)
+    except OSError as error:
+        if error.errno == netlink.EFBIG:
+            raise _too_large() from None
+        raise
 
 
 def _count_entries(info: bytes, entries: bytes, family: Family) -> TableCount:

@@ -48,7 +48,7 @@ class Ground:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    live: bool = False  # the surroundings are those of a namespace, its routes too
+    live: bool = False  # the surroundings are those of a namespace, and its routes say where every packet leaves
     has_tunnel: bool | None = None
 
     @property
@@ -178,7 +178,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> Ground:
     made = {source: recovered.options for source, recovered in found.options.items() if recovered.options}
     origins = facts.origins if facts else {}
     tunnel = facts.has_tunnel if facts else None
-    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=True, has_tunnel=tunnel)
+    live = found.routes_known
+    return Ground(found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=live, has_tunnel=tunnel)
 
 
 def _who_has_tunnel(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.model import MISSING
+from netinit.rules.model import MISSING, Difference
 from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0
 NOTHING = "no rules of netinit here"
+DOUBT = "doubt"  # a kind of difference, of --strict
 MARKS = {True: "✔", False: "✘", None: "?"}
 
 
@@ -28,12 +29,17 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--pod", default="", metavar="FILE|-", help="Compare with the options of this pod's init container (YAML or JSON).")
 @click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with ok, backend, hash, options and differences.")
+@click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @color_option
-def command(options: Options, pod: str, select: str, as_json: bool, live: bool) -> int:
+def command(  # noqa: PLR0917 - click's
+    options: Options, pod: str, select: str, as_json: bool, strict: bool, live: bool
+) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with those that the options ask for.
 
-    Lists rules that are missing, extra or moved, foreign rules that shadow ours, and what an earlier run left; changes
+    Lists rules that are missing, extra or moved, foreign rules that shadow ours, and what an earlier run left. Then asks
+    the kernel itself whether the rules are in force: dormant tables, matches that listings do not show, a device that
+    took lo's name, and foreign rules or routes anywhere that take captured traffic away, each with an example. Changes
     nothing. Give the same options as the init container has, or its pod with --pod. Without any, the options are read
     back from the rules themselves, which are then compared with what these options make.
 
@@ -49,7 +55,7 @@ def command(options: Options, pod: str, select: str, as_json: bool, live: bool) 
         return _report_nothing(as_json)
     report = probes = None
     try:
-        report = compare(meant)
+        report = _judge(compare(meant), strict=strict)
     except BackendUnavailableError as error:
         if not live:
             raise
@@ -69,6 +75,12 @@ def command(options: Options, pod: str, select: str, as_json: bool, live: bool) 
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else AS_PLANNED
+
+
+def _judge(report: Report, *, strict: bool) -> Report:
+    """The report, in which with --strict a doubt is a difference."""
+    doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
+    return report.replace(differences=report.differences + doubts)
 
 
 def _find_options(options: Options, pod: str, select: str) -> tuple[Options | None, tuple[str, ...]]:

@@ -15,8 +15,15 @@ import posix
 from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, attribute
-from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NFTA_TABLE_NAME, NLM_F_NONREC, NfTables, name
+from netinit.kernel.netlink import (
+    IPV4_TABLES,
+    IPV6_TABLES,
+    NFTA_CHAIN_NAME,
+    NFTA_CHAIN_TABLE,
+    NFTA_TABLE_NAME,
+    attribute,
+)
+from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELTABLE, NLM_F_NONREC, NfTables, name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # RTA_PRIORITY by family, where nobody names one
 INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h, ipset/ip_set.h: the subsystem's number, then the message's
-NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 4, 10 << 8 | 7
+NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
+NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
 IPSET_CMD_LIST = 6 << 8 | 7
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
 NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
@@ -154,6 +155,11 @@ class Netlink:
         if self._truncated:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
+
+    def ask(self, kind: int, body: bytes) -> list[bytes]:
+        """The answers to a question about one thing. OSError."""
+        self._send(kind, NLM_F_REQUEST | NLM_F_ACK, body)
+        return [payload for _, payload in self._receive()]
 
     def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
@@ -277,6 +283,16 @@ def list_nft_chains() -> tuple[NftChain, ...]:
                 family=body[0], table=table, name=name, hooked=hooked, hook=number, uses=uses, handle=handle, accepts=accepts
             )
         )
+    return tuple(found)
+
+
+def list_dormant_tables() -> tuple[tuple[int, str], ...]:
+    """The tables of nf_tables, by family and name, whose chains the kernel does not ask. OSError as of `list_nft_chains`."""
+    found = []
+    for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
+        attributes = read_attributes(body, NETFILTER_SIZE)
+        if big(attributes.get(NFTA_TABLE_FLAGS)) & NFT_TABLE_F_DORMANT:
+            found.append((body[0], read_name(attributes[NFTA_TABLE_NAME])))
     return tuple(found)
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import posix
 from _socket import MSG_DONTWAIT
 from _struct import pack, unpack_from
 
 from netinit.kernel import netlink
-from netinit.kernel.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR, Netlink
+from netinit.kernel.netlink import (
+    NETLINK_NETFILTER,
+    NFT_TABLE_F_DORMANT,
+    NFTA_TABLE_FLAGS,
+    NFTA_TABLE_NAME,
+    NLM_F_ACK,
+    NLM_F_REQUEST,
+    NLMSG_ERROR,
+    Netlink,
+    attribute,
+)
 
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
@@ -14,7 +25,6 @@ NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)
 ]
 NLM_F_NONREC = 0x100  # of a deletion: only where nothing is in it; linux/netlink.h
-NFTA_TABLE_NAME, NFTA_TABLE_FLAGS = 1, 2
 NFTA_LIST_ELEM = 1
 NFTA_META_SREG, NFTA_CMP_OP, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR = 3, 2, 3, 4, 5
 NFTA_PAYLOAD_DREG, NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN, NFTA_PAYLOAD_SREG = 1, 2, 3, 4, 5
@@ -51,6 +61,14 @@ class NfTables(Netlink):
             except BlockingIOError:
                 return found
             found += [-unpack_from("=i", body)[0] for kind, body in netlink.split(data) if kind == NLMSG_ERROR]
+
+
+def set_dormant(family: int, table: str, *, dormant: bool) -> None:
+    """Lets the kernel ask the chains of a table, or none of them. OSError."""
+    flags = attribute(NFTA_TABLE_FLAGS, pack(">I", NFT_TABLE_F_DORMANT if dormant else 0))
+    with NfTables() as link:
+        for number in link.commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(NFTA_TABLE_NAME, name(table)) + flags)]):
+            raise OSError(number, posix.strerror(number))
 
 
 def name(text: str) -> bytes:

@@ -37,6 +37,8 @@ from netinit.kernel.netlink import (
     NFTA_RULE_CHAIN,
     NFTA_RULE_EXPRESSIONS,
     NFTA_RULE_TABLE,
+    NFTA_TABLE_FLAGS,
+    NFTA_TABLE_NAME,
     NLA_F_NESTED,
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -67,8 +69,6 @@ from netinit.kernel.nf_tables import (
     NFTA_PAYLOAD_LEN,
     NFTA_PAYLOAD_OFFSET,
     NFTA_PAYLOAD_SREG,
-    NFTA_TABLE_FLAGS,
-    NFTA_TABLE_NAME,
     NfTables,
     name,
 )

@@ -12,7 +12,6 @@ from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import (
     AS_BEFORE,
     SIGNALS,
-    ApplyError,
     BackendUnavailableError,
     NetinitError,
     ended_by,
@@ -25,7 +24,7 @@ from netinit.options import LOOP_MARK, Options, Settled
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, Difference, Plan
+from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 NFT_DIALECT = "nft"
 INTERIM_BIT = 1 << 20  # of a firewall mark
-MAX_REPORTED = 20  # differences in a message
 
 
 class Outcome(Record):
@@ -183,6 +181,10 @@ def apply(
     or when no backend works; LockedError; NamespaceError in the machine's own namespace, unless --host-network.
     """
     with _claim(options, machine, locked=locked):
+        if loopback := machine.renamed_loopback():
+            from netinit.pods.refusals import refuse_loopback
+
+            raise refuse_loopback(loopback)
         settled = machine.settle(options)
         survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
         try:
@@ -219,7 +221,7 @@ def remove(
         plan = plan_for(settled.options)
         survey = Survey(settled.options, settled.kernel_families, machine=machine)
         if survey.failures:  # rules may be where nobody could look
-            from netinit.pods.obstacles import nothing_works
+            from netinit.pods.refusals import nothing_works
 
             raise nothing_works(survey.failures, machine)
         holders = survey.holders()
@@ -272,7 +274,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             if task.signals and task.signals.heard:  # it has ended the program, not the backend's prospects
                 raise
             failures[chosen.backend.name] = error
-    from netinit.pods.obstacles import nothing_works
+    from netinit.pods.refusals import nothing_works
 
     raise nothing_works({**survey.failures, **failures}, task.machine)
 
@@ -283,21 +285,33 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
     steps = _routes_towards(plan, task)
-    if not differs and not steps and not task.options.force_apply:
+    if not differs and not steps and not _dormant(chosen, task) and not task.options.force_apply:
         rules = state.describe() if task.final else {}
         warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
     if differs and not task.options.reconcile:
         _refuse_to_replace(chosen, leftovers, comparison)
     with Transaction(task.signals) as run:
-        warnings = _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
+        warnings = ()
+        for dormant in _dormant(chosen, task):
+            from netinit.pods.activation import activate
+
+            warnings += activate(run, task.machine, *dormant)
+        warnings += _bring_about(run, chosen, others, task, comparison=comparison, steps=steps)
     return _report(chosen, task, comparison, state.notices + warnings)
+
+
+def _dormant(chosen: Observed, task: Task) -> list[tuple[int, str]]:
+    """The tables of the plan in nf_tables that the kernel does not ask: somebody has set their flag."""
+    return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
 
 def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
     """ApplyError where rules of ours are there that are no beginning of the plan's."""
     if leftovers or (chosen.state.ours and not comparison.resumable()):
-        raise _refuse(leftovers + (comparison.differences if chosen.state.ours else ()))
+        from netinit.pods.refusals import refuse_to_replace
+
+        raise refuse_to_replace(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
 def _bring_about(
@@ -382,18 +396,4 @@ def _route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> 
 def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
     return run.do(
         step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link)
-    )
-
-
-def _refuse(found: tuple[Difference, ...]) -> ApplyError:
-    lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
-    if len(found) > MAX_REPORTED:
-        lines.append(f"  and {len(found) - MAX_REPORTED} more")
-    return ApplyError(
-        "\n".join(
-            [
-                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
-                *lines,
-            ]
-        )
     )

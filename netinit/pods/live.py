@@ -5,9 +5,7 @@ Which options made the rules is read from the rules themselves; options that are
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from netinit import backends
 from netinit.backends import ipset
@@ -15,32 +13,29 @@ from netinit.backends.iptables import XtablesBackend, notice_size
 from netinit.backends.machine import HERE
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import BackendUnavailableError, ParseError
-from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of
+from netinit.base.net import FULL_MASK, Family
 from netinit.base.shown import shorten
-from netinit.kernel import detect, netlink, read_text, tcp_sockets, trace_table
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.base.snapshot import Snapshot
+from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.situation import advise
+from netinit.kernel.snapshot.reading import read_host, read_snapshot
 from netinit.options import AUTO, Interception, Options, Settled
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import ListedTable, Listing
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import INPUT, OUTPUT, PREROUTING, Plan
+from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.nft.reading import Tables
 from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.rules.recover import Recovered, from_listings, from_tables
-from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
+from netinit.simulate.host import is_simple, surroundings_of
+from netinit.simulate.places import SOURCES, Places, load_snapshot, may_decide, merge
 from netinit.simulate.ruleset import Ruleset, load_listing, load_tables, resolve_sets, split_counter
 
-_NET = Path("/proc/thread-self/net")
-MOST_BYTES = 1 << 25  # of routes, some 250,000
-_LOCAL_ROUTE = 1 << 31  # RTF_LOCAL of linux/ipv6_route.h
-# linux/netfilter.h and netfilter_netdev.h: where packets meet the rules of a table, by the number of the hook
-_HOOKS = {0: PREROUTING, 1: INPUT, 2: FORWARD, 3: OUTPUT, 4: POSTROUTING, 5: PREROUTING}  # the last before all of them
-_HOOKS_OF_DEVICES = {0: PREROUTING, 1: POSTROUTING}
-_NETDEV = 5
+MANY_WAYS = (
+    "policy rules, or several ways to one destination, decide by more than the destination where packets leave: audit counts every"
+    " interface as possible, explain follows the main table of routes"
+)
 MOST_NAMED = 3
-_NUMBERS = {IPV4: IPV4_TABLES, IPV6: IPV6_TABLES}
-_FAMILIES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6", _NETDEV: "netdev"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +53,7 @@ class LiveRules:
     given: Interception | None = None
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
+    routes_known: bool = True  # the destination alone says which interface a packet leaves through
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
@@ -101,13 +97,20 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     if not rulesets:
         rulesets[backends.IPTABLES_NFT] = {family: Ruleset(family, {}, *marks[family]) for family in families}
         warnings.append("there are no rules at all in this namespace")
-    unread = {family: _find_unread(family) for family in families}
+    snapshot = _read_snapshot()
+    held_by = load_snapshot(snapshot, [plan for one in found.values() for plan in _plans(wanted, one)])
+    for name, by_family in rulesets.items():
+        held = held_by.rulesets.get(SOURCES[name], {})
+        rulesets[name] = {family: merge(rules, held.get(family)) for family, rules in by_family.items()}
+    unread = {family: _find_unread(snapshot, held_by, family) for family in families}
     rulesets = {
         name: {family: replace(rules, unread=unread[family]) for family, rules in one.items()} for name, one in rulesets.items()
     }
-    around = {family: read_surroundings(family) for family in families}
+    around = {family: surroundings_of(snapshot, family) for family in families}
+    simple = all(is_simple(snapshot, family) for family in families)
+    warnings += _warn_of(unread) if simple else (*_warn_of(unread), MANY_WAYS)
     given_here = settled.options if given else None
-    return LiveRules(rulesets, around, found, given_here, (*warnings, *_warn_of(unread)), _read_listening())
+    return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), routes_known=simple)
 
 
 def _read_listening() -> frozenset[tuple[int, int]] | None:
@@ -196,23 +199,16 @@ def _read_tables() -> Tables:
     return NftablesBackend().read()
 
 
-def _find_unread(family: Family) -> dict[str, tuple[str, ...]]:
-    """The nft tables that are neither ours nor iptables', by the hook at which packets of a family meet their rules.
-
-    A chain without a rule whose policy is to accept decides nothing.
-    """
+def _find_unread(snapshot: Snapshot, places: Places, family: Family) -> dict[str, tuple[str, ...]]:
+    """What looks at packets of a family, by hook, and is not followed: foreign base chains that may decide, a false lo."""
     found: dict[str, dict[str, None]] = {}
-    for chain in detect.nft_chains() or ():
-        own = _is_known(chain.table) if chain.family == INET else chain.table in TABLES_OF_THE_KERNEL
-        hook = _HOOKS_OF_DEVICES if chain.family == _NETDEV else _HOOKS if chain.family in (INET, _NUMBERS[family]) else {}
-        if chain.hook in hook and (chain.uses or not chain.accepts) and (not own or chain.family == _NETDEV):
-            found.setdefault(hook[chain.hook], {})[f"nft table {_FAMILIES[chain.family]} {chain.table}"] = None
+    for base in places.foreign[family]:
+        if may_decide(base):
+            found.setdefault(base.hook, {})[base.place] = None
+    if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
+        for hook in (PREROUTING, OUTPUT):
+            found.setdefault(hook, {})["the device called lo, which is not the loopback"] = None
     return {hook: tuple(tables) for hook, tables in found.items()}
-
-
-def _is_known(table: str) -> bool:
-    """Whether an inet table is one that is read, or that of a trace, which decides nothing."""
-    return table.startswith(backends.NATIVE_TABLES) or (table == trace_table.TABLE and trace_table.is_harmless())
 
 
 def _warn_of(unread: dict[Family, dict[str, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -239,51 +235,19 @@ def _local_marks(family: Family) -> tuple[LocalMarks, int]:
 
 
 def read_surroundings(family: Family) -> Surroundings:
-    """The addresses, routes and forwarding of this namespace."""
-    names = dict(socket.if_nameindex())
-    addresses = [
-        (names.get(found.index, ""), number_of(found.address))
-        for found in netlink.list_addresses()
-        if found.family == family.number
-    ]
-    routes = tuple(_routes(family))
-    default = next((name for network, name in routes if network.length == 0), "")
-    first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
-    setting = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
-    return Surroundings(
-        family=family, addresses=tuple(addresses), routes=routes, default_interface=default or first,
-        forwards=(read_text(f"/proc/sys/net/{setting}") or "0").strip() == "1",
-        picks_up=(read_text("/proc/sys/net/netfilter/nf_conntrack_tcp_loose") or "1").strip() != "0",
-    )  # fmt: skip
-
-
-def _routes(family: Family) -> list[tuple[Network, str]]:
-    """The routes through interfaces (proc(5), /proc/net/route and ipv6_route), the host's own addresses left out."""
-    found = []
-    if family is IPV4:
-        for line in _read_lines(_NET / "route")[1:]:
-            words = line.split("\t")
-            first, mask = (int.from_bytes(bytes.fromhex(words[column]), "little") for column in (1, 7))
-            found.append((Network((4, first, mask.bit_count())), words[0]))
-        return found
-    for line in _read_lines(_NET / "ipv6_route"):
-        words = [word for word in line.split(" ") if word]
-        if not int(words[8], 16) & _LOCAL_ROUTE and words[9] != LOOPBACK_DEVICE and words[0][:2] != "ff":
-            found.append((Network((6, int(words[0], 16), int(words[1], 16))), words[9]))
-    return found
-
-
-def _read_lines(path: Path) -> list[str]:
-    """The lines of a table of the kernel; none where it has no such table. ParseError where it is too long.
-
-    Whoever made the interfaces chose their names: any bytes but white space, colons and slashes, among them what Python
-    takes for the end of a line or of a word.
-    """
+    """The addresses, routes and forwarding of this namespace. ParseError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        return []
-    if len(data) > MOST_BYTES:
-        raise ParseError(f"{path.name}: the routes are longer than {MOST_BYTES >> 20} MB; remove those that nobody needs")
-    return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
+        return surroundings_of(read_host(), family)
+    except OSError as error:
+        raise _unread(error) from None
+
+
+def _read_snapshot() -> Snapshot:
+    try:
+        return read_snapshot()
+    except OSError as error:
+        raise _unread(error) from None
+
+
+def _unread(error: OSError) -> ParseError:
+    return ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}")

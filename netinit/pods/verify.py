@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
-from netinit.base.errors import BackendUnavailableError
+from netinit.base.errors import BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV6
 from netinit.base.records import Record
 from netinit.kernel.detect import CAP_NET_ADMIN
@@ -14,6 +14,7 @@ from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
 from netinit.pods.inspect import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EXTRA, MISSING, Difference, Plan
+from netinit.simulate.in_force import Departures, find_departures
 
 
 class Report(Record):
@@ -24,13 +25,16 @@ class Report(Record):
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...] = ()
     ours: bool = True  # False: no rule of ours is there at all
+    doubts: tuple[str, ...] = ()  # those of the warnings that are about captured packets: somebody drops or may redirect them
 
 
 def verify(options: Options, machine: Machine = HERE) -> Report:
     """Compares the namespace that the options name (default: this process's) with their plan.
 
-    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and
-    at leftovers in the other dialect. NamespaceError; BackendUnavailableError when the rules cannot be read.
+    Looks at rules in order, at jumps in built-in chains, at foreign rules that stand before ours, at policy routes and at
+    leftovers in the other dialect; then, by a snapshot of the kernel, at what keeps the rules from being in force: dormant
+    tables, matches that listings do not show, foreign chains and routes that take captured packets away.
+    NamespaceError; BackendUnavailableError when the rules cannot be read.
     """
     return machine.inside(options, lambda meant, warning: _verify_here(meant, warning, machine))
 
@@ -48,9 +52,28 @@ def _verify_here(options: Options, warning: str, machine: Machine) -> Report:
     differences += comparison.differences
     differences += _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
     differences += comparison.shadows()
+    departures = _find_departures(machine, plan, chosen, differences)
+    differences += departures.differences
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
+    warnings += departures.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
-    return Report(backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()))
+    return Report(
+        backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
+        doubts=departures.warnings,
+    )  # fmt: skip
+
+
+def _find_departures(machine: Machine, plan: Plan, chosen: Observed, listed: tuple[Difference, ...]) -> Departures:
+    """What keeps the rules from being in force, where there are any: by the kernel's own account, not by a listing."""
+    if not chosen.state.ours:
+        return Departures()
+    try:
+        snapshot = machine.read_snapshot()
+        return find_departures(snapshot, plan, chosen.backend.name, listed) if snapshot else Departures()
+    except TooManyPartsError as error:
+        return Departures(warnings=(f"whether foreign rules take captured traffic away is not known: {error}",))
+    except OSError as error:
+        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:

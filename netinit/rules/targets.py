@@ -431,3 +431,40 @@ class UnknownTarget(_AsWritten):
 
     def describe(self) -> str:
         return f"do `{self.text}` (not known to netinit)"
+
+
+class Several(Target):
+    """One action after the other, as rules of nf_tables may have them; the first that does not go on is the last."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def calls(self) -> str:  # type: ignore[override] # computed here
+        """The chain that the last one leads to."""
+        return self.targets[-1].calls
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        """Whether one of them does."""
+        return any(target.tracks for target in self.targets)
+
+    @property
+    def only_observes(self) -> bool:  # type: ignore[override] # computed here
+        """Whether all of them do."""
+        return all(target.only_observes for target in self.targets)
+
+    def xt(self, family: Family) -> str:
+        return " ".join([target.xt(family) for target in self.targets])
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (" ".join([text for target in self.targets for text in target.nft(family)]),)
+
+    def act(self, packet: Traversal) -> Verdict:
+        for target in self.targets:
+            verdict = target.act(packet)
+            if verdict != GO_ON:
+                return verdict
+        return GO_ON
+
+    def describe(self) -> str:
+        return ", then ".join([target.describe() for target in self.targets])

@@ -12,9 +12,10 @@ import pytest
 
 from hostile import stranger, tool
 from netinit.base.errors import NetinitError
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import netlink, pods
 from netinit.kernel.detect import owned_sets
+from netinit.kernel.snapshot import routing
 from netinit.lab import NetworkNamespace
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
@@ -83,9 +84,9 @@ def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
 
 
 def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
-    monkeypatch.setattr(live, "MOST_BYTES", 100)
-    with oddly_connected.entered(), pytest.raises(NetinitError, match="route: the routes are longer than"):
-        live.read_surroundings(live.IPV4)
+    monkeypatch.setattr(routing, "MOST_BYTES", 100)
+    with oddly_connected.entered(), pytest.raises(NetinitError, match="the kernel does not say what decides about packets here: File too large"):
+        live.read_surroundings(IPV4)
 
 
 # Sizes

@@ -69,7 +69,8 @@ def test_options_by_the_dozen_keep_the_contract():
             programmed = state(pod)
             assert not apply_in(pod, options).changed, "the second run found something to do"
             check_same(state(pod), programmed, "the second run changed something")
-            assert differences_in(pod, options) == []
+            # what foreign rules of iptables take away at the same priority is one
+            assert [line for line in differences_in(pod, options) if not line.startswith("escaping: ")] == []
             for other in (options, native(OTHERS), OTHERS):
                 apply_in(pod, options)
                 assert remove_in(pod, other).changed

@@ -16,7 +16,7 @@ from netinit.options import Interception
 from netinit.options.users import PortsOfUsers, find_same
 from netinit.rules.forms import layout_forms
 from netinit.rules.iptables.ownership import owned_rules
-from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
 from netinit.rules.iptables.sets import resolve
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan, untranslated
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from netinit.rules.model import Plan, Rule
     from netinit.rules.nft.reading import Tables
     from netinit.rules.recover.reading import Chains, Routing
+
+
+MOST_CANDIDATES = 200  # rules of which one may be somebody else's: each is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                 ]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
     found = _recover(rules, routing)
+    if found.options is None and found.unread:
+        found = _recover_without_one(rules, routing) or found
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -143,6 +148,39 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
         for rule in chains.get((MANGLE, ISTIO_INBOUND), ())
         for match in rule.matches
     )
+def _recover_without_one(rules: Mapping[Family, Chains], routing: Routing) -> Recovered | None:
+    """The options of all rules but one that somebody else wrote into our chains; None where no one rule is in the way.
+
+    What is left must be what the options make, to the rule.
+    """
+    places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
+    if sum([len(rules[family][place]) for family, place in places]) > MOST_CANDIDATES:
+        return None
+    for family, place in places:
+        for at, foreign in enumerate(rules[family][place]):
+            rest = [one for number, one in enumerate(rules[family][place]) if number != at]
+            left = {**rules, family: {**rules[family], place: rest}}
+            found = _recover(left, routing)
+            if found.options and _makes(found.options, left):
+                what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
+                return Recovered(found.options, (*found.unread, what))
+    return None
+
+
+def _makes(options: Interception, rules: Mapping[Family, Chains]) -> bool:
+    """Whether options make exactly these rules in our chains."""
+    made = plan(options)
+    for family, chains in rules.items():
+        written = {
+            (table, name): [normalise(text, family) for text in chain.texts]
+            for table, of_table in write_plan(made, family).items()
+            for name, chain in of_table.items()
+            if name in OWNED_CHAINS
+        }
+        live = {place: [normalise_rule(rule) for rule in found] for place, found in chains.items() if place[1] in OWNED_CHAINS}
+        if written != live:
+            return False
+    return True
 
 
 def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:

@@ -70,7 +70,7 @@ class _Travellers:
 
     def _go_out(self, groups: Groups) -> None:
         """Packets that a socket (or the kernel) of this host makes."""
-        groups = self._pass(OUTPUT, self._part(groups, self._route_out))
+        groups = self._pass(OUTPUT, self.route_out(groups))
         groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
         looped: Groups = {}
         for (condition, path), region in groups.items():
@@ -81,6 +81,10 @@ class _Travellers:
             back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
             join_groups(looped, {(back, path): region})
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
+
+    def route_out(self, groups: Groups) -> Groups:
+        """Packets that leave, by the interface that they leave through."""
+        return self._part(groups, self._route_out)
 
     def _come_in(self, groups: Groups) -> None:
         """Packets that come in through an interface."""
@@ -234,3 +238,11 @@ def _decide_source(condition: Condition) -> Condition:
 def _some(groups: Groups) -> Groups:
     """Those that have any packet."""
     return {key: region for key, region in groups.items() if region}
+
+
+def enter(space: Space, ruleset: Ruleset, region: Region) -> Groups:
+    """Packets of a space as the first hook sees them: coming in, or made here and about to leave through an interface."""
+    if space.direction == INBOUND:
+        return {(Condition(hook=PREROUTING, in_interface=KEPT), ()): region}
+    made = _Travellers(space, ruleset)
+    return made.route_out({(Condition(hook=OUTPUT, sender=True), ()): region})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posix
 import signal
 
 import pytest
@@ -16,8 +15,8 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods import apply as job
+from netinit.pods import refusals
 from netinit.pods import validate as validating
-from netinit.pods.obstacles import nothing_works
 from netinit.rules.model import MISSING, Difference
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"
@@ -178,7 +177,7 @@ def test_the_rules_are_listed_afterwards_where_the_log_is_to_have_them(story):
 
 def test_a_log_that_is_full_makes_no_failure_and_goes_nowhere_from_then_on(story, monkeypatch):
     redirected = []
-    monkeypatch.setattr(posix, "dup2", lambda _, number: redirected.append(number))
+    monkeypatch.setattr(refusals.posix, "dup2", lambda _, number: redirected.append(number))
     assert job.main(asked(), Said(full=True)) == 0
     assert redirected == [2]
 
@@ -236,8 +235,8 @@ def test_at_most_twenty_differences_are_named():
     line = "  missing: IPv4 nat OUTPUT rule {}: -j ISTIO_OUTPUT"
     begin = "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:"
     made = tuple(Difference(kind=MISSING, where="IPv4", table="nat", chain="OUTPUT", number=n, rule="-j ISTIO_OUTPUT") for n in range(1, 23))
-    assert str(job._refuse(made[:20])).splitlines() == [begin, *[line.format(n) for n in range(1, 21)]]
-    assert str(job._refuse(made)).splitlines() == [begin, *[line.format(n) for n in range(1, 21)], "  and 2 more"]
+    assert str(refusals.refuse_to_replace(made[:20])).splitlines() == [begin, *[line.format(n) for n in range(1, 21)]]
+    assert str(refusals.refuse_to_replace(made)).splitlines() == [begin, *[line.format(n) for n in range(1, 21)], "  and 2 more"]
 
 
 @pytest.mark.parametrize(
@@ -252,18 +251,18 @@ def test_at_most_twenty_differences_are_named():
     ],
 )  # fmt: skip
 def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
-    monkeypatch.setattr(posix, "geteuid", lambda: uid)
+    monkeypatch.setattr(refusals.posix, "geteuid", lambda: uid)
     monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
     monkeypatch.setattr("netinit.kernel.situation.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
-    error = nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
+    error = refusals.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError
     assert (type(error), str(error)) == (kind, text)
 
 
 @pytest.mark.parametrize("kind", [BackendUnavailableError, KernelFeatureError])
 def test_nothing_works_knows_whether_modules_would_help(machine, kind):
-    error = nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
+    error = refusals.nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
     assert error.of_kernel is (kind is KernelFeatureError)
 
 

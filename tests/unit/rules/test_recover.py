@@ -226,3 +226,21 @@ def test_rules_that_no_options_can_make_are_named():
     assert found.options is None
     assert len(found.unread) == 1
     assert found.unread[0].startswith("the rules make no valid options: exclude_inbound_ports: '(0,)' is not a port")
+
+
+@pytest.mark.parametrize("number", [1, 4, 9])
+def test_one_rule_of_somebody_else_in_a_chain_of_ours_hides_no_options(number):
+    options = given("-x", "10.1.0.0/16", "-d", "15021")
+    made = plan(options)
+    listings = {}
+    for family in made.families:
+        listing = make_listing(listing_of(made, family))
+        if family is IPV4:
+            listing["nat"].rules["ISTIO_OUTPUT"].insert(number - 1, "-d 10.9.9.9/32 -j RETURN")
+        listings[family] = listing
+    found = from_listings(listings, {})
+    assert found.options is not None, found.unread
+    if find_other_values(options, found.options):  # where it stands an exclusion belongs, it is one
+        assert {flag.field: live for flag, _, live in find_other_values(options, found.options)}.keys() == {"exclude_outbound_cidrs"}
+    else:
+        assert found.unread == ("a rule of ISTIO_OUTPUT that no option makes: it goes to 10.9.9.9/32",)

@@ -92,6 +92,8 @@ def _order(match: Match) -> Match:
         return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
     if isinstance(match, Source | Destination) and len(match.networks) > 1:
         return match.replace(networks=tuple(sorted(set(match.networks))))
+    if isinstance(match, InInterface | OutInterface) and len(match.names) > 1:
+        return match.replace(names=tuple(sorted(set(match.names))))
     return match
 
 

@@ -28,11 +28,11 @@ from netinit.rules.targets import (
 )
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.
-_OBSERVING = frozenset((
+OBSERVING = frozenset((
     "AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "IDLETIMER", "LED", "LOG", "NFLOG", "RATEEST", "SECMARK",
     "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE",
 ))  # fmt: skip
-_EXTENSIONS = _OBSERVING | frozenset((
+_EXTENSIONS = OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
     "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
 ))  # fmt: skip
@@ -48,7 +48,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:
         return plain
-    if name in _OBSERVING:
+    if name in OBSERVING:
         return _read_log(words) or Observe(text=text)
     if name not in _EXTENSIONS and name not in _PLAIN and len(words) == 1:
         return Jump(chain=name)

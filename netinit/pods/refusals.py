@@ -1,16 +1,43 @@
-"""Why no backend works here, in one error for whoever started the program."""
+"""Why nothing was programmed: the errors of `apply` and `remove` that say what is in the way, and what helps."""
 
 from __future__ import annotations
 
 import posix
 
 from netinit.backends import BACKENDS
-from netinit.base.errors import BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.shown import quote
 from netinit.kernel import detect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.machine import Machine
+    from netinit.rules.model import Difference
+
+MAX_REPORTED = 20  # differences in a message
+
+
+def refuse_loopback(name: str) -> ApplyError:
+    """Rules that say lo would mean another device, or none."""
+    return ApplyError(
+        f"the loopback device is called {quote(name)} and not lo, so rules for traffic inside of the pod would not match:"
+        " give it its name back (ip link set dev NAME name lo) and apply again"
+    )
+
+
+def refuse_to_replace(found: tuple[Difference, ...]) -> ApplyError:
+    """Other rules of ours are here, and nobody has said that they may be replaced."""
+    lines = [f"  {difference.describe()}" for difference in found[:MAX_REPORTED]]
+    if len(found) > MAX_REPORTED:
+        lines.append(f"  and {len(found) - MAX_REPORTED} more")
+    return ApplyError(
+        "\n".join(
+            [
+                "other rules of Istio or netinit are here; --reconcile replaces them, --cleanup-only removes them:",
+                *lines,
+            ]
+        )
+    )
 
 
 def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:

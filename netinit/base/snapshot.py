@@ -1,0 +1,231 @@
+"""A snapshot: everything in a network namespace that decides about packets, as the kernel holds it, as one immutable value.
+
+`netinit.kernel.snapshot` reads it. Expressions of nf_tables and entries of the older interface stay bytes here;
+`netinit.rules` decodes them into matches and targets. What could not be read is an Unknown with its place, never left out.
+"""
+
+from __future__ import annotations
+
+from netinit.base.records import Record
+
+# Families of nf_tables: NFPROTO_* of linux/netfilter.h
+INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
+FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
+# NFT_TABLE_F_*, NFT_SET_* and NFT_SET_ELEM_* of linux/netfilter/nf_tables.h
+DORMANT, OWNER = 1, 2
+SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, SET_MAP, SET_CONCAT = 1, 2, 4, 8, 128
+ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
+IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
+
+
+class Unknown(Record):
+    """Something that could not be read: where it is, and why."""
+
+    place: str
+    reason: str
+
+
+class NftTable(Record):
+    """A table of nf_tables. `flags`: DORMANT, OWNER; `handle` rises with each table that is created."""
+
+    family: int
+    name: str
+    flags: int = 0
+    handle: int = 0
+
+    def __str__(self) -> str:
+        return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"
+
+
+class NftChain(Record):
+    """A chain; `policy` is 0 drop or 1 accept. `kind` (filter, nat, route) is empty, `hook` -1, where only jumps lead to it."""
+
+    family: int
+    table: str
+    name: str
+    handle: int = 0
+    flags: int = 0
+    kind: str = ""
+    hook: int = -1
+    priority: int = 0
+    policy: int = 1
+    devices: tuple[str, ...] = ()
+
+    @property
+    def is_base(self) -> bool:
+        """Whether packets enter the chain from a hook."""
+        return self.hook >= 0
+
+
+class NftRule(Record):
+    """A rule: `expressions` is the payload of NFTA_RULE_EXPRESSIONS, `userdata` what programs note beside it (comments)."""
+
+    family: int
+    table: str
+    chain: str
+    handle: int
+    expressions: bytes
+    userdata: bytes = b""
+
+
+class NftElement(Record):
+    """An element of a set or map: its key, the end of an interval where it has one, and a map's value or NFTA_DATA_VERDICT."""
+
+    key: bytes
+    key_end: bytes = b""
+    value: bytes = b""
+    verdict: bytes = b""
+    flags: int = 0
+
+
+class NftSet(Record):
+    """A set or map. `is_complete` is False where it has more elements than are read, or some that could not be read."""
+
+    family: int
+    table: str
+    name: str
+    flags: int
+    key_type: int
+    key_length: int
+    data_type: int = 0
+    elements: tuple[NftElement, ...] = ()
+    is_complete: bool = True
+
+
+class NftObject(Record):
+    """A named object (counter, quota, limit, ...) by its NFT_OBJECT_* number, or a flow table (`kind` "flowtable")."""
+
+    family: int
+    table: str
+    name: str
+    kind: str
+    priority: int = 0
+    devices: tuple[str, ...] = ()
+
+
+class LegacyTable(Record):
+    """A table of the older interface: the offsets of its hooks' first entries and policies, and the entries as bytes."""
+
+    version: int  # 4 or 6
+    name: str
+    valid_hooks: int
+    hook_entries: tuple[int, ...]
+    underflows: tuple[int, ...]
+    entries: bytes
+
+
+class Link(Record):
+    """A network device. `xdp` is the number of the attached program, 0 for none."""
+
+    index: int
+    name: str
+    flags: int = 0
+    kind: str = ""
+    master: int = 0
+    xdp: int = 0
+
+
+class HostAddress(Record):
+    """An address of a device."""
+
+    family: int
+    address: str
+    length: int
+    index: int
+    scope: int = 0
+
+
+class TrafficControl(Record):
+    """A queueing discipline or a filter of tc(8): `what` is qdisc or filter."""
+
+    what: str
+    index: int
+    kind: str
+    parent: int = 0
+    handle: int = 0
+
+
+class RoutingRule(Record):
+    """A policy rule. Empty or None: does not matter. `others` are attributes that are not understood."""
+
+    family: int
+    priority: int = 0
+    action: int = 0  # FR_ACT_*: 1 look up a table, 6 blackhole, ...
+    table: int = 0
+    source: tuple[int, int] | None = None  # address and prefix length
+    destination: tuple[int, int] | None = None
+    tos: int = 0
+    mark: int = 0
+    mask: int = 0
+    in_interface: str = ""
+    out_interface: str = ""
+    users: tuple[int, int] | None = None
+    is_inverted: bool = False
+    is_l3mdev: bool = False
+    goes_to: int = 0
+    suppresses_length: int = -1
+    protocol: int = 0  # who made it
+    ip_protocol: int = 0
+    source_ports: tuple[int, int] | None = None
+    destination_ports: tuple[int, int] | None = None
+    others: tuple[int, ...] = ()
+
+
+class Hop(Record):
+    """One way of a route: the device it leaves through and the share of flows that take it."""
+
+    index: int
+    weight: int = 1
+
+
+class TableRoute(Record):
+    """A route of any table. `kind` is RTN_*: 1 unicast, 2 local, 3 broadcast, 6 blackhole, 7 unreachable, 8 prohibit."""
+
+    family: int
+    table: int
+    kind: int
+    destination: tuple[int, int]
+    source: tuple[int, int] = (0, 0)
+    tos: int = 0
+    scope: int = 0
+    protocol: int = 0
+    metric: int = 0
+    hops: tuple[Hop, ...] = ()
+    preferred_source: str = ""
+    others: tuple[int, ...] = ()
+
+
+class AttachedProgram(Record):
+    """A BPF program attached to the namespace or to a device of it."""
+
+    where: str
+    number: int
+
+
+class Snapshot(Record):
+    """What was read. `generation` is nf_tables' own count of changes; `unknown` says what could not be read."""
+
+    generation: int = 0
+    tables: tuple[NftTable, ...] = ()
+    chains: tuple[NftChain, ...] = ()
+    rules: tuple[NftRule, ...] = ()
+    sets: tuple[NftSet, ...] = ()
+    objects: tuple[NftObject, ...] = ()
+    legacy: tuple[LegacyTable, ...] = ()
+    links: tuple[Link, ...] = ()
+    addresses: tuple[HostAddress, ...] = ()
+    traffic_control: tuple[TrafficControl, ...] = ()
+    routing_rules: tuple[RoutingRule, ...] = ()
+    routes: tuple[TableRoute, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()  # sysctl by its path below /proc/sys/net
+    programs: tuple[AttachedProgram, ...] = ()
+    transforms: int = 0  # policies of IPsec (xfrm)
+    unknown: tuple[Unknown, ...] = ()
+
+    def name_of(self, index: int) -> str:
+        """The name of the device with this number; empty where there is none."""
+        return next((link.name for link in self.links if link.index == index), "")
+
+    def setting(self, path: str) -> str:
+        """The value of a sysctl; empty where the kernel has none."""
+        return dict(self.settings).get(path, "")

@@ -1,0 +1,190 @@
+"""nf_tables of all families, dumped over netlink (linux/netfilter/nf_tables.h)."""
+
+from __future__ import annotations
+
+import posix
+from _struct import pack
+
+from netinit.base.attributes import (
+    MalformedError,
+    attributes_of,
+    name,
+    number,
+    signed,
+    split_attributes,
+    write_attribute,
+)
+from netinit.base.snapshot import FAMILY_NAMES, NftChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
+from netinit.kernel import netlink
+from netinit.kernel.detect import WITHOUT_NF_TABLES
+from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeVar
+
+    Read = TypeVar("Read")
+
+_SUBSYSTEM = 10 << 8
+GETTABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM, GETGEN, GETOBJ, GETFLOWTABLE = [
+    _SUBSYSTEM | message for message in (1, 4, 7, 10, 13, 16, 19, 23)
+]
+ATTEMPTS = 10
+MOST_BYTES = 1 << 26  # of one dump: some 150,000 rules
+MOST_ELEMENT_BYTES = 3 << 20  # of all sets' elements: some 75,000 networks, as many as are read of a listing
+TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
+
+
+def read(unknown: list[Unknown]) -> dict[str, Any]:
+    """The fields of a Snapshot that nf_tables fills; all empty on a kernel without it. OSError."""
+    with Netlink(NETLINK_NETFILTER) as link:
+        try:
+            generation = _generation(link)
+        except OSError as error:
+            if error.errno in WITHOUT_NF_TABLES:
+                return {}
+            raise
+        for _ in range(ATTEMPTS):
+            missed: list[Unknown] = []
+            found = _Dump(link, missed).read()
+            after = _generation(link)
+            if after == generation:
+                unknown += missed
+                return {"generation": generation, **found}
+            generation = after
+    raise OSError(netlink.EINTR, "nf_tables changes all the time")
+
+
+def _generation(link: Netlink) -> int:
+    (answer,) = link.ask(GETGEN, pack("=BBH", 0, 0, 0))
+    return number(attributes_of(answer, NETFILTER_SIZE).get(1))  # NFTA_GEN_ID
+
+
+class _Dump:
+    """One pass over all objects."""
+
+    def __init__(self, link: Netlink, unknown: list[Unknown]) -> None:
+        self._link = link
+        self._unknown = unknown
+        self._element_bytes = MOST_ELEMENT_BYTES
+
+    def read(self) -> dict[str, Any]:
+        """The fields of a Snapshot."""
+        tables = self._read(GETTABLE, "table", _read_table)
+        if not tables:
+            return {}
+        return {
+            "tables": tables,
+            "chains": self._read(GETCHAIN, "chain", _read_chain),
+            "rules": self._read(GETRULE, "rule", _read_rule),
+            "sets": tuple([self._fill(one) for one in self._read(GETSET, "set", _read_set)]),
+            "objects": (
+                *self._read(GETOBJ, "object", _read_object, optional=True),
+                *self._read(GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
+            ),
+        }
+
+    def _read(
+        self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], *, optional: bool = False
+    ) -> tuple[Read, ...]:
+        try:
+            messages = self._link.dump(kind, pack("=BBH", 0, 0, 0), MOST_BYTES)
+        except OSError as error:
+            if not optional or error.errno not in NOT_SUPPORTED:
+                raise
+            return ()
+        found = []
+        for _, body in messages:
+            try:
+                found.append(reader(body[0], attributes_of(body, NETFILTER_SIZE)))
+            except (MalformedError, KeyError, IndexError) as error:
+                self._note(f"a {what} of {FAMILY_NAMES.get(body[0] if body else 0, 'an unknown family')}", error)
+        return tuple(found)
+
+    def _fill(self, one: NftSet) -> NftSet:
+        """The set with its elements, as far as the bound allows."""
+        body = pack("=BBH", one.family, 0, 0)
+        for kind, text in ((1, one.table), (2, one.name)):  # NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET
+            body += write_attribute(kind, text.encode("utf-8", "surrogateescape") + b"\0")
+        place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
+        try:
+            # By a socket of its own: a dump that is given up goes on in the kernel, which refuses another one there.
+            messages = netlink.dump(NETLINK_NETFILTER, GETSETELEM, body, self._element_bytes)
+        except OSError as error:
+            if error.errno not in TOO_BIG:
+                raise
+            self._unknown.append(Unknown(place=place, reason="it has more elements than are read"))
+            return one.replace(is_complete=False)
+        self._element_bytes -= sum([len(payload) for _, payload in messages])
+        try:
+            elements = tuple([element for _, payload in messages for element in _read_elements(payload)])
+        except (MalformedError, KeyError) as error:
+            self._note(place, error)
+            return one.replace(is_complete=False)
+        return one.replace(elements=elements)
+
+    def _note(self, place: str, error: Exception) -> None:
+        self._unknown.append(Unknown(place=place, reason=f"the kernel's message is not understood: {error}"))
+
+
+def _read_table(family: int, found: dict[int, bytes]) -> NftTable:
+    return NftTable(family=family, name=name(found[1]), flags=number(found.get(2)), handle=number(found.get(4)))
+
+
+def _read_chain(family: int, found: dict[int, bytes]) -> NftChain:
+    chain = NftChain(
+        family=family, table=name(found[1]), handle=number(found.get(2)), name=name(found[3]), flags=number(found.get(10))
+    )
+    if 4 not in found:  # NFTA_CHAIN_HOOK  # noqa: PLR2004
+        return chain
+    hook = attributes_of(found[4])
+    devices = [name(hook[3])] if 3 in hook else []  # NFTA_HOOK_DEV, NFTA_HOOK_DEVS  # noqa: PLR2004
+    devices += [name(device) for _, device in split_attributes(hook.get(4, b""))]
+    return chain.replace(
+        kind=name(found[7]), hook=number(hook[1]), priority=signed(hook[2]), policy=number(found.get(5), 1),
+        devices=tuple(dict.fromkeys(devices)),
+    )  # fmt: skip
+
+
+def _read_rule(family: int, found: dict[int, bytes]) -> NftRule:
+    return NftRule(
+        family=family, table=name(found[1]), chain=name(found[2]), handle=number(found.get(3)),
+        expressions=found.get(4, b""), userdata=found.get(7, b""),
+    )  # fmt: skip
+
+
+def _read_set(family: int, found: dict[int, bytes]) -> NftSet:
+    return NftSet(
+        family=family, table=name(found[1]), name=name(found[2]), flags=number(found.get(3)),
+        key_type=number(found.get(4)), key_length=number(found.get(5)), data_type=number(found.get(6)),
+    )  # fmt: skip
+
+
+def _read_elements(payload: bytes) -> Iterator[NftElement]:
+    listed = attributes_of(payload, NETFILTER_SIZE)
+    for _, body in split_attributes(listed.get(3, b"")):  # NFTA_SET_ELEM_LIST_ELEMENTS
+        found = attributes_of(body)
+        key, data = (attributes_of(found.get(kind, b"")) for kind in (1, 2))  # NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_DATA
+        end = attributes_of(found.get(10, b""))  # NFTA_SET_ELEM_KEY_END
+        yield NftElement(
+            key=key.get(1, b""), key_end=end.get(1, b""), value=data.get(1, b""), verdict=data.get(2, b""),
+            flags=number(found.get(3)),
+        )  # fmt: skip
+
+
+def _read_object(family: int, found: dict[int, bytes]) -> NftObject:
+    return NftObject(family=family, table=name(found[1]), name=name(found[2]), kind=str(number(found.get(3))))
+
+
+def _read_flowtable(family: int, found: dict[int, bytes]) -> NftObject:
+    hook = attributes_of(found.get(3, b""))
+    devices = tuple([name(device) for _, device in split_attributes(hook.get(3, b""))])
+    return NftObject(
+        family=family, table=name(found[1]), name=name(found[2]), kind="flowtable", priority=signed(hook.get(2)), devices=devices
+    )
+
+
+def reason_of(error: OSError) -> str:
+    """The kernel's refusal in words."""
+    return posix.strerror(error.errno or 0)

@@ -1,0 +1,27 @@
+"""What keeps rules from acting though they are in the kernel, at a pod's start: dormant tables, and a loopback with another name."""
+
+from __future__ import annotations
+
+import posix
+
+from netinit.base.errors import ApplyError
+from netinit.base.snapshot import FAMILY_NAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.backends.machine import Machine
+    from netinit.pods.transaction import Transaction
+
+
+def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:
+    """Clears the dormant flag of a table as a step of the run, and says so. ApplyError."""
+    name = f"nft table {FAMILY_NAMES.get(family, str(family))} {table}"
+
+    def change(dormant: bool) -> None:
+        try:
+            machine.set_dormant(family, table, dormant=dormant)
+        except OSError as error:
+            raise ApplyError(f"{name} is dormant, and cannot be activated: {posix.strerror(error.errno or 0)}") from None
+
+    run.do(name, lambda: change(False), lambda _: change(True))  # noqa: FBT003
+    return (f"{name} was dormant: the kernel asked none of its rules; it is active now",)

@@ -1,0 +1,328 @@
+"""Comparisons of registers, turned into matches."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from sys import byteorder
+
+from netinit.base.net import FAMILIES, FULL_MASK, IPV4, IPV6, Family, Network
+from netinit.base.records import Record
+from netinit.rules.expressions.registers import CT, FIB, META, PAYLOAD, Operand
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import AddressType, ConnectionState, Mark, TcpFlags, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.xtables.matches import ADDRESS_TYPES, TCP_FLAGS
+from netinit.rules.xtables.names import protocol_name
+
+# NFT_META_*, NFT_CT_*, NFT_PAYLOAD_* and so on of linux/netfilter/nf_tables.h
+META_PROTOCOL, META_MARK, META_IIF, META_OIF, META_IIFNAME, META_OIFNAME = 1, 3, 4, 5, 6, 7
+META_SKUID, META_SKGID, META_NFPROTO, META_L4PROTO = 10, 11, 15, 16
+CT_STATE, CT_STATUS, CT_MARK = 0, 2, 3
+NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
+FIB_ADDRTYPE, FIB_SADDR, FIB_DADDR = 3, 1, 2
+ETHERTYPES = {0x0800: IPV4, 0x86DD: IPV6}
+STATES = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2), ("UNTRACKED", 64))
+STATUSES = (("SNAT", 0x10), ("DNAT", 0x20))  # IPS_SRC_NAT, IPS_DST_NAT
+FIELDS = {
+    IPV4: ((12, 4, "source"), (16, 4, "destination"), (9, 1, "protocol")),
+    IPV6: ((8, 16, "source"), (24, 16, "destination"), (6, 1, "protocol")),
+}  # of the network header: offset, length
+PORTS = ((0, 2, True), (2, 2, False))  # of the transport header: offset, length, whether it is the source's
+TCP_FLAGS_AT = 13
+INTERFACE_NAME = 16
+MOST_NETWORKS = 100_000
+Range = tuple[bytes, bytes]
+
+
+class Comparison(Record):
+    """An operand that lies in one of the ranges (both ends included), or in none of them where it is negated."""
+
+    operand: Operand
+    ranges: tuple[Range, ...]
+    negated: bool = False
+
+    @property
+    def single(self) -> bytes | None:
+        """The one value that is compared with; None where there are more."""
+        return self.ranges[0][0] if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1] else None
+
+    def unknown(self) -> list[Match]:
+        """The comparison as a match that is not understood."""
+        values = ", ".join([low.hex() if low == high else f"{low.hex()}-{high.hex()}" for low, high in self.ranges[:3]])
+        mask = f" & {self.operand.mask.hex()}" if self.operand.mask else ""
+        return [UnknownMatch(text=f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}")]
+
+
+class Known(Record):
+    """What earlier comparisons of the rule have settled: the families left, and the protocol."""
+
+    families: tuple[Family, ...]
+    protocol: str = ""
+    devices: dict[int, str]
+
+    @property
+    def family(self) -> Family | None:
+        """The family, where it is one."""
+        return self.families[0] if len(self.families) == 1 else None
+
+
+def decode_comparison(compared: Comparison, known: Known) -> list[Match]:
+    """The matches that a comparison is."""
+    operand = compared.operand
+    reader = _READERS.get((operand.source, operand.key[0]))
+    try:
+        found = reader(compared, known) if reader else None
+    except (ValueError, IndexError, struct.error, OverflowError):  # a value of another length
+        found = None
+    return compared.unknown() if found is None else found
+
+
+def families_of(compared: Comparison) -> tuple[Family, ...] | None:
+    """The families whose packets a comparison lets through; None where it is about something else."""
+    operand, value = compared.operand, compared.single
+    if operand.source != META or operand.mask or value is None:
+        return None
+    number = int.from_bytes(value, "big")
+    chosen = None
+    if operand.key == (META_NFPROTO,) and len(value) == 1:
+        chosen = next((one for one in FAMILIES if one.number == number), None)
+    elif operand.key == (META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
+        chosen = ETHERTYPES.get(number)
+    if chosen is None:
+        return None
+    return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
+
+
+def _payload(compared: Comparison, known: Known) -> list[Match] | None:
+    operand = compared.operand
+    base, offset = operand.key
+    if operand.xor.strip(b"\0") or operand.swapped:
+        return None
+    if base == NETWORK_HEADER and known.family:
+        return _network_header(compared, int(offset), known.family)
+    if base == TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
+        return _transport_header(compared, int(offset), known.protocol)
+    return None
+
+
+def _network_header(compared: Comparison, offset: int, family: Family) -> list[Match] | None:
+    length = compared.operand.length
+    for start, size, what in FIELDS[family]:
+        if start == offset and length <= size:
+            if what == "protocol":
+                return _protocol(compared, Known(families=(family,), devices={}))
+            return _address(compared, family, Source if what == "source" else Destination)
+    return _split(compared, offset, [(start, size) for start, size, _ in FIELDS[family]], family)
+
+
+def _split(
+    compared: Comparison, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
+) -> list[Match] | None:
+    """Several fields that were loaded and compared at once, one by one."""
+    value = compared.single
+    if value is None or compared.negated or len(value) != compared.operand.length:
+        return None
+    found: list[Match] = []
+    at = offset
+    known = Known(families=(family,) if family else (), protocol=protocol, devices={})
+    while at < offset + len(value):
+        size = next((size for start, size in sorted(fields) if start == at), 0)
+        piece = value[at - offset : at - offset + size]
+        if not piece or len(piece) == compared.operand.length:
+            return None
+        operand = compared.operand.replace(
+            key=(compared.operand.key[0], at), length=len(piece), mask=compared.operand.mask[at - offset : at - offset + size]
+        )
+        found += decode_comparison(Comparison(operand=operand, ranges=((piece, piece),)), known)
+        at += size
+    return found
+
+
+def _address(compared: Comparison, family: Family, kind: type[Source | Destination]) -> list[Match] | None:
+    size = family.bits // 8
+    mask = compared.operand.mask
+    networks: list[Network] = []
+    for low, high in compared.ranges:
+        if max(len(low), len(high)) > size:
+            return None
+        if mask:
+            if low != high:
+                return None
+            bits = int.from_bytes(mask.ljust(size, b"\0"), "big")
+            length = bits.bit_count()
+            if bits != (1 << family.bits) - (1 << family.bits - length) or int.from_bytes(low.ljust(size, b"\0"), "big") & ~bits:
+                return None
+            networks.append(Network((family.version, int.from_bytes(low.ljust(size, b"\0"), "big"), length)))
+        else:
+            first, last = (int.from_bytes(end.ljust(size, pad), "big") for end, pad in ((low, b"\0"), (high, b"\xff")))
+            networks += networks_between(first, last, family)
+            if len(networks) > MOST_NETWORKS:
+                return None
+    return [kind(networks=tuple(networks), negated=compared.negated)] if networks else None
+
+
+def networks_between(low: int, high: int, family: Family) -> list[Network]:
+    """As few networks as hold exactly the addresses from `low` to `high`."""
+    found = []
+    while low <= high:
+        free = min((low & -low).bit_length() - 1 if low else family.bits, (high - low + 1).bit_length() - 1)
+        found.append(Network((family.version, low, family.bits - free)))
+        low += 1 << free
+    return found
+
+
+def _transport_header(compared: Comparison, offset: int, protocol: str) -> list[Match] | None:
+    operand = compared.operand
+    if protocol == "tcp" and (offset, operand.length) == (TCP_FLAGS_AT, 1):
+        return _tcp_flags(compared)
+    for start, size, is_source in PORTS:
+        if (offset, operand.length) == (start, size) and not operand.mask:
+            ports = tuple([
+                low if low == high else (low, high)
+                for low, high in ((int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges)
+            ])
+            return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
+    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in PORTS], None, protocol)
+
+
+def _tcp_flags(compared: Comparison) -> list[Match] | None:
+    value = compared.single
+    mask = compared.operand.mask[0] if compared.operand.mask else 0xFF
+    if value is None or mask & ~0x3F or value[0] & ~mask:
+        return None
+    if not value[0] and compared.negated and mask & mask - 1 == 0:  # nft's `tcp flags syn`: that flag is set
+        value, negated = bytes((mask,)), False
+    else:
+        negated = compared.negated
+    names = [tuple([name for bit, name in enumerate(TCP_FLAGS) if bits >> bit & 1]) for bits in (mask, value[0])]
+    return [TcpFlags(mask=names[0], flags=names[1], negated=negated)]
+
+
+def _protocol(compared: Comparison, _: Known) -> list[Match] | None:
+    value = compared.single
+    if value is None or compared.operand.mask or len(value) != 1:
+        return None
+    return [Protocol(name=protocol_name(value[0]), negated=compared.negated)]
+
+
+def _interface(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, Known], list[Match] | None]:
+    def read(compared: Comparison, _: Known) -> list[Match] | None:
+        names = []
+        for low, high in compared.ranges:
+            name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            if compared.operand.mask or not name or b"\0" in low.rstrip(b"\0"):
+                return None
+            if low == high and len(low) < INTERFACE_NAME and not low.endswith(b"\0"):  # only its beginning is compared
+                name = f"{name}+"
+            elif low != high:
+                if low.rstrip(b"\0") != high.rstrip(b"\xff") or len(low) != INTERFACE_NAME:
+                    return None
+                name = f"{name}+"
+            names.append(name)
+        return [kind(names=tuple(names), negated=compared.negated)]
+
+    return read
+
+
+def _device(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, Known], list[Match] | None]:
+    def read(compared: Comparison, known: Known) -> list[Match] | None:
+        if compared.operand.mask or any(low != high for low, high in compared.ranges):
+            return None
+        indexes = [int.from_bytes(low, byteorder) for low, _ in compared.ranges]
+        if any(index not in known.devices for index in indexes):
+            return None
+        return [kind(names=tuple([known.devices[index] for index in indexes]), negated=compared.negated)]
+
+    return read
+
+
+def _mark(*, connection: bool) -> Callable[[Comparison, Known], list[Match] | None]:
+    def read(compared: Comparison, _: Known) -> list[Match] | None:
+        value = compared.single
+        if value is None or compared.operand.xor.strip(b"\0"):
+            return None
+        order: str = "big" if compared.operand.swapped else byteorder
+        mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
+        number = int.from_bytes(value, order)  # type: ignore[arg-type] # one of the two
+        return [Mark(value=number, mask=mask, connection=connection, negated=compared.negated)]
+
+    return read
+
+
+def _owner(kind: str) -> Callable[[Comparison, Known], list[Match] | None]:
+    def read(compared: Comparison, _: Known) -> list[Match] | None:
+        if compared.operand.mask or len(compared.ranges) != 1:
+            return None
+        low, high = compared.ranges[0]
+        if low != high and not compared.operand.swapped:
+            return None
+        order: str = "big" if compared.operand.swapped else byteorder
+        first, last = (int.from_bytes(end, order) for end in (low, high))  # type: ignore[arg-type]
+        return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
+
+    return read
+
+
+def _bits(compared: Comparison) -> tuple[int, bool] | None:
+    """The bits of which one must be set, and whether that is negated; None for any other question about bits."""
+    value = compared.single
+    if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
+        return None
+    number = int.from_bytes(value, byteorder)
+    if compared.operand.mask:
+        mask = int.from_bytes(compared.operand.mask, byteorder)
+        return None if number else (mask, not compared.negated)
+    return (number, compared.negated) if number and number & number - 1 == 0 else None
+
+
+def _state(compared: Comparison, _: Known) -> list[Match] | None:
+    by_bit = {bit: name for name, bit in STATES}
+    if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
+        bits = 0
+        for low, high in compared.ranges:
+            if low != high or int.from_bytes(low, byteorder) not in by_bit:
+                return None
+            bits |= int.from_bytes(low, byteorder)
+        asked: tuple[int, bool] | None = (bits, compared.negated)
+    else:
+        asked = _bits(compared)
+    if asked is None or asked[0] & ~sum(by_bit):
+        return None
+    return [ConnectionState(states=tuple([name for name, bit in STATES if asked[0] & bit]), negated=asked[1])]
+
+
+def _status(compared: Comparison, _: Known) -> list[Match] | None:
+    asked = _bits(compared) if compared.operand.mask else None
+    if asked is None or asked[0] & ~sum([bit for _, bit in STATUSES]):
+        return None
+    return [ConnectionState(states=tuple([name for name, bit in STATUSES if asked[0] & bit]), negated=asked[1])]
+
+
+def _fib(compared: Comparison, _: Known) -> list[Match] | None:
+    side = {FIB_SADDR: "source", FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
+    if side is None or compared.operand.mask:
+        return None
+    numbers = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if len(numbers) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in numbers):
+        return None
+    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in numbers])
+    return [AddressType(side=side, types=types, negated=compared.negated)]
+
+
+_READERS: dict[tuple[str, int | str], Callable[[Comparison, Known], list[Match] | None]] = {
+    (PAYLOAD, NETWORK_HEADER): _payload,
+    (PAYLOAD, TRANSPORT_HEADER): _payload,
+    (META, META_L4PROTO): _protocol,
+    (META, META_IIFNAME): _interface(InInterface),
+    (META, META_OIFNAME): _interface(OutInterface),
+    (META, META_IIF): _device(InInterface),
+    (META, META_OIF): _device(OutInterface),
+    (META, META_MARK): _mark(connection=False),
+    (META, META_SKUID): _owner("uid"),
+    (META, META_SKGID): _owner("gid"),
+    (CT, CT_STATE): _state,
+    (CT, CT_STATUS): _status,
+    (CT, CT_MARK): _mark(connection=True),
+    (FIB, FIB_ADDRTYPE): _fib,
+}

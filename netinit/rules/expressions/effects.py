@@ -1,0 +1,202 @@
+"""What a rule of nf_tables does, as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import byteorder
+
+from netinit.base.attributes import MalformedError, attributes_of, name, number, signed
+from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.rules.expressions.conditions import CT_MARK, META_MARK, NETWORK_HEADER
+from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
+from netinit.rules.targets import (
+    Accept,
+    DestinationNat,
+    Drop,
+    Jump,
+    LogTarget,
+    Observe,
+    Redirect,
+    Reject,
+    RestoreMark,
+    Return,
+    SaveMark,
+    SetMark,
+    SourceNat,
+    Target,
+    Tproxy,
+    TrackZone,
+    UnknownTarget,
+    Untrack,
+)
+from netinit.rules.xtables.targets import WARNING, decode_target
+
+NF_DROP, NF_ACCEPT, NFT_JUMP, NFT_GOTO, NFT_RETURN = 0, 1, -3, -4, -5
+VERDICTS: dict[int, Target] = {NF_DROP: Drop(), NF_ACCEPT: Accept(), NFT_RETURN: Return()}
+GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: on with the next rule
+CT_ZONE = 17
+HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # what no rule of ours and no route looks at
+HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
+TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header, in which only DSCP, ECN and the flow label can be set
+UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable"
+ICMPX_PORT_UNREACHABLE = 1
+REJECT_ICMP, REJECT_RESET, REJECT_ICMPX = 0, 1, 2
+OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
+Found = dict[int, bytes]
+Reader = Callable[[Found, Registers, "Family | None"], "Target | None"]
+
+
+def decode_verdict(payload: bytes) -> Target | None:
+    """The target of NFTA_DATA_VERDICT; None where the rules simply go on."""
+    found = attributes_of(payload)
+    code = signed(found[1])
+    if code in GOES_ON:
+        return None
+    if code in (NFT_JUMP, NFT_GOTO):
+        return Jump(chain=name(found[2]), goto=code == NFT_GOTO)
+    return VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}")
+
+
+def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
+    """What an expression does; None for one that does nothing. `family` is None where both can come. MalformedError."""
+    reader = _READERS.get(kind)
+    if reader is None:
+        return UnknownTarget(text=kind)
+    target = reader(found, registers, family)
+    return UnknownTarget(text=kind) if target is None else target
+
+
+def _constant(registers: Registers, register: bytes | None) -> bytes | None:
+    operand = registers.load(register)
+    return operand.data if operand.source == CONSTANT else None
+
+
+def _port(registers: Registers, register: bytes | None) -> int | None:
+    value = _constant(registers, register)
+    return None if value is None else int.from_bytes(value[:2], "big")
+
+
+def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    if number(found.get(1)) == 0:  # NFT_NAT_SNAT
+        return SourceNat(text="snat")
+    if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
+        return None
+    address, port = "", 0
+    if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
+        value = _constant(registers, found[3])
+        families = {2: (IPV4, 4), 10: (None, 16)}
+        if value is None or number(found.get(2)) not in families:
+            return None
+        size = families[number(found.get(2))][1]
+        address = _address(value[:size])
+    if 5 in found:  # noqa: PLR2004 - NFTA_NAT_REG_PROTO_MIN
+        known = _port(registers, found[5])
+        if known is None:
+            return None
+        port = known
+    return DestinationNat(address=address, port=port) if address or port else None
+
+
+def _address(value: bytes) -> str:
+    from netinit.base.net import IPV6
+
+    return text_of(int.from_bytes(value, "big"), IPV4 if len(value) == 4 else IPV6)  # noqa: PLR2004 - bytes of IPv4
+
+
+def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    if found.get(2, found.get(1)) != found.get(1) or number(found.get(3)) & ~2:
+        return None
+    port = _port(registers, found.get(1)) if 1 in found else None
+    return Redirect(port=port) if port else None
+
+
+def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    """The socket alone; the mark is an expression of its own."""
+    port = _port(registers, found.get(3)) if 3 in found else None  # noqa: PLR2004 - NFTA_TPROXY_REG_PORT
+    return None if not port or 2 in found else Tproxy(port=port, mark=0)  # noqa: PLR2004 - NFTA_TPROXY_REG_ADDR
+
+
+def _set_meta(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    key = number(found.get(2))
+    if key in HARMLESS_META:
+        return Observe(text=f"meta {HARMLESS_META[key]} set")
+    return _set_mark(registers.load(found.get(3)), META, META_MARK) if key == META_MARK else None
+
+
+def _set_ct(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    key, operand = number(found.get(2)), registers.load(found.get(4))
+    if key in HARMLESS_CT:
+        return Observe(text=f"ct {HARMLESS_CT[key]} set")
+    if key == CT_ZONE and operand.source == CONSTANT:
+        return TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
+    return _set_mark(operand, CT, CT_MARK) if key == CT_MARK else None
+
+
+def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
+    connection = whose == CT
+    if operand.swapped:
+        return None
+    if operand.source == CONSTANT:
+        return SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
+    if (operand.source, operand.key[0]) == (whose, key):
+        kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
+        return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
+    if operand.mask or operand.xor:
+        return None
+    if (operand.source, operand.key[0]) == ((META, META_MARK) if connection else (CT, CT_MARK)):
+        return SaveMark() if connection else RestoreMark()
+    return None
+
+
+def _set_payload(found: Found, _: Registers, family: Family | None) -> Target | None:
+    """Something written into the packet."""
+    base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
+    if base == NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
+        return Observe(text="DSCP set")
+    return UnknownTarget(text=f"write {length} bytes at {offset} of the {'network' if base == NETWORK_HEADER else 'transport'} header")
+
+
+def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
+    kind, code = number(found.get(1)), number(found.get(2))
+    if kind == REJECT_RESET:
+        return Reject(message="tcp-reset")
+    if (kind == REJECT_ICMPX and code == ICMPX_PORT_UNREACHABLE) or (
+        kind == REJECT_ICMP and family and code == UNREACHABLE[family.version]
+    ):
+        return Reject()
+    return Reject(message=f"icmp code {code}")
+
+
+def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
+    prefix = name(found.get(2, b""))
+    # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
+    plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
+    return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
+
+
+def _compat_target(found: Found, _: Registers, family: Family | None) -> Target | None:
+    return decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4)
+
+
+def _object(found: Found, _: Registers, __: Family | None) -> Target | None:
+    return Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None
+
+
+_READERS: dict[str, Reader] = {
+    "nat": _nat,
+    "redir": _redirect,
+    "masq": lambda _, __, ___: SourceNat(text="masquerade"),
+    "tproxy": _tproxy,
+    "notrack": lambda _, __, ___: Untrack(),
+    "meta": _set_meta,
+    "ct": _set_ct,
+    "payload": _set_payload,
+    "reject": _reject,
+    "log": _log,
+    "target": _compat_target,
+    "objref": _object,
+    "flow_offload": lambda _, __, ___: Observe(text="flow add"),
+    "dup": lambda _, __, ___: Observe(text="dup"),
+    "last": lambda _, __, ___: Observe(text="last"),
+}
+__all__ = ["MalformedError", "decode_effect", "decode_verdict"]

@@ -1,0 +1,454 @@
+"""A rule of nf_tables, walked expression by expression."""
+
+from __future__ import annotations
+
+from netinit.base.attributes import MalformedError, attributes_of, name, number, split_attributes
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.records import Record
+from netinit.base.snapshot import (
+    ELEMENT_CATCHALL,
+    ELEMENT_INTERVAL_END,
+    IP,
+    IP6,
+    SET_INTERVAL,
+    SET_MAP,
+    NftElement,
+    NftRule,
+    NftSet,
+    Snapshot,
+)
+from netinit.rules.expressions.conditions import (
+    META_L4PROTO,
+    META_PROTOCOL,
+    Comparison,
+    Known,
+    decode_comparison,
+    families_of,
+)
+from netinit.rules.expressions.effects import decode_effect, decode_verdict
+from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import Limit, UnknownMatch
+from netinit.rules.matches.packet import Port, Protocol
+from netinit.rules.model import Rule
+from netinit.rules.targets import Observe, SetMark, Several, Target, Tproxy, UnknownTarget
+from netinit.rules.xtables.matches import decode_match
+
+MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
+MOST_VARIANTS = 4096  # rules that one rule with a verdict map may stand for
+OPERATORS = ("==", "!=", "<", "<=", ">", ">=")  # NFT_CMP_EQ and so on
+LENGTHS = {META: {1: 2, 6: 16, 7: 16, 15: 1, 16: 1, 19: 1}, CT: {0: 4, 1: 1, 2: 4, 3: 4}}  # of what is loaded, 4 where it is not here
+LIMIT_PACKETS = 0
+COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
+
+
+class DecodedRule(Record):
+    """A rule as it decides: `rules` are one, or for a verdict map one for each of its elements, none of which overlap."""
+
+    rules: tuple[Rule, ...]
+    packets: int | None = None
+    comment: str = ""
+
+
+class Surroundings(Record):
+    """What rules refer to: sets by family, table and name; devices by number."""
+
+    sets: dict[tuple[int, str, str], NftSet]
+    devices: dict[int, str]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Surroundings:
+        """Those of a snapshot."""
+        return cls(
+            sets={(one.family, one.table, one.name): one for one in snapshot.sets},
+            devices={link.index: link.name for link in snapshot.links},
+        )
+
+
+class _Choice(Exception):  # noqa: N818 - a question, not an error
+    """The walk came to a place where a rule stands for several: how many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
+def decode_rule(rule: NftRule, around: Surroundings) -> DecodedRule:
+    """What a rule means. One that is malformed is an unknown match before an unknown target."""
+    comment = _read_comment(rule.userdata)
+    try:
+        expressions = _split(rule.expressions)
+        rules, packets, said = _decode_variants(rule, expressions, around)
+    except (MalformedError, KeyError, IndexError) as error:
+        unknown = Rule(
+            matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
+            origin=None, families=_families(rule.family),
+        )  # fmt: skip
+        return DecodedRule(rules=(unknown,), comment=comment)
+    comment = comment or said
+    return DecodedRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, comment=comment)
+
+
+def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
+    found = []
+    for _, body in split_attributes(block):
+        expression = attributes_of(body)
+        found.append((name(expression[1]), attributes_of(expression.get(2, b""))))
+    if len(found) > MOST_EXPRESSIONS:
+        raise MalformedError(f"{len(found)} expressions in one rule")
+    return found
+
+
+def _decode_variants(
+    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: Surroundings
+) -> tuple[list[Rule], int | None, str]:
+    """The rule, or those that it stands for: each place with a choice doubles and so on."""
+    done: list[Rule] = []
+    waiting: list[tuple[int, ...]] = [()]
+    packets, comment = None, ""
+    while waiting:
+        choices = waiting.pop()
+        walk = _Walk(rule, around, choices)
+        try:
+            walk.go(expressions)
+        except _Choice as choice:
+            if len(waiting) + len(done) + choice.count > MOST_VARIANTS:
+                raise MalformedError("a verdict map with too many elements") from None
+            waiting += [(*choices, at) for at in reversed(range(choice.count))]
+            continue
+        packets, comment = walk.packets, walk.comment
+        if walk.families:
+            done.append(walk.rule())
+    return done, packets, comment
+
+
+def _families(family: int) -> tuple[Family, ...]:
+    return {IP: (IPV4,), IP6: (IPV6,)}.get(family, FAMILIES)
+
+
+class _Walk:
+    """One way through a rule's expressions; `choices` say which element was taken wherever there are several."""
+
+    def __init__(self, rule: NftRule, around: Surroundings, choices: tuple[int, ...]) -> None:
+        self.families = _families(rule.family)
+        self.packets: int | None = None
+        self.comment = ""
+        self._place = rule
+        self._around = around
+        self._choices = list(choices)
+        self._registers = Registers()
+        self._protocol = ""
+        self._matches: list[Match] = []
+        self._compared: list[tuple[int, int, Comparison]] = []  # the last one, and from where to where its matches stand
+        self._targets: list[Target] = []
+
+    def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
+        """Walks all of them. MalformedError, KeyError, _Choice."""
+        for kind, found in expressions:
+            handler = getattr(self, f"_on_{kind}", None)
+            if handler is not None:
+                handler(found)
+            else:
+                self._act(kind, found)
+
+    def rule(self) -> Rule:
+        """The rule that was walked."""
+        implied = {match.protocol for match in self._matches if isinstance(match, Port)}
+        kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
+        kept.sort(key=_place_of)  # iptables' order, which says the same: all of them must hold
+        return Rule(matches=tuple(kept), target=_join(self._targets), comment="", origin=None, families=self.families)
+
+    def _choose(self, count: int) -> int:
+        if not self._choices:
+            raise _Choice(count)
+        return self._choices.pop(0)
+
+    @property
+    def _known(self) -> Known:
+        return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
+
+    def _act(self, kind: str, found: dict[int, bytes]) -> None:
+        family = self.families[0] if len(self.families) == 1 else None
+        target = decode_effect(kind, found, self._registers, family)
+        if target is not None:
+            self._targets.append(target)
+
+    # ---- what is loaded ----------------------------------------------------------------------------------------------
+
+    def _on_meta(self, found: dict[int, bytes]) -> None:
+        if 1 in found:  # NFTA_META_DREG
+            self._load(META, found[1], number(found.get(2)))
+        else:
+            self._act("meta", found)
+
+    def _on_ct(self, found: dict[int, bytes]) -> None:
+        if 1 not in found:
+            self._act("ct", found)
+        else:
+            self._load(CT, found[1], number(found.get(2)), *([number(found[3])] if 3 in found else []))  # noqa: PLR2004
+
+    def _on_payload(self, found: dict[int, bytes]) -> None:
+        if 1 not in found:
+            self._act("payload", found)
+            return
+        base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
+        self._registers.store(found[1], Operand(source=PAYLOAD, key=(base, offset), length=length))
+
+    def _on_fib(self, found: dict[int, bytes]) -> None:
+        self._registers.store(found[1], Operand(source=FIB, key=(number(found.get(2)), number(found.get(3))), length=4))
+
+    def _on_socket(self, found: dict[int, bytes]) -> None:
+        self._load(SOCKET, found[2], number(found.get(1)))
+
+    def _load_other(self, kind: str, register: bytes | None) -> None:
+        self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))
+
+    def _on_rt(self, found: dict[int, bytes]) -> None:
+        self._load_other("rt", found.get(1))
+
+    def _on_exthdr(self, found: dict[int, bytes]) -> None:
+        if 1 in found:
+            self._load_other("exthdr", found[1])
+        else:  # a TCP option is written or removed: no rule of ours looks at any
+            self._targets.append(Observe(text="tcp option set"))
+
+    def _on_numgen(self, found: dict[int, bytes]) -> None:
+        self._load_other("numgen", found.get(1))
+
+    def _on_hash(self, found: dict[int, bytes]) -> None:
+        self._load_other("hash", found.get(2))
+
+    def _on_osf(self, found: dict[int, bytes]) -> None:
+        self._load_other("osf", found.get(1))
+
+    def _on_tunnel(self, found: dict[int, bytes]) -> None:
+        self._load_other("tunnel", found.get(2))
+
+    def _on_xfrm(self, found: dict[int, bytes]) -> None:
+        self._load_other("xfrm", found.get(1))
+
+    def _load(self, source: str, register: bytes, key: int, *more: int) -> None:
+        length = LENGTHS.get(source, {}).get(key, 4)
+        self._registers.store(register, Operand(source=source, key=(key, *more), length=length))
+
+    def _on_immediate(self, found: dict[int, bytes]) -> None:
+        data = attributes_of(found[2])
+        if 2 in data:  # NFTA_DATA_VERDICT  # noqa: PLR2004
+            target = decode_verdict(data[2])
+            if target is not None:
+                self._targets.append(target)
+        else:
+            self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=len(data[1]), data=data[1]))
+
+    def _on_bitwise(self, found: dict[int, bytes]) -> None:
+        held = self._registers.load(found[1])
+        length = number(found.get(3))
+        mask, xor = (attributes_of(found.get(kind, b"")).get(1, b"") for kind in (4, 5))
+        simple = number(found.get(6)) == 0 and len(mask) == len(xor) == length and not held.mask and held.source != CONSTANT
+        changed = held.replace(mask=mask, xor=xor if xor.strip(b"\0") else b"", length=length)
+        self._registers.store(found[2], changed if simple else Operand(source=OTHER, key=("bitwise",), length=length))
+
+    def _on_byteorder(self, found: dict[int, bytes]) -> None:
+        held = self._registers.load(found[1])
+        swapped = held.replace(swapped=not held.swapped)
+        self._registers.store(found[2], swapped if not held.mask else Operand(source=OTHER, key=("byteorder",), length=held.length))
+
+    # ---- what is compared --------------------------------------------------------------------------------------------
+
+    def _on_cmp(self, found: dict[int, bytes]) -> None:
+        value = attributes_of(found[3])[1]
+        operator = OPERATORS[number(found.get(2))]
+        operand = self._registers.load(found[1])
+        if len(value) < operand.length and operand.source not in (META, CONSTANT):
+            operand = operand.replace(length=len(value)) if operand.source == PAYLOAD else operand
+        lowest, highest = b"\0" * len(value), b"\xff" * len(value)
+        ranges = {
+            "==": (value, value), "!=": (value, value), "<": (value, highest), "<=": (lowest, value), ">": (lowest, value),
+            ">=": (value, highest),
+        }  # fmt: skip
+        self._compare(Comparison(operand=operand, ranges=(ranges[operator],), negated=operator in ("!=", "<", ">")))
+
+    def _on_range(self, found: dict[int, bytes]) -> None:
+        ends = tuple([attributes_of(found[kind])[1] for kind in (3, 4)])
+        negated = number(found.get(2)) == 1  # NFT_RANGE_NEQ
+        self._compare(Comparison(operand=self._registers.load(found[1]), ranges=((ends[0], ends[1]),), negated=negated))
+
+    def _compare(self, compared: Comparison) -> None:
+        """Adds the matches of a comparison; two of one operand, a range's ends, become one."""
+        families = families_of(compared)
+        if families is not None:
+            self.families = tuple([one for one in self.families if one in families])
+            return
+        start = len(self._matches)
+        if self._compared:
+            before, behind, last = self._compared[0]
+            joined = _intersect(last, compared) if behind == start > before else None
+            if joined is not None:
+                compared, start = joined, before
+                del self._matches[before:]
+        found = decode_comparison(compared, self._known)
+        self._matches += found
+        self._compared = [(start, len(self._matches), compared)]
+        if len(found) == 1 and isinstance(found[0], Protocol) and not found[0].negated:
+            self._protocol = found[0].name
+
+    def _on_lookup(self, found: dict[int, bytes]) -> None:
+        key = (self._place.family, self._place.table, name(found[1]))
+        held = self._around.sets.get(key)
+        negated = bool(number(found.get(5)) & 1)  # NFT_LOOKUP_F_INV
+        if held is None or not held.is_complete:
+            self._unknown(f"in a set that is not read: {key[2]}", found)
+        elif 3 in found and number(found[3]) == 0 and held.flags & SET_MAP:  # NFTA_LOOKUP_DREG: a verdict map  # noqa: PLR2004
+            self._look_up_verdict(found, held)
+        elif 3 in found:  # noqa: PLR2004 - a map's value
+            self._unknown(f"in the map {key[2]}", found)
+            self._load_other("map", found[3])
+        else:
+            self._look_up(found, held, negated=negated)
+
+    def _unknown(self, text: str, found: dict[int, bytes]) -> None:
+        self._matches.append(UnknownMatch(text=f"{self._registers.load(found[2])} {text}"))
+        if number(found.get(3), 1) == 0:
+            self._targets.append(UnknownTarget(text=f"a verdict {text}"))
+
+    def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
+        fields = self._registers.load_fields(found[2], held.key_length)
+        ranges = _ranges(held)
+        if len(fields) > 1:
+            if ranges is None or negated or any(element.key_end for element in held.elements):
+                self._unknown(f"in the set {held.name} of several fields", found)
+                return
+            at = self._choose(len(ranges)) if len(ranges) != 1 else 0
+            self._compare_fields(fields, ranges[at][0])
+            return
+        operand = fields[0]
+        if ranges is None:
+            self._unknown(f"in the set {held.name}", found)
+        elif not ranges:  # nothing is in it
+            if not negated:
+                self._matches.append(UnknownMatch(text=f"{operand} in the empty set {held.name}"))
+        elif (operand.source, operand.key) in ((META, (META_L4PROTO,)), (META, (META_PROTOCOL,))) and len(ranges) > 1 and not negated:
+            at = self._choose(len(ranges))
+            self._compare(Comparison(operand=operand, ranges=(ranges[at],)))
+        else:
+            self._compare(Comparison(operand=operand, ranges=tuple(ranges), negated=negated))
+
+    def _compare_fields(self, fields: list[Operand], key: bytes) -> None:
+        at = 0
+        for operand in fields:
+            value = key[at : at + operand.length]
+            self._compare(Comparison(operand=operand, ranges=((value, value),)))
+            at += -(-operand.length // 4) * 4
+
+    def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
+        """A verdict map stands for one rule an element; what is in none of them goes on."""
+        fields = self._registers.load_fields(found[2], held.key_length)
+        elements = _with_ends(held)
+        if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
+            self._unknown(f"in the verdict map {held.name}", found)
+            return
+        element, ends = elements[self._choose(len(elements))]
+        if len(fields) > 1 and not element.key_end:
+            self._compare_fields(fields, element.key)
+        elif len(fields) == 1:
+            self._compare(Comparison(operand=fields[0], ranges=(ends,)))
+        else:
+            self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
+        target = decode_verdict(element.verdict)
+        if target is not None:
+            self._targets.append(target)
+
+    # ---- the rest ----------------------------------------------------------------------------------------------------
+
+    def _on_counter(self, found: dict[int, bytes]) -> None:
+        self.packets = number(found.get(2))
+
+    def _on_limit(self, found: dict[int, bytes]) -> None:
+        rate, unit, burst, kind, flags = (number(found.get(attribute)) for attribute in (1, 2, 3, 4, 5))
+        plain = unit == 1 and kind == LIMIT_PACKETS and not flags & 1
+        self._matches.append(Limit(rate=rate, burst=burst) if plain else UnknownMatch(text="limit"))
+
+    def _on_match(self, found: dict[int, bytes]) -> None:
+        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol)
+        self._matches += matches
+        self.comment = comment or self.comment
+
+    def _on_dynset(self, _: dict[int, bytes]) -> None:
+        self._matches.append(UnknownMatch(text="dynset"))  # it may have a limit, and ends the rule where the set is full
+
+    def _on_quota(self, _: dict[int, bytes]) -> None:
+        self._matches.append(UnknownMatch(text="quota"))
+
+    def _on_connlimit(self, _: dict[int, bytes]) -> None:
+        self._matches.append(UnknownMatch(text="connlimit"))
+
+
+def _place_of(match: Match) -> int:
+    return match.xt().place
+
+
+def _join(targets: list[Target]) -> Target:
+    """One target of all; TPROXY and the mark and verdict behind it are iptables' one."""
+    if not targets:
+        return Observe(text="")
+    if isinstance(targets[0], Tproxy) and len(targets) > 1 and isinstance(targets[1], SetMark):
+        mark = targets[1]
+        if not mark.connection and mark.mask == 0xFFFFFFFF:  # noqa: PLR2004 - all of it
+            rest = [one for one in targets[2:] if one.name != "ACCEPT"]
+            return _join([targets[0].replace(mark=mark.value), *rest]) if rest else targets[0].replace(mark=mark.value)
+    return targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
+
+
+def _intersect(last: Comparison, now: Comparison) -> Comparison | None:
+    """Both comparisons of one operand, where each is of one range and not negated."""
+    if last.operand != now.operand or last.negated or now.negated or len(last.ranges) != 1 or len(now.ranges) != 1:
+        return None
+    (low, high), (first, end) = last.ranges[0], now.ranges[0]
+    if len(low) != len(first):
+        return None
+    return now.replace(ranges=((max(low, first), min(high, end)),)) if max(low, first) <= min(high, end) else None
+
+
+def _ranges(held: NftSet) -> list[tuple[bytes, bytes]] | None:
+    """What a set holds, each element as an interval; None where that is not understood."""
+    found = _with_ends(held)
+    if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
+        return None
+    return [ends for _, ends in found]
+
+
+def _with_ends(held: NftSet) -> list[tuple[NftElement, tuple[bytes, bytes]]] | None:
+    """The elements with their intervals. In a set of intervals an end is an element of its own: the first key behind it."""
+    if not held.flags & SET_INTERVAL:
+        return [(element, (element.key, element.key)) for element in sorted(held.elements, key=_by_key)]
+    if any(element.key_end for element in held.elements):
+        return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
+    found: list[tuple[NftElement, tuple[bytes, bytes]]] = []
+    ordered = sorted(held.elements, key=_by_key)
+    for at, element in enumerate(ordered):
+        if element.flags & ELEMENT_INTERVAL_END:
+            continue
+        behind = ordered[at + 1].key if at + 1 < len(ordered) else b""
+        size = len(element.key)
+        if behind and len(behind) != size:
+            return None
+        last = int.from_bytes(behind, "big") - 1 if behind else (1 << 8 * size) - 1
+        if last < int.from_bytes(element.key, "big"):
+            return None
+        found.append((element, (element.key, last.to_bytes(size, "big"))))
+    return found
+
+
+def _by_key(element: NftElement) -> tuple[bytes, bool]:
+    return element.key, not element.flags & ELEMENT_INTERVAL_END
+
+
+def _read_comment(userdata: bytes) -> str:
+    """The comment that nft keeps beside a rule: type, length and text each."""
+    at = 0
+    while at + 2 <= len(userdata):
+        kind, length = userdata[at], userdata[at + 1]
+        if kind == COMMENT_OF_NFT:
+            return userdata[at + 2 : at + 2 + length].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        at += 2 + length
+    return ""

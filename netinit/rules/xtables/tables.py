@@ -1,0 +1,207 @@
+"""A table of the older interface: its entries, decoded into chains of rules (linux/netfilter_ipv4/ip_tables.h, ipv6 alike).
+
+Each chain begins with an entry: a built-in one where its hook says so, others with a target ERROR that holds the chain's
+name. Each ends with an entry that is no rule: the policy, or the return of a chain of others.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import unpack_from
+
+from netinit.base.net import IPV4, IPV6, Family, Network
+from netinit.base.records import Record
+from netinit.base.snapshot import LegacyTable
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.model import Rule
+from netinit.rules.targets import Accept, Drop, Jump, Observe, Return, Target, UnknownTarget
+from netinit.rules.xtables.matches import decode_match
+from netinit.rules.xtables.names import protocol_name
+from netinit.rules.xtables.targets import decode_target
+
+HOOK_NAMES = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, revision
+NAME = slice(2, 31)
+ERROR_TARGET = "ERROR"
+ACCEPTING, DROPPING = -2, -1  # verdicts: -NF_ACCEPT - 1, -NF_DROP - 1
+VERDICTS: dict[int, Target] = {ACCEPTING: Accept(), DROPPING: Drop(), -5: Return()}
+INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTOCOL = 1, 2, 8, 16, 64  # IPT_INV_*
+
+
+class EntryRule(Record):
+    """A rule of a legacy chain, and how many packets it has met."""
+
+    rule: Rule
+    packets: int
+
+
+class LegacyChain(Record):
+    """A chain; `policy` is a built-in one's, empty for others."""
+
+    name: str
+    rules: tuple[EntryRule, ...]
+    policy: str = ""
+
+
+class _Form(Record):
+    """Where things are in a family's entry."""
+
+    family: Family
+    address: int  # bytes of an address
+    packet: int  # size of struct ipt_ip, ip6t_ip6
+    header: int  # size of struct ipt_entry, ip6t_entry
+    counters: int
+    goto: int  # the flag of -g
+    allowed: int  # flags that are understood
+
+
+_FORMS = {
+    4: _Form(family=IPV4, address=4, packet=84, header=112, counters=96, goto=2, allowed=2),
+    6: _Form(family=IPV6, address=16, packet=136, header=168, counters=152, goto=4, allowed=5),  # 1: IP6T_F_PROTO
+}
+
+
+def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
+    """The chains of a table, built-in ones first as the kernel has them. ValueError where the blob is not one of its own."""
+    try:
+        return _Reader(table).read()
+    except (struct.error, IndexError, KeyError) as error:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+
+
+class _Reader:
+    def __init__(self, table: LegacyTable) -> None:
+        self._entries = table.entries
+        self._form = _FORMS[table.version]
+        self._hooks = {table.hook_entries[hook]: hook for hook in range(5) if table.valid_hooks >> hook & 1}
+        self._names: dict[int, str] = {}  # of the chains, by the offset at which jumps enter them
+
+    def read(self) -> tuple[LegacyChain, ...]:
+        """All chains, once their names are known."""
+        starts = self._find_chains()
+        chains = []
+        for (name, offsets), hooked in starts:
+            *rules, last = offsets
+            policy = self._policy(last) if hooked else ""
+            chains.append(LegacyChain(name=name, rules=tuple([self._read_entry(at) for at in rules]), policy=policy))
+        return tuple(chains)
+
+    def _find_chains(self) -> list[tuple[tuple[str, list[int]], bool]]:
+        """Each chain's name with the offsets of its entries, and whether it is built in."""
+        found: list[tuple[tuple[str, list[int]], bool]] = []
+        at = 0
+        while at < len(self._entries):
+            target, following = unpack_from("=HH", self._entries, at + self._form.packet + 4)
+            if following < self._form.header or target > following:
+                raise IndexError(f"an entry of {following} bytes at {at}")
+            name = self._name_at(at + target)
+            if at in self._hooks:
+                found.append(((HOOK_NAMES[self._hooks[at]], []), True))
+            if name == ERROR_TARGET:
+                if at + following >= len(self._entries):
+                    return found
+                raw = self._entries[at + target + EXTENSION_HEADER :][:30]
+                chain = raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+                self._names[at + following] = chain
+                found.append(((chain, []), False))
+            else:
+                found[-1][0][1].append(at)
+            at += following
+        raise IndexError("the table has no end")
+
+    def _policy(self, at: int) -> str:
+        verdict = self._verdict(at)
+        return {ACCEPTING: "ACCEPT", DROPPING: "DROP"}.get(verdict, str(verdict))
+
+    def _verdict(self, at: int) -> int:
+        target = unpack_from("=H", self._entries, at + self._form.packet + 4)[0]
+        verdict: int = unpack_from("=i", self._entries, at + target + EXTENSION_HEADER)[0]
+        return verdict
+
+    def _read_entry(self, at: int) -> EntryRule:
+        form = self._form
+        target_at, following = unpack_from("=HH", self._entries, at + form.packet + 4)
+        head = self._entries[at : at + form.packet]
+        matches, protocol, flags = _read_head(head, form)
+        comment = ""
+        place = at + form.header
+        while place < at + target_at:
+            size = unpack_from("=H", self._entries, place)[0]
+            if size < EXTENSION_HEADER or place + size > at + target_at:
+                raise IndexError(f"a match of {size} bytes at {place}")
+            info = self._entries[place + EXTENSION_HEADER : place + size]
+            more, text = decode_match(self._name_at(place), self._entries[place + 31], info, protocol)
+            matches += more
+            comment = text or comment
+            place += size
+        implied = {match.protocol for match in matches if isinstance(match, Port)}
+        kept = [one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
+        target = self._read_target(at, target_at, following, goes=bool(flags & form.goto))
+        packets = unpack_from("=Q", self._entries, at + form.counters)[0]
+        rule = Rule(matches=tuple(kept), target=target, comment=comment, origin=None, families=(form.family,))
+        return EntryRule(rule=rule, packets=packets)
+
+    def _read_target(self, at: int, offset: int, following: int, *, goes: bool) -> Target:
+        name = self._name_at(at + offset)
+        if name:
+            info = self._entries[at + offset + EXTENSION_HEADER : at + following]
+            return decode_target(name, self._entries[at + offset + 31], info, self._form.family)
+        verdict = self._verdict(at)
+        if verdict < 0:
+            return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
+        if verdict == at + following and not goes:  # on with the next rule
+            return Observe(text="")
+        return Jump(chain=self._names[verdict], goto=goes)
+
+    def _name_at(self, at: int) -> str:
+        return self._entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _read_head(head: bytes, form: _Form) -> tuple[list[Match], str, int]:
+    """The matches that every entry has room for, the protocol, and the flags."""
+    size = form.address
+    words = [head[at : at + size] for at in range(0, 4 * size, size)]
+    names = 4 * size
+    protocol, inverted_at = unpack_from("=H", head, names + 64)[0], names + 67 if size == 4 else names + 68  # noqa: PLR2004
+    flags, inverted = head[inverted_at - 1], head[inverted_at]
+    matches: list[Match] = []
+    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & INVERTED_SOURCE))
+    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & INVERTED_DESTINATION))
+    for device, at, bit in ((InInterface, names, INVERTED_IN), (OutInterface, names + 16, INVERTED_OUT)):
+        matches += _read_device(device, head[at : at + 16], head[at + 32 : at + 48], negated=bool(inverted & bit))
+    if flags & ~form.allowed or inverted & ~(1 | 2 | 8 | 16 | 64):
+        matches.append(UnknownMatch(text="-f"))  # fragments, and what iptables cannot write
+    named = protocol_name(protocol) if protocol else ""
+    if named or inverted & INVERTED_PROTOCOL:
+        matches.append(Protocol(name=named or "all", negated=bool(inverted & INVERTED_PROTOCOL)))
+    return matches, "" if inverted & INVERTED_PROTOCOL else named, flags
+
+
+def _read_network(
+    kind: type[Source | Destination], address: bytes, mask: bytes, family: Family, *, negated: bool
+) -> list[Match]:
+    bits = int.from_bytes(mask, "big")
+    if not bits and not negated:
+        return []
+    length = bits.bit_count()
+    if bits != (1 << family.bits) - (1 << family.bits - length):
+        return [UnknownMatch(text=f"{'-s' if kind is Source else '-d'} under a mask that is no prefix")]
+    network = Network((family.version, int.from_bytes(address, "big") & bits, length))
+    return [kind(networks=(network,), negated=negated)]
+
+
+def _read_device(
+    kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool
+) -> list[Match]:
+    """An interface, by the bytes of its name that count: all and the byte behind them, or the beginning of `NAME+`."""
+    if not mask.strip(b"\0"):
+        return [kind(names=("+",), negated=True)] if negated else []
+    counted = len(mask.rstrip(b"\0"))
+    known = name[:counted]
+    option = "-i" if kind is InInterface else "-o"
+    if mask[:counted].strip(b"\xff") or b"\0" in known[:-1] or name[counted:].rstrip(b"\0") not in (b"", b"+"):
+        return [UnknownMatch(text=f"{option} under a mask that iptables does not write")]
+    text = known.rstrip(b"\0").decode("utf-8", "surrogateescape")
+    return [kind(names=(text if known.endswith(b"\0") else f"{text}+",), negated=negated)]

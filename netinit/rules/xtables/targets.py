@@ -1,0 +1,180 @@
+"""Targets of iptables' extensions, read from their structs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from struct import unpack_from
+
+from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.rules.iptables.parse.targets import OBSERVING
+from netinit.rules.targets import (
+    DestinationNat,
+    LogTarget,
+    Observe,
+    Redirect,
+    Reject,
+    RestoreMark,
+    SaveMark,
+    SetMark,
+    SourceNat,
+    Target,
+    Tproxy,
+    TrackZone,
+    UnknownTarget,
+    Untrack,
+)
+
+MAP_ADDRESSES, MAP_PORTS = 1, 2  # NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
+REJECTIONS = {
+    4: (
+        "icmp-net-unreachable", "icmp-host-unreachable", "icmp-proto-unreachable", "", "", "icmp-net-prohibited",
+        "icmp-host-prohibited", "tcp-reset", "icmp-admin-prohibited",
+    ),
+    6: (
+        "icmp6-no-route", "icmp6-adm-prohibited", "", "icmp6-addr-unreachable", "", "", "tcp-reset", "icmp6-policy-fail",
+        "icmp6-reject-route",
+    ),
+}  # enum ipt_reject_with, ip6t_reject_with; empty for "port unreachable", which is usual, and for an echo reply  # fmt: skip
+USUAL_REJECTION = {4: 3, 6: 4}
+WARNING = 4  # the level of LOG that iptables does not list
+NOTRACK, ZONE = 1, 2
+Reader = Callable[[bytes, Family], "Target | None"]
+
+
+def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:
+    """The target of an extension's struct."""
+    reader = _READERS.get((name, revision))
+    try:
+        found = reader(info, family) if reader else None
+    except struct.error:  # shorter than the struct
+        found = None
+    if found is not None:
+        return found
+    if name in OBSERVING:
+        return Observe(text=name)
+    return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
+
+
+def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
+    """The one address and the one port of a range of addresses; None for a wider one, or for more that is asked."""
+    if family is IPV4 and not revision:  # struct nf_nat_ipv4_multi_range_compat
+        count, flags, first, last = unpack_from("=2I4s4s", info)
+        low, high = unpack_from(">2H", info, 16)
+        if count != 1:
+            return None
+    else:  # struct nf_nat_range, nf_nat_range2
+        flags, first, last = unpack_from("=I16s16s", info)
+        low, high = unpack_from(">2H", info, 36)
+        size = family.bits // 8
+        first, last = first[:size], last[:size]
+    if flags & ~(MAP_ADDRESSES | MAP_PORTS):
+        return None
+    if (flags & MAP_ADDRESSES and first != last) or (flags & MAP_PORTS and low != high):
+        return None
+    address = text_of(int.from_bytes(first, "big"), family) if flags & MAP_ADDRESSES else ""
+    return address, low if flags & MAP_PORTS else 0
+
+
+def _read_redirect(info: bytes, family: Family) -> Target | None:
+    found = _nat_range(info, family, 0)
+    return Redirect(port=found[1]) if found and not found[0] and found[1] else None
+
+
+def _read_dnat(revision: int) -> Reader:
+    def read(info: bytes, family: Family) -> Target | None:
+        found = _nat_range(info, family, revision)
+        return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
+
+    return read
+
+
+def _read_mark(info: bytes, _: Family) -> Target | None:
+    value, mask = unpack_from("=2I", info)
+    return SetMark(value=value, mask=mask)
+
+
+def _read_connmark(info: bytes, _: Family) -> Target | None:
+    return _change_connmark(*unpack_from("=3IB", info))
+
+
+def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
+    """Struct xt_connmark_tginfo2, which may shift the mark."""
+    value, mask, mark_mask, _, shift, mode = unpack_from("=3I3B", info)
+    return None if shift else _change_connmark(value, mask, mark_mask, mode)
+
+
+def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target | None:
+    if mode == 0:
+        return SetMark(value=value, mask=mask, connection=True)
+    if (mask, mark_mask) != (FULL_MASK, FULL_MASK):
+        return None
+    return {1: SaveMark(), 2: RestoreMark()}.get(mode)
+
+
+def _read_ct(info: bytes, _: Family) -> Target | None:
+    """A zone or none at all; helpers, events and timeouts do not decide where packets go, but are not understood here."""
+    flags, zone, events, expectations = unpack_from("=2H2I", info)
+    if flags & 1:
+        return Untrack()
+    if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
+        return None
+    return TrackZone(zone=zone)
+
+
+def _read_ct_first(info: bytes, family: Family) -> Target | None:
+    return _read_ct(info[:28], family)  # what follows is a pointer of the kernel's
+
+
+def _read_tproxy(info: bytes, family: Family) -> Target | None:
+    """Struct xt_tproxy_target_info with an address of IPv4, or _v1 with one of either family."""
+    mask, mark = unpack_from("=2I", info)
+    size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
+    address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
+    if mask != FULL_MASK or address.strip(b"\0") or not port:
+        return None
+    return Tproxy(port=port, mark=mark)
+
+
+def _read_reject(info: bytes, family: Family) -> Target | None:
+    kind = unpack_from("=I", info)[0]
+    names = REJECTIONS[family.version]
+    if kind == USUAL_REJECTION[family.version]:
+        return Reject()
+    return Reject(message=names[kind]) if kind < len(names) and names[kind] else None
+
+
+def _read_log(info: bytes, _: Family) -> Target | None:
+    level, flags, prefix = unpack_from("=2B30s", info)
+    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and prefix.strip(b"\0") else None
+
+
+def _read_nflog(info: bytes, _: Family) -> Target | None:
+    length, group, threshold, flags, _, prefix = unpack_from("=I4H64s", info)
+    if length or threshold > 1 or flags or not group or not prefix.strip(b"\0"):
+        return None
+    return LogTarget(prefix=_text(prefix), group=group)
+
+
+def _text(value: bytes) -> str:
+    return value.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+_READERS: dict[tuple[str, int], Reader] = {
+    ("REDIRECT", 0): _read_redirect,
+    ("DNAT", 0): _read_dnat(0),
+    ("DNAT", 1): _read_dnat(1),
+    ("DNAT", 2): _read_dnat(2),
+    ("MARK", 2): _read_mark,
+    ("CONNMARK", 1): _read_connmark,
+    ("CONNMARK", 2): _read_connmark_shifted,
+    ("CT", 0): _read_ct_first,
+    ("CT", 1): _read_ct,
+    ("CT", 2): _read_ct,
+    ("NOTRACK", 0): lambda _, __: Untrack(),
+    ("TPROXY", 0): _read_tproxy,
+    ("TPROXY", 1): _read_tproxy,
+    ("REJECT", 0): _read_reject,
+    ("LOG", 0): _read_log,
+    ("NFLOG", 0): _read_nflog,
+}

@@ -1,0 +1,76 @@
+"""The host of a snapshot, as far as packets depend on it: addresses and routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.base.net import IPV4, Family, Network, number_of
+from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
+from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+
+DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
+UNICAST, DELIVERED_HERE = 1, 2  # RTN_UNICAST, RTN_LOCAL
+LOOK_UP = 1  # FR_ACT_TO_TBL
+
+
+def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
+    """The host, its routes those of the main table: the lowest metric wins. What else routing hangs on: see `is_simple`."""
+    names = {link.index: link.name for link in snapshot.links}
+    addresses = [(names.get(one.index, ""), number_of(one.address)) for one in snapshot.addresses if one.family == family.number]
+    routes: dict[Network, str] = {}
+    for route in sorted(_main_routes(snapshot, family), key=_metric_of):
+        if route.hops:
+            routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
+    for network in _delivered_here(snapshot, family):
+        routes.setdefault(network, LOOPBACK_DEVICE)
+    default = next((name for network, name in routes.items() if network.length == 0), "")
+    first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
+    forwarding = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
+    return Surroundings(
+        family=family, addresses=tuple(addresses), routes=tuple(routes.items()), default_interface=default or first,
+        forwards=snapshot.setting(forwarding) == "1",
+        picks_up=snapshot.setting("netfilter/nf_conntrack_tcp_loose") != "0",
+    )  # fmt: skip
+
+
+def is_simple(snapshot: Snapshot, family: Family) -> bool:
+    """Whether the destination says where packets of a family go: no policy rule but for marks, and one way to each network."""
+    rules = [rule for rule in snapshot.routing_rules if rule.family == family.number]
+    routes = _main_routes(snapshot, family)
+    link_local = Network.parse("fe80::/10")
+    ways = [(one.destination, one.metric) for one in routes if family is IPV4 or one.destination[0] >> 118 != link_local.first >> 118]
+    plain = all(len(one.hops) <= 1 and not (one.others or one.tos) for one in routes)
+    return plain and len(set(ways)) == len(ways) and all(_is_usual(rule) or _asks_a_mark_alone(rule) for rule in rules)
+
+
+def _is_usual(rule: RoutingRule) -> bool:
+    """One of the three that every namespace has."""
+    return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
+
+
+def _asks_a_mark_alone(rule: RoutingRule) -> bool:
+    return bool(rule.mark) and rule == _bare(rule).replace(mark=rule.mark, mask=rule.mask)
+
+
+def _bare(rule: RoutingRule) -> RoutingRule:
+    """A rule of that table and place that matches every packet."""
+    return RoutingRule(family=rule.family, priority=rule.priority, action=LOOK_UP, table=rule.table, protocol=rule.protocol)
+
+
+def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
+    return [one for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, MAIN, UNICAST)]
+
+
+def _metric_of(route: TableRoute) -> int:
+    return route.metric
+
+
+def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[Network]:
+    """What is delivered to this host without being an address of a device: `ip route add local NETWORK dev lo`."""
+    own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
+    for route in snapshot.routes:
+        if (route.family, route.kind) == (family.number, DELIVERED_HERE) and route.table in (MAIN, LOCAL):
+            network = Network((family.version, *route.destination))
+            loopback = network.first >> 24 == 127 if family is IPV4 else False  # noqa: PLR2004 - 127.0.0.0/8
+            if not loopback and not (network.length == family.bits and network.first in own):
+                yield network

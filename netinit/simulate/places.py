@@ -1,0 +1,363 @@
+"""The rules of a snapshot ready to be walked through: those of each backend, and foreign base chains beside them.
+
+A backend's rules are what `netinit.simulate.ruleset` loads from listings: the tables of iptables in nf_tables and in the older
+interface, and our own nft tables. Every other base chain of nf_tables that packets of an address family meet is a foreign
+one, whatever table it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.snapshot import (
+    DORMANT,
+    INET,
+    IP,
+    IP6,
+    NETDEV,
+    NftChain,
+    NftRule,
+    NftTable,
+    Snapshot,
+)
+from netinit.rules.expressions.reading import Surroundings as References
+from netinit.rules.expressions.reading import decode_rule
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.matches.context import Socket, UnknownMatch
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Origin, Plan, Rule
+from netinit.rules.nft import TABLE_NAMES
+from netinit.rules.nft.statements import model_name, model_table
+from netinit.rules.targets import Accept, Jump, Return, Several, SourceNat, Target
+from netinit.rules.xtables.tables import decode_table
+from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
+from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan
+
+IPTABLES_NFT, IPTABLES_LEGACY, NFTABLES = "iptables-nft", "iptables-legacy", "nftables"
+SOURCES = {IPTABLES_NFT: IPTABLES_NFT, IPTABLES_LEGACY: IPTABLES_LEGACY, "libiptc": IPTABLES_LEGACY, NFTABLES: NFTABLES}  # by backend
+HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, before all of them
+HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
+INGRESS_PRIORITY = -(1 << 31)  # before, or behind, all others
+# Of each chain of iptables its type and priority (linux/netfilter_ipv4.h, enum nf_ip_hook_priorities)
+PRIORITIES = {RAW: -300, MANGLE: -150, NAT: -100, FILTER: 0, "security": 50}
+SOURCE_NAT = 100  # of the table nat where it translates sources: INPUT and POSTROUTING
+NUMBERS = {IPV4: IP, IPV6: IP6}
+POLICIES = {0: "DROP", 1: "ACCEPT"}
+
+
+@dataclass(frozen=True, slots=True)
+class BaseChain:
+    """A base chain that is none of a backend's own, with the chains that it may jump to, for one address family.
+
+    `handles` has the kernel's number of each rule, by chain and place, where the rules are nf_tables'.
+    """
+
+    place: str  # the table, as sentences name it
+    name: str
+    kind: str
+    hook: str
+    priority: int
+    chains: dict[str, LoadedChain]
+    handles: dict[tuple[str, int], int] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+    def describe_rule(self, chain: str, number: int) -> str:
+        """A rule of the chain, or of one that it calls, as sentences name it."""
+        handle = self.handles.get((chain, number))
+        return f"{self.place}, chain {chain}, rule {number}" + (f" (handle {handle})" if handle else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a snapshot holds: the rules of each backend by family, and the foreign base chains of each family."""
+
+    rulesets: dict[str, dict[Family, Ruleset]]
+    foreign: dict[Family, tuple[BaseChain, ...]]
+    handles: dict[tuple[str, Family, str, str, int], int] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+
+def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> Places:
+    """The rules of a snapshot; rules that one of `plans` would make have its purpose and origin."""
+    return _Loader(snapshot, plans).load()
+
+
+def spell_rule(rule: Rule, family: Family) -> str:
+    """A decoded rule as people read it, in iptables' words."""
+    words = []
+    for match in rule.matches:
+        written = match.xt()
+        protocol = f"-p {written.protocol}"
+        words += [protocol] if written.protocol and protocol not in words else []
+        words.append(" | ".join(written.alternatives))
+    target = rule.target.xt(family)
+    return " ".join([*[word for word in words if word], *([f"{rule.target.option} {target}"] if target else [])])
+
+
+def expected_base(table: str, chain: str) -> tuple[str, int]:
+    """The type and the priority of a built-in chain of iptables."""
+    if table == NAT:
+        return "nat", SOURCE_NAT if chain in (INPUT, POSTROUTING) else PRIORITIES[NAT]
+    return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
+
+
+def is_of_iptables(chain: NftChain) -> bool:
+    """Whether a base chain is one that iptables-nft makes: its table, name, type, hook and priority are."""
+    return (
+        chain.family in (IP, IP6)
+        and chain.table in TABLES_OF_THE_KERNEL
+        and chain.name in BUILTIN_CHAINS
+        and 0 <= chain.hook < len(HOOKS_OF_IPTABLES)
+        and chain.name == HOOKS_OF_IPTABLES[chain.hook]
+        and (chain.kind, chain.priority) == expected_base(chain.table, chain.name)
+    )
+
+
+HOOKS_OF_IPTABLES = HOOKS[:5]
+
+
+class _Loader:
+    def __init__(self, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
+        self._snapshot = snapshot
+        self._references = References.of(snapshot)
+        self._plans = plans
+        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        for rule in snapshot.rules:
+            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
+        self._chains: dict[tuple[int, str], list[NftChain]] = {}
+        for chain in snapshot.chains:
+            self._chains.setdefault((chain.family, chain.table), []).append(chain)
+        self._known = {family: _purposes(plans, family) for family in FAMILIES}
+        self._handles: dict[tuple[str, Family, str, str, int], int] = {}
+        self._unreadable: list[str] = []
+
+    def load(self) -> Places:
+        rulesets: dict[str, dict[Family, Ruleset]] = {}
+        for source, tables in (
+            (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
+            (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
+            (NFTABLES, {family: self._native(family) for family in FAMILIES}),
+        ):
+            if any(tables.values()) or source != IPTABLES_LEGACY:  # whose tables' names the kernel does not show everybody
+                rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
+        foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
+        return Places(rulesets, foreign, self._handles, tuple(self._unreadable))
+
+    def _active(self, table: NftTable) -> bool:
+        return not table.flags & DORMANT
+
+    def _iptables(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        found = {}
+        for table in self._snapshot.tables:
+            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
+                chains = [
+                    one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
+                ]
+                found[table.name] = {chain.name: self._load(IPTABLES_NFT, table.name, chain, family) for chain in chains}
+        return found
+
+    def _load(self, source: str, table: str, chain: NftChain, family: Family) -> LoadedChain:
+        rules, handles = self._load_rules(chain, family, known=(self._known[family], table))
+        for number, handle in handles.items():
+            self._handles[source, family, table, chain.name, number] = handle
+        return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
+
+    def _load_rules(
+        self, chain: NftChain, family: Family, *, known: tuple[Purposes, str] | None = None
+    ) -> tuple[list[LoadedRule], dict[int, int]]:
+        """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
+        loaded: list[LoadedRule] = []
+        handles: dict[int, int] = {}
+        for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
+            decoded = decode_rule(one, self._references)
+            handles[number] = one.handle
+            for rule in decoded.rules:
+                if family in rule.families:
+                    purposes, table = known or ({}, "")
+                    purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), ("", None))
+                    comment = rule.comment if rule.comment != purpose else ""
+                    text = spell_rule(rule, family)
+                    loaded.append(LoadedRule(number, text, rule, purpose, origin, decoded.packets, comment))
+        return loaded, handles
+
+    def _legacy(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        found: dict[str, dict[str, LoadedChain]] = {}
+        for table in self._snapshot.legacy:
+            if table.version != family.version:
+                continue
+            try:
+                chains = decode_table(table)
+            except ValueError as error:
+                self._unreadable.append(f"{family.name}: {error}")
+                continue
+            found[table.name] = {}
+            for chain in chains:
+                rules = []
+                for number, entry in enumerate(chain.rules, 1):
+                    key = (table.name, chain.name, normalise_rule(entry.rule))
+                    purpose, origin = self._known[family].get(key, ("", None))
+                    comment = entry.rule.comment if entry.rule.comment != purpose else ""
+                    text = spell_rule(entry.rule, family)
+                    rules.append(LoadedRule(number, text, entry.rule, purpose, origin, entry.packets, comment))
+                found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
+        return found
+
+    def _native(self, family: Family) -> dict[str, dict[str, LoadedChain]]:
+        """Our own nft tables, in the names of the model."""
+        found: dict[str, dict[str, LoadedChain]] = {}
+        for table in self._snapshot.tables:
+            if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
+                continue
+            chains = {}
+            for chain in self._chains.get((table.family, table.name), ()):
+                rules, handles = self._load_rules(chain, family)
+                chains[chain.name] = (chain, rules, handles)
+            sockets = {name: rules for name, (_, rules, _) in chains.items() if _is_socket_chain(rules)}
+            loaded = {}
+            for name, (chain, rules, handles) in chains.items():
+                if name in sockets:
+                    continue
+                renamed = tuple(_in_model(one, sockets) for one in rules)
+                policy = POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else ""
+                loaded[model_name(name)] = LoadedChain(model_name(name), renamed, policy)
+                for number, handle in handles.items():
+                    self._handles[NFTABLES, family, model_table(table.name), model_name(name), number] = handle
+            found[model_table(table.name)] = loaded
+        return found
+
+    def _foreign(self, family: Family) -> Iterable[BaseChain]:
+        """The base chains that are no backend's, where they are active and packets of this family meet them."""
+        tables = {(table.family, table.name): table for table in self._snapshot.tables}
+        for chain in self._snapshot.chains:
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
+                continue
+            if chain.family == INET and chain.table in TABLE_NAMES and model_name(chain.name) in BUILTIN_CHAINS:
+                continue
+            table = tables.get((chain.family, chain.table))
+            hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
+            if table is None or not self._active(table) or chain.hook >= len(hooks):
+                continue
+            chains, handles = {}, {}
+            for one in self._chains[chain.family, chain.table]:
+                rules, numbers = self._load_rules(one, family)
+                policy = POLICIES.get(one.policy, str(one.policy)) if one.is_base else ""
+                chains[one.name] = LoadedChain(one.name, tuple(rules), policy)
+                handles.update({(one.name, number): handle for number, handle in numbers.items()})
+            before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
+            priority = chain.priority
+            if before_all:
+                priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
+            yield BaseChain(
+                f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains, handles, chain.devices
+            )
+
+
+Purposes = dict[tuple[str, str, tuple[object, ...]], tuple[str, Origin | None]]
+
+
+def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
+    found: Purposes = {}
+    for plan in reversed(plans):
+        for table, chains in load_plan(plan, family).tables.items():
+            for name, chain in chains.items():
+                for loaded in chain.rules:
+                    found[table, name, normalise_rule(loaded.rule)] = (loaded.purpose, loaded.origin)
+    return found
+
+
+def _is_socket_chain(rules: Sequence[LoadedRule]) -> bool:
+    """Whether a chain is the second half of a rule with a Socket match, as netinit.rules.nft writes it."""
+    if len(rules) != 2:  # noqa: PLR2004 - what must not hold, and what must
+        return False
+    unless, last = (one.rule for one in rules)
+    return (
+        unless.matches == (UnknownMatch(text="socket 2 == 01"),)
+        and isinstance(unless.target, Return)
+        and last.matches == (UnknownMatch(text="socket 0 == 00-01"),)
+        and isinstance(last.target, Jump)
+    )
+
+
+def _in_model(loaded: LoadedRule, sockets: dict[str, list[LoadedRule]]) -> LoadedRule:
+    """A rule with the model's names of the chains that it leads to, and with the match that another chain holds."""
+    target = loaded.rule.target
+    if isinstance(target, Jump) and target.chain in sockets:
+        last = sockets[target.chain][-1].rule
+        rule = loaded.rule.replace(matches=(*loaded.rule.matches, Socket()), target=_rename(last.target))
+    else:
+        rule = loaded.rule.replace(target=_rename(target))
+    return LoadedRule(loaded.number, loaded.text, rule, loaded.purpose, loaded.origin, loaded.packets, loaded.comment)
+
+
+def _rename(target: Target) -> Target:
+    if isinstance(target, Jump):
+        return target.replace(chain=model_name(target.chain))
+    if isinstance(target, Several):
+        return target.replace(targets=tuple([_rename(one) for one in target.targets]))
+    return target
+
+
+def merge(listed: Ruleset, held: Ruleset | None) -> Ruleset:
+    """The listed rules where the kernel's own decode to the same, and the kernel's where they do not.
+
+    A listing names address sets and has every module's words, so it is kept wherever it is true. What the kernel does not ask
+    (a dormant table, a built-in chain that is hooked in elsewhere) is left out. Without anything held the listing stays as it is.
+    """
+    if held is None:
+        return listed
+    tables = {}
+    for table, chains in listed.tables.items():
+        own = held.tables.get(table)
+        if own is not None:
+            tables[table] = {name: _merge_chain(chain, own.get(name)) for name, chain in chains.items() if _is_asked(name, chain, own)}
+    return replace(listed, tables=tables)
+
+
+def _is_asked(name: str, chain: LoadedChain, own: dict[str, LoadedChain]) -> bool:
+    return name in own or not (chain.rules or name not in BUILTIN_CHAINS)
+
+
+def _merge_chain(listed: LoadedChain, held: LoadedChain | None) -> LoadedChain:
+    if held is None:
+        return listed
+    if len(listed.rules) != len(held.rules):
+        return held
+    rules = tuple(one if _agree(one, other) else other for one, other in zip(listed.rules, held.rules, strict=True))
+    return replace(listed, rules=rules)
+
+
+def _agree(listed: LoadedRule, held: LoadedRule) -> bool:
+    """Whether a decoded rule is the listed one; what neither side knows counts for the same, if it stands in the same place."""
+    wanted, found = listed.rule, held.rule
+    if normalise_rule(wanted) == normalise_rule(found):
+        return True
+    matches, target = _known_part(wanted)
+    known, other = _known_part(found)
+    if UnknownMatch(text="-m set") in found.matches:  # the listing names the set, and what it holds may stand in its place
+        return known <= matches and target == other
+    unknown = any(isinstance(one, UnknownMatch) for one in wanted.matches)
+    return unknown and known == matches and type(target) is type(other)
+
+
+def _known_part(rule: Rule) -> tuple[frozenset[object], object]:
+    known = tuple([match for match in rule.matches if not isinstance(match, UnknownMatch)])
+    *matches, target = normalise_rule(rule.replace(matches=known))
+    return frozenset(matches), target
+
+
+def may_decide(base: BaseChain) -> bool:
+    """Whether a foreign chain, or one that it may call, does more than to count, report or let go on."""
+    harmless_source = base.hook in (POSTROUTING, INPUT)
+    if base.chains[base.name].policy not in ("", ACCEPT):
+        return True
+    return any(
+        not (isinstance(one, Accept | Return | Jump) or one.only_observes or (harmless_source and isinstance(one, SourceNat)))
+        for chain in base.chains.values()
+        for loaded in chain.rules
+        for one in _each(loaded.rule.target)
+    )
+
+
+def _each(target: Target) -> tuple[Target, ...]:
+    return target.targets if isinstance(target, Several) else (target,)

@@ -1,0 +1,108 @@
+"""What the kernel's own bytes decode to is what iptables-save and nft print, rule by rule, for the rules of all goldens."""
+
+from __future__ import annotations
+
+import pytest
+
+from goldens import BEHAVIOURS, options_of
+from netinit.base.net import FAMILIES
+from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.lab import NetworkNamespace
+from netinit.rules.iptables.parse import normalise_rule, parse_rule
+from netinit.rules.iptables.write import parse_listing, render_restore, write_plan
+from netinit.rules.layouts import plan
+from netinit.rules.nft import TABLE_NAMES, render_script
+from netinit.rules.nft.reading import read_tables
+from netinit.simulate.places import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES, load_snapshot
+from programming import needs
+from recorded import FOREIGN
+
+pytestmark = pytest.mark.netns
+
+
+def restore(namespace, variant, family, text):
+    done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
+    assert done.returncode == 0, f"{family.name}: {done.stderr}\n{text}"
+
+
+def differences(namespace, variant):
+    """Where the snapshot says otherwise than the listing, as lines for people."""
+    source = {"nft": IPTABLES_NFT, "legacy": IPTABLES_LEGACY}[variant]
+    rulesets = load_snapshot(namespace.call(read_snapshot)).rulesets.get(source, {})
+    found, count = [], 0
+    for family in FAMILIES:
+        listing = parse_listing(namespace.run([f"{family.program}-{variant}-save"], check=True).stdout)
+        for table, listed in listing.items():
+            for chain, specs in listed.rules.items():
+                place = f"{family.name} {table} {chain}"
+                decoded = rulesets[family].tables[table][chain].rules if specs else ()
+                if len(decoded) != len(specs):
+                    found.append(f"{place}: {len(specs)} rules are listed, {len(decoded)} decoded")
+                for spec, loaded in zip(specs, decoded, strict=False):
+                    wanted = parse_rule(spec, family)
+                    count += 1
+                    same = normalise_rule(wanted) == normalise_rule(loaded.rule) and wanted.comment == loaded.rule.comment
+                    if not same:
+                        found.append(f"{place}: {spec}\n  listed  {wanted}\n  decoded {loaded.rule}")
+    return found, count
+
+
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_the_rules_of_all_goldens_decode_to_what_iptables_lists(variant, require_netns):
+    needs(f"iptables-{variant}")
+    found, count = [], 0
+    for behaviour in BEHAVIOURS:
+        made = plan(options_of(behaviour))
+        with NetworkNamespace("snapshot") as namespace:
+            for family in FAMILIES:
+                restore(namespace, variant, family, render_restore(write_plan(made, family, comments="comments" in behaviour)))
+            wrong, rules = differences(namespace, variant)
+        found += [f"{behaviour}: {line}" for line in wrong]
+        count += rules
+    assert not found, "\n".join(found[:20])
+    assert count > 1000, f"only {count} rules were compared"
+
+
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_foreign_rules_of_every_known_form_decode_to_what_iptables_lists(variant, require_netns):
+    needs(f"iptables-{variant}")
+    with NetworkNamespace("snapshot") as namespace:
+        for table, rules in FOREIGN.items():
+            text = "\n".join([f"*{table}", ":ELSEWHERE - [0:0]", *rules, "COMMIT", ""])
+            restore(namespace, variant, FAMILIES[0], text)
+        found, count = differences(namespace, variant)
+    assert not found, "\n".join(found)
+    assert count == sum(map(len, FOREIGN.values()))
+
+
+def test_the_rules_of_all_goldens_decode_to_what_nft_lists(require_netns):
+    needs("nftables")
+    found, count = [], 0
+    for behaviour in BEHAVIOURS:
+        made = plan(options_of(behaviour))
+        with NetworkNamespace("snapshot") as namespace:
+            done = namespace.run(["nft", "-f", "-"], stdin=render_script(made, comments=True))
+            assert done.returncode == 0, f"{behaviour}: {done.stderr}"
+            snapshot = namespace.call(read_snapshot)
+            names = [table.name for table in snapshot.tables if table.name in TABLE_NAMES]
+            listed = read_tables([namespace.run(["nft", "--json", "list", "table", "inet", name], check=True).stdout for name in names])
+        rulesets = load_snapshot(snapshot).rulesets.get(NFTABLES, {})
+        for family, table, chain in [(one, name, chain) for one in FAMILIES for name in listed for chain in listed[name]]:
+            wanted = [(one.number, one.rule) for one in listed[table][chain].rules if family in one.rule.families]
+            entering = {family for _, rule in wanted for family in rule.families}
+            decoded = [(one.number, one.rule) for one in rulesets[family].tables[table][chain].rules] if entering else []
+            place = f"{behaviour}: {family.name} {table} {chain}"
+            if [number for number, _ in wanted] != [number for number, _ in decoded]:
+                found.append(f"{place}: rules {[number for number, _ in wanted]} are listed, {[number for number, _ in decoded]} decoded")
+            for (number, rule), (_, other) in zip(wanted, decoded, strict=False):
+                count += 1
+                if key(rule) != key(other) or rule.comment != other.comment:
+                    found.append(f"{place} {number}:\n  listed  {rule}\n  decoded {other}")
+    assert not found, "\n".join(found[:12])
+    assert count > 500, f"only {count} rules were compared"
+
+
+def key(rule):
+    """What a rule does, its matches in any order."""
+    *matches, target = normalise_rule(rule)
+    return frozenset(matches), target

@@ -1,0 +1,132 @@
+"""Rules as the kernel holds them, decoded: recorded rule sets, and bytes that are no rules."""
+
+from __future__ import annotations
+
+import random
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netinit.base.attributes import MalformedError, attributes_of, split_attributes, write_attribute
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.base.snapshot import IP, NftRule
+from netinit.rules.expressions.reading import Surroundings, decode_rule
+from netinit.rules.iptables.parse import normalise, normalise_rule
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.targets import UnknownTarget
+from netinit.rules.xtables.tables import decode_table
+from netinit.simulate.places import load_snapshot
+from recorded import FOREIGN, NAMES, read
+
+NOTHING = Surroundings(sets={}, devices={})
+# What nft was given (tests/recorded.py), as iptables would say it.
+NATIVE = {
+    IPV4: [
+        "-p tcp -m multiport --dports 22,80,8000:8100 -j ACCEPT",
+        "-m conntrack --ctstate INVALID -j DROP",
+        "-m conntrack --ctstate ESTABLISHED -j ACCEPT",
+        "-m conntrack --ctstate RELATED -j ACCEPT",
+        "-i lo -j ACCEPT",
+        "-i eth+ -j helpers",
+        "-p tcp -m tcp --dport 53 -j ACCEPT",
+        "-p udp -m udp --dport 53 -j ACCEPT",
+        "-s 10.0.0.0/8 | -s 192.0.2.1/32 | -s 192.0.2.2/31 | -s 192.0.2.4/30 | -s 192.0.2.8/31 -j DROP",
+        "-s 10.1.1.1/32 -p tcp -m tcp --dport 80 -j ACCEPT",
+        "-s 10.1.1.2/32 -p tcp -m tcp --dport 443 -j ACCEPT",
+        "-p tcp -m tcp --dport 1:1023 -j DROP",
+        "-p tcp -m tcp --dport 5000 -g helpers",
+        "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset",
+        "-m mark --mark 0x7/0xff -j MARK --set-xmark 0x9/0xff ACCEPT",
+        '-s 1.2.3.4/32 -d 5.6.7.8/32 -p tcp -m tcp --sport 9 -m tcp --dport 10 -j LOG --log-prefix "odd" DROP',
+        "-m owner --uid-owner 1000-2000 -j CONNMARK --set-xmark 0x5/0xffffffff",
+        "",
+        "-d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j DNAT --to-destination 10.1.1.1:6443",
+        "-d 10.96.0.0/12 -j DNAT --to-destination 10.1.1.9",
+        "-p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 80",
+        "-m addrtype --dst-type LOCAL -p tcp -m tcp --dport 30000:32767",
+    ],
+    IPV6: [
+        "-s fe80::/10 -p ipv6-icmp payload 2 0 == 80 -m limit --limit 5/sec --limit-burst 5 -j ACCEPT",
+        "-j REJECT --reject-with icmp6-port-unreachable",
+    ],
+}
+
+
+def test_foreign_nft_rules_are_read_as_what_they_mean():
+    foreign = load_snapshot(read("nft")).foreign
+    for family in FAMILIES:
+        found = [one.text for base in foreign[family] for chain in base.chains.values() for one in chain.rules]
+        assert [text for text in NATIVE[family] if text not in found] == [], "\n".join(found)
+    assert len([one for base in foreign[IPV4] for chain in base.chains.values() for one in chain.rules]) == len(NATIVE[IPV4])
+
+
+@pytest.mark.parametrize("name", ["iptables-nft", "iptables-legacy"])
+def test_recorded_rules_of_iptables_mean_what_was_written(name):
+    tables = load_snapshot(read(name)).rulesets[name][IPV4].tables
+    for table, rules in FOREIGN.items():
+        loaded = [normalise_rule(one.rule) for chain in tables[table].values() for one in chain.rules]
+        for rule in rules:
+            assert normalise(rule.split(" ", 2)[2], IPV4) in loaded, rule
+
+
+def mutate(data, rng):
+    """The bytes with some changed, cut out or put in."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(changed) or 1)
+        kind = rng.randrange(3)
+        if kind == 0 and changed:
+            changed[at] = rng.choice((0, 1, 0xFF, rng.randrange(256)))
+        elif kind == 1:
+            del changed[at : at + rng.randint(1, 8)]
+        else:
+            changed[at:at] = rng.randbytes(rng.randint(1, 8))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_becomes_of_recorded_bytes_is_decoded_or_unknown(name):
+    rng = random.Random(7)
+    snapshot = read(name)
+    references = Surroundings.of(snapshot)
+    for _ in range(1500):
+        if snapshot.rules:
+            rule = rng.choice(snapshot.rules)
+            decoded = decode_rule(rule.replace(expressions=mutate(rule.expressions, rng), userdata=mutate(rule.userdata, rng)), references)
+            assert all(one.families for one in decoded.rules)
+        if snapshot.legacy:
+            table = rng.choice(snapshot.legacy)
+            try:
+                decode_table(table.replace(entries=mutate(table.entries, rng)))
+            except ValueError as error:
+                assert table.name in str(error)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_at_all_are_attributes_or_malformed(data):
+    try:
+        found = split_attributes(data)
+    except MalformedError:
+        return
+    assert split_attributes(b"".join([write_attribute(kind, payload) for kind, payload in found])) == found
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_at_all_are_a_rule_or_one_unknown_rule(data):
+    decoded = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=data), NOTHING)
+    for rule in decoded.rules:
+        known = not any(isinstance(match, UnknownMatch) for match in rule.matches)
+        assert known or isinstance(rule.target, UnknownTarget) or rule.matches
+
+
+@pytest.mark.parametrize("data", [b"\1", b"\3\0\1\0", b"\xff\0\1\0abc", pack("=HHI", 8, 1, 0) + b"\5"])
+def test_lengths_that_do_not_add_up_are_malformed(data):
+    with pytest.raises(MalformedError):
+        split_attributes(data)
+
+
+def test_an_attribute_that_is_there_twice_is_malformed():
+    with pytest.raises(MalformedError, match="two attributes of one type"):
+        attributes_of(write_attribute(1, b"a") + write_attribute(1, b"b"))

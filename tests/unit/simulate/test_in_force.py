@@ -1,0 +1,127 @@
+"""What keeps planned rules from being in force, judged by recorded snapshots that are changed here."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.net import IPV4, IPV6, number_of
+from netinit.base.snapshot import (
+    DORMANT,
+    AttachedProgram,
+    Hop,
+    HostAddress,
+    Link,
+    RoutingRule,
+    TableRoute,
+    TrafficControl,
+    Unknown,
+)
+from netinit.options import Options
+from netinit.rules.layouts import plan
+from netinit.rules.model import SHADOWING, Difference
+from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
+from netinit.simulate.in_force import ESCAPING, INACTIVE, find_departures
+from recorded import read
+
+PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
+LINKS = (Link(index=1, name="lo", flags=9), Link(index=2, name="eth0", flags=1))
+ADDRESSES = (
+    HostAddress(family=IPV4.number, address="127.0.0.1", length=8, index=1),
+    HostAddress(family=IPV4.number, address="10.7.0.2", length=24, index=2),
+)
+DEFAULT_ROUTE = TableRoute(family=IPV4.number, table=MAIN, kind=1, destination=(0, 0), hops=(Hop(index=2),))
+USUAL = tuple(RoutingRule(family=IPV4.number, priority=at, action=1, table=table) for at, table in ((0, LOCAL), (32766, MAIN), (32767, 253)))
+
+
+def snapshot(name="nft"):
+    return read(name).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
+
+
+def departures(held, listed=(), backend="iptables-nft"):
+    return find_departures(held, PLAN, backend, listed)
+
+
+def find(found, kind, *words):
+    """The differences of a kind whose line has all of the words."""
+    return [one for one in found.differences if one.kind == kind and all(word in one.describe() for word in words)]
+
+
+def test_nat_of_somebody_else_before_ours_is_named_by_table_chain_rule_and_handle():
+    held = snapshot()
+    early = held.replace(chains=tuple(one.replace(priority=-150) if one.name == "dstnat" else one for one in held.chains))
+    found = departures(early)
+    for number in (1, 2, 3):
+        assert find(found, ESCAPING, "nft table ip nat", f"chain dstnat, rule {number} (handle ", "for example TCP from "), found.differences
+    assert not find(found, ESCAPING, "rule 4 ("), "a rule that only counts takes nothing away"
+    assert not find(departures(held), ESCAPING, "dstnat"), "behind the capture no chain of NAT is asked"
+
+
+def test_what_drops_captured_traffic_is_a_warning_with_its_rule():
+    found = departures(snapshot())
+    assert any("nft table inet filter" in text and "drop" in text for text in found.warnings), found.warnings
+
+
+def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
+    held = snapshot("iptables-nft")
+    asleep = held.replace(tables=tuple(one.replace(flags=DORMANT) for one in held.tables))
+    assert [one.table for one in departures(asleep).differences if one.kind == INACTIVE] == ["nat"]
+    foreign = snapshot().replace(tables=tuple(one.replace(flags=DORMANT) if one.name == "filter" else one for one in snapshot().tables))
+    assert not any("inet filter" in text for text in departures(foreign).warnings)
+
+
+@pytest.mark.parametrize(
+    ("links", "kinds"),
+    [
+        ((Link(index=1, name="xlo", flags=8), Link(index=2, name="eth0")), [INACTIVE]),
+        ((Link(index=1, name="xlo", flags=8), Link(index=2, name="lo")), [INACTIVE, ESCAPING]),
+        (LINKS, []),
+    ],
+)
+def test_lo_is_the_first_device_and_no_other(links, kinds):
+    found = departures(snapshot().replace(links=links, tables=(), chains=(), rules=()))
+    assert [one.kind for one in found.differences if one.where == "devices"] == kinds
+
+
+def test_what_verify_has_named_already_is_not_named_again():
+    held = snapshot("iptables-nft")
+    rule = Difference(kind=SHADOWING, where="IPv4", table="nat", chain="OUTPUT", number=3, rule="…")
+    assert find(departures(held), ESCAPING, "chain OUTPUT, rule 3")
+    assert len(departures(held, (rule,)).differences) <= len(departures(held).differences)
+
+
+def test_a_local_route_takes_captured_connections_away_and_that_of_an_own_address_does_not():
+    own = TableRoute(family=IPV4.number, table=LOCAL, kind=2, destination=(number_of("10.7.0.2"), 32), hops=(Hop(index=2),))
+    alien = own.replace(destination=(number_of("203.0.113.0"), 24), hops=(Hop(index=1),))
+    bare = snapshot().replace(tables=(), chains=(), rules=(), sets=())
+    assert departures(bare.replace(routes=(DEFAULT_ROUTE, own))).differences == ()
+    (found,) = departures(bare.replace(routes=(DEFAULT_ROUTE, own, alien))).differences
+    assert (found.kind, found.rule) == (ESCAPING, "local 203.0.113.0/24 dev lo table 255")
+
+
+def test_programs_and_what_is_not_read_are_said():
+    bare = snapshot().replace(
+        tables=(), chains=(), rules=(), sets=(), transforms=2, unknown=(Unknown(place="a route of IPv4", reason="cut off"),),
+        programs=(AttachedProgram(where="sk_lookup of the network namespace", number=7), AttachedProgram(where="XDP on eth0", number=8)),
+        traffic_control=(TrafficControl(what="filter", index=2, kind="bpf"),),
+    )  # fmt: skip
+    found = departures(bare)
+    assert [(one.kind, one.where) for one in found.differences] == [(ESCAPING, "BPF")]
+    for words in ("a route of IPv4 is not read: cut off", "2 policies of IPsec", "BPF program 8 (XDP on eth0)", "tc filters on eth0"):
+        assert any(words in text for text in found.warnings), found.warnings
+
+
+def test_backends_without_a_kernel_are_not_judged():
+    assert departures(snapshot(), backend="memory").differences == ()
+
+
+def test_the_lowest_metric_wins_and_a_second_way_is_not_simple():
+    second = DEFAULT_ROUTE.replace(hops=(Hop(index=1),), metric=900)
+    held = snapshot().replace(routes=(second, DEFAULT_ROUTE))
+    assert surroundings_of(held, IPV4).default_interface == "eth0"
+    assert is_simple(held, IPV4)
+    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE, second.replace(metric=0))), IPV4)
+    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE.replace(hops=(Hop(index=1), Hop(index=2))),)), IPV4)
+    marked = RoutingRule(family=IPV4.number, priority=9, action=1, table=133, mark=1337, mask=0xFFFFFFFF)
+    assert is_simple(held.replace(routing_rules=(*USUAL, marked)), IPV4)
+    assert not is_simple(held.replace(routing_rules=(*USUAL, marked.replace(mark=0, mask=0, users=(5, 6)))), IPV4)
+    assert is_simple(held, IPV6)
