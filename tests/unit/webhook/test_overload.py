@@ -102,6 +102,7 @@ def test_reviews_beyond_the_queue_get_503_and_are_asked_to_try_again(tmp_path):
             with contextlib.closing(connection):
                 connection.request("POST", "/inject", json.dumps(make_review(make_pod())), {"Content-Type": "application/json"})
                 answer = connection.getresponse()
+                answer.read()
                 shed = None if answer.status == 200 else answer
         assert (shed.status, shed.headers["retry-after"]) == (503, "1")
 
