@@ -12,6 +12,7 @@ from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import (
     AS_BEFORE,
     SIGNALS,
+    ApplyError,
     BackendUnavailableError,
     NetinitError,
     ended_by,
@@ -285,7 +286,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
     steps = _routes_towards(plan, task)
-    if not differs and not steps and not _dormant(chosen, task) and not task.options.force_apply:
+    if not differs and not steps and not _dormant(task) and not task.options.force_apply:
         rules = state.describe() if task.final else {}
         warnings = state.notices + (_describe_shadows(comparison) if state.foreign else ())
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
@@ -293,7 +294,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
         _refuse_to_replace(chosen, leftovers, comparison)
     with Transaction(task.signals) as run:
         warnings = ()
-        for dormant in _dormant(chosen, task):
+        for dormant in _dormant(task):
             from netinit.pods.activation import activate
 
             warnings += activate(run, task.machine, *dormant)
@@ -301,7 +302,7 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     return _report(chosen, task, comparison, state.notices + warnings)
 
 
-def _dormant(chosen: Observed, task: Task) -> list[tuple[int, str]]:
+def _dormant(task: Task) -> list[tuple[int, str]]:
     """The tables of the plan in nf_tables that the kernel does not ask: somebody has set their flag."""
     return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
