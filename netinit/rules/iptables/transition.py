@@ -11,7 +11,7 @@ from netinit.base.net import Family
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
 from netinit.rules.iptables.ownership import Owned, without_comment
 from netinit.rules.iptables.write import ListedTable, Listing, Written
-from netinit.rules.model import BUILTIN_CHAINS, ISTIO_TPROXY, OWNED_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_TPROXY, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Placed = list[tuple[int, str]]  # position in the chain (0: at its end) and rule
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
+_REFUSES = tuple([f"-j {chain}" for chain in (ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT)])  # in filter, what nat would redirect
 
 
 def target_from_plan(written: Written) -> Target:
@@ -60,11 +61,14 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
 def write_transition(target: Target, listing: Listing, owned: Owned, *, skip: Sequence[str] = ()) -> str:
     """The input that brings our rules from the listed state to the target; tables in `skip` are right already.
 
-    A table that stops capturing comes last, so that traffic is captured by one or the other all the time.
+    A table that stops capturing comes last, so that traffic is captured by one or the other all the time. What refuses
+    connections that nat has not redirected is taken out first: nat may redirect fewer from its commit on.
     """
     names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
     names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
     lines: list[str] = []
+    if FILTER in names[1:] and FILTER in listing:
+        lines, listing, owned = _stop_refusing(listing, owned)
     for name in names:
         lines += _write_table(name, target.get(name, {}), listing.get(name), owned)
     return "".join([line + "\n" for line in lines])
@@ -90,6 +94,21 @@ def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bo
     if table is None or OWNED_CHAINS.isdisjoint(table.rules):
         return False
     return not target or (ISTIO_TPROXY in table.rules and ISTIO_TPROXY not in target)
+
+
+def _stop_refusing(listing: Listing, owned: Owned) -> tuple[list[str], Listing, Owned]:
+    """A commit that lets go what nat does not redirect; and the listing and our rules as they are then."""
+    table = listing[FILTER]
+    rules, left, lines = dict(table.rules), dict(owned), []
+    for chain in BUILTIN_CHAINS:
+        jumps = [index for index in owned.get((FILTER, chain), ()) if table.rules[chain][index].endswith(_REFUSES)]
+        if jumps:
+            lines += _write_deletions(chain, table.rules[chain], jumps)
+            kept = [index for index in range(len(table.rules[chain])) if index not in jumps]
+            rules[chain] = [table.rules[chain][index] for index in kept]
+            left[FILTER, chain] = [number for number, index in enumerate(kept) if index in owned[FILTER, chain]]
+    changed = {**listing, FILTER: table.replace(rules=rules)}
+    return [f"*{FILTER}", *lines, "COMMIT"] if lines else [], changed, left
 
 
 def _write_table(name: str, target: dict[str, Placed], table: ListedTable | None, owned: Owned) -> list[str]:

@@ -32,6 +32,7 @@ from netinit.simulate.symbolic.space import (
     STATE,
     UNTRACKED,
     Space,
+    join,
 )  # fmt: skip
 from netinit.simulate.symbolic.walk import Passage
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -119,10 +120,17 @@ def _row(piece: Piece) -> tuple[object, ...]:
 
 
 def _captured_at_first(partition: Partition) -> Region:
-    """The TCP packets that are captured where they begin a connection that nat is asked about, in whatever state they are now."""
+    """The TCP packets that are captured where they begin a connection that nat is asked about, in whatever state they are now.
+
+    Without those to the proxy's own port of this host: the proxy gets them anyway.
+    """
     space = partition.space
     fresh = in_states(space, (NEW,))
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
+    if space.direction == INBOUND:
+        ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
+        anyway = within(space, DESTINATION_PORT, join([(port, port) for port in ports]))
+        found = [region - anyway for region in found]
     tcp = space.dimension(PROTOCOL).values.index("tcp")
     return unite([nothing(space), *found]).whatever(STATE) & within(space, PROTOCOL, [(tcp, tcp)])
 

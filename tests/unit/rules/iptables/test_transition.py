@@ -138,8 +138,21 @@ def test_a_table_that_stops_capturing_comes_last():
     drop_only = plan(Options(inbound_ports="*", drop_invalid=True, ipv6="on"))  # mangle stays, its TPROXY does not
     assert tables(transition(text, drop_only)) == ["*nat", "*filter", "*mangle"]
     assert tables(transition(text, TPROXY)) == ["*mangle", "*nat"]
-    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*mangle", "*nat", "*filter"]
+    assert tables(transition(listing_of(REDIRECT, IPV4), TPROXY)) == ["*filter", "*mangle", "*nat", "*filter"]
     assert tables(transition("mangle OUTPUT -j THEIRS\nmangle THEIRS", REDIRECT)) == ["*nat", "*filter"]
+
+
+def test_what_refuses_what_nat_has_not_redirected_goes_before_nat_changes_and_comes_after():
+    other = plan(Options(inbound_ports="80", ipv6="on", reject_quic=True, outbound_cidrs="*"))
+    jump = next(text for text in write_plan(other, IPV4)["filter"]["INPUT"].texts)
+    text = listing_of(other, IPV4).replace(f"filter INPUT {jump}", f"filter INPUT -p tcp -j ACCEPT\nfilter INPUT {jump}")
+    lines = transition(text, REDIRECT)
+    assert tables(lines) == ["*filter", "*nat", "*filter"]
+    first = lines[: lines.index("COMMIT")]
+    assert all(line.startswith("-D ") for line in first[1:]), first
+    assert f"-D INPUT {jump}" in first
+    assert not any("udp" in line for line in first), "QUIC is refused all the time"
+    assert not set(first[1:]) & set(lines[len(first) :]), "each rule is deleted once"
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------
