@@ -22,6 +22,7 @@ COMMENTS = (CLEAR, "\u202eevil\u2066\u200b\U000e0041", "\x9b2J\x90q\x9c", REASON
 INTERFACE = "e\x1b[31mh"
 DEVICE = "d\x1b]0;x\x07\u202e"
 PR_SET_NAME = 15
+RULES = (*REDIRECT, "--istio-exact")  # among which a foreign rule decides, and none behind it
 SPOKEN = {
     "verify": ("verify",), "verify --json": ("verify", "--json"),
     "explain": ("explain", "--live", "--all", "--to", "203.0.113.7:80"), "explain --json": ("explain", "--live", "--json", "--to", "203.0.113.7:80"),
@@ -44,7 +45,7 @@ second = pytest.mark.parametrize("attacked", choose(VARIANTS[1:], VARIANTS), ind
 def attacked(request, pod):
     """A programmed pod, and what its owner has done to it since."""
     needs(request.param)
-    assert run_tool(pod, "apply", *REDIRECT, "--backend", request.param).returncode == 0
+    assert run_tool(pod, "apply", *RULES, "--backend", request.param).returncode == 0
     for number, comment in enumerate(COMMENTS, 1):
         rule = ["-p", "tcp", "--dport", "80", "-m", "comment", "--comment", comment, "-j", "ACCEPT"]
         pod.run([request.param, "-w", "-t", "nat", "-I", "OUTPUT", str(number), *rule], check=True)
@@ -56,7 +57,7 @@ def attacked(request, pod):
 
 
 def speak(pod, name):
-    options = () if name == "remove" else REDIRECT
+    options = () if name == "remove" else RULES
     done = run_tool(pod, *SPOKEN[name], *options)
     assert done.stdout or done.stderr, name
     return done
@@ -109,7 +110,7 @@ def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
 def test_a_terminal_gets_no_more_than_a_pipe(attacked):
     """The same with a real terminal, whose driver would pass everything on; the words of both variants are the same."""
     for name in choose([name for name in SPOKEN if not name.endswith(FORMATS)], list(SPOKEN)):
-        shown = in_terminal(attacked, [*TOOL, *SPOKEN[name], *(() if name == "remove" else REDIRECT)])
+        shown = in_terminal(attacked, [*TOOL, *SPOKEN[name], *(() if name == "remove" else RULES)])
         for style in {*STYLES.values(), ""}:  # our own colours, each as it is written
             shown = shown.replace(f"\x1b[{style or 0}m", "")
         if name == "watch":
@@ -143,7 +144,7 @@ def in_terminal(pod, words):
 def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name):
     holder = hold_lock(pod, name)
     try:
-        told = [run_tool(pod, "apply", *REDIRECT, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *REDIRECT), run_tool(pod, "doctor", "--json", *REDIRECT)]
+        told = [run_tool(pod, "apply", *RULES, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *RULES), run_tool(pod, "doctor", "--json", *RULES)]
     finally:
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)

@@ -287,8 +287,8 @@ def test_choosing_leaves_no_trace_in_an_ipv4_pod(pod_v4only):
     apply_in(pod_v4only, Options.from_argv(SIDECAR))
 
     assert names_of_legacy_tables(pod_v4only) == ["", ""]
-    tables = pod_v4only.run(["sh", "-c", "command -v nft >/dev/null && nft list tables || echo 'table ip nat'"]).stdout
-    assert tables == "table ip nat\n"
+    tables = pod_v4only.run(["sh", "-c", "command -v nft >/dev/null && nft list tables || printf 'table ip nat\\ntable ip filter\\n'"]).stdout
+    assert tables == "table ip nat\ntable ip filter\n"
     assert "KUBE" not in take_snapshot(pod_v4only)
 
 
