@@ -62,6 +62,15 @@ def address(host, port):
 
 
 @families
+@variants
+def test_a_connection_to_the_proxy_s_own_port_reaches_it(pod, family, variant):
+    """nat translates it into what it is, and leaves no status on its conntrack entry that would say so."""
+    start_servers(pod)
+    program(pod, *SIDECAR, variant=variant)
+    assert arrivals(pod.client, Probe(POD[family], INBOUND[1])) == [INBOUND]
+
+
+@families
 def test_the_tunnel_port_is_never_redirected(pod, family):
     start_servers(pod, proxy=(15001, 15006, 15008))
     program(pod, "-b", "*")

@@ -11,7 +11,15 @@ from netinit.base.net import Family
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
 from netinit.rules.iptables.ownership import Owned, without_comment
 from netinit.rules.iptables.write import ListedTable, Listing, Written
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_TPROXY, OWNED_CHAINS
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    FILTER,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    ISTIO_PRERT,
+    ISTIO_TPROXY,
+    OWNED_CHAINS,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

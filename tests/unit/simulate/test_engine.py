@@ -189,6 +189,21 @@ def test_a_redirect_on_a_card_whose_address_nobody_named_is_for_this_host():
     assert (trace.fate, trace.last.destination, trace.redirect_port) == (DELIVERED, None, 1)
 
 
+@pytest.mark.parametrize(
+    ("to", "port", "fate"), [("10.0.0.2", 80, DELIVERED), ("10.0.0.2", 9, REFUSED), ("10.0.0.3", 9, DELIVERED)], ids=["port", "same", "address"]
+)
+def test_a_connection_that_nat_translates_into_what_it_is_has_no_status_of_it(to, port, fate):
+    around = POD.replace(addresses=(("eth0", number_of("10.0.0.2")), ("eth0", number_of("10.0.0.3"))))
+    text = "nat PREROUTING -p tcp -j REDIRECT --to-ports 9\nfilter INPUT -p tcp -m conntrack ! --ctstate DNAT -j REJECT"
+    assert inbound(text, to, port, around=around).fate == fate
+
+
+@pytest.mark.parametrize(("port", "fate"), [(80, DELIVERED), (9, UNKNOWN)])
+def test_whether_nat_has_changed_a_destination_is_unknown_where_the_address_is(port, fate):
+    text = "nat PREROUTING -p tcp -j REDIRECT --to-ports 9\nfilter INPUT -p tcp -m conntrack ! --ctstate DNAT -j REJECT"
+    assert inbound(text, "10.0.0.2", port, around=POD.replace(addresses=())).fate == fate
+
+
 @pytest.mark.parametrize(("first", "second", "mark"), [("0x5/0xffffffff", "0x2/0x4", 3), ("0x5/0xffffffff", "0x4/0x1", 0), ("0x0/0x0", "0x6/0x0", 6)])
 def test_marks_are_cleared_under_the_mask_and_xored(first, second, mark):
     packet = outbound(f"mangle OUTPUT -j MARK --set-xmark {first}\nmangle OUTPUT -j MARK --set-xmark {second}").last
