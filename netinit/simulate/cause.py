@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol as Shape
 from typing import TypeVar
 
+from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
-from netinit.rules.targets import Accept, DestinationNat, Jump, Redirect, Return, Tproxy
+from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
 
 
 class Hit(Shape):

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from netinit.base.net import Family
+from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, INPUT, NAT, OUTPUT, PREROUTING
-from netinit.rules.targets import Accept, DestinationNat, Drop, Jump, Reject, Return, UnknownTarget
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.cause import cause_of
 from netinit.simulate.hooks import FORWARD, STAGES
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset

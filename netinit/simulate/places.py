@@ -24,12 +24,13 @@ from netinit.base.snapshot import (
 )
 from netinit.rules.expressions.reading import Surroundings as References
 from netinit.rules.expressions.reading import decode_rule
+from netinit.rules.foreign_targets import Several, SourceNat
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Origin, Plan, Rule
 from netinit.rules.nft import TABLE_NAMES
 from netinit.rules.nft.statements import model_name, model_table
-from netinit.rules.targets import Accept, Jump, Return, Several, SourceNat, Target
+from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import ACCEPT, LoadedChain, LoadedRule, Ruleset, load_plan

@@ -9,25 +9,21 @@ from netinit.base.attributes import MalformedError, attributes_of, name, number,
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
 from netinit.rules.expressions.conditions import CT_MARK, META_MARK, NETWORK_HEADER
 from netinit.rules.expressions.registers import CONSTANT, CT, META, Operand, Registers
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.targets import (
     Accept,
-    DestinationNat,
     Drop,
     Jump,
     LogTarget,
-    Observe,
     Redirect,
     Reject,
     RestoreMark,
     Return,
     SaveMark,
     SetMark,
-    SourceNat,
     Target,
     Tproxy,
     TrackZone,
-    UnknownTarget,
-    Untrack,
 )
 from netinit.rules.xtables.targets import WARNING, decode_target
 

@@ -27,11 +27,12 @@ from netinit.rules.expressions.conditions import (
 )
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
+from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import Rule
-from netinit.rules.targets import Observe, SetMark, Several, Target, Tproxy, UnknownTarget
+from netinit.rules.targets import SetMark, Target, Tproxy
 from netinit.rules.xtables.matches import decode_match
 
 MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c

@@ -14,6 +14,7 @@ from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGL
 from netinit.rules.targets import Accept, Jump, RestoreMark, Return, SaveMark, SetMark, Tproxy
 
 ORIGIN = "inbound_mode"
+TRANSLATED = ConnectionState(states=("DNAT",))  # by nat, for a VM or by the rules of REDIRECT mode: it goes where that says
 ANSWERS = ConnectionDirection(direction="REPLY")
 NOT_OPENING = BARE_SYN.replace(negated=True)
 
@@ -27,14 +28,17 @@ def divert(
     the proxy's socket. What is not the proxy's would reach a socket of the application: a SYN on the conntrack entry of a
     connection that is over, or for a socket bound to the pod's address, or an ACK that completes a handshake with a SYN cookie.
     """
-    matches: tuple[Match, ...] = (chosen, known)
+    allowed: tuple[tuple[Match, ...], ...] = ((chosen, known),)
     if not options.istio_exact:
         first = (NOT_OPENING,) if chosen == TCP else (chosen, NOT_OPENING)
-        matches = (*first, known, ANSWERS)
-    builder.append(
-        MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
-        why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
-    )  # fmt: skip
+        allowed = ((*first, known, ANSWERS),)
+        if isinstance(known, ConnectionState):
+            allowed += ((*first, known, TRANSLATED),)
+    for matches in allowed:
+        builder.append(
+            MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
+            why="the proxy has this connection already", origin="inbound_mode", paired=paired, families=families,
+        )  # fmt: skip
 
 
 def define_chains(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from netinit.base.net import FULL_MASK
+from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.model import BUILTIN_CHAINS, ISTIO_PRERT
 from netinit.rules.nft import PREFIXES
 from netinit.rules.nft.marks import CONNECTION_MARK, MARK, read_change
@@ -14,7 +15,6 @@ from netinit.rules.targets import (
     Drop,
     Jump,
     LogTarget,
-    Observe,
     Redirect,
     Reject,
     RestoreMark,
@@ -24,7 +24,6 @@ from netinit.rules.targets import (
     Target,
     Tproxy,
     TrackZone,
-    UnknownTarget,
     spell_chain,
 )
 

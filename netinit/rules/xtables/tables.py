@@ -12,11 +12,12 @@ from struct import unpack_from
 from netinit.base.net import IPV4, IPV6, Family, Network
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
+from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import Rule
-from netinit.rules.targets import Accept, Drop, Jump, Observe, Return, Target, UnknownTarget
+from netinit.rules.targets import Accept, Drop, Jump, Return, Target
 from netinit.rules.xtables.matches import decode_match
 from netinit.rules.xtables.names import protocol_name
 from netinit.rules.xtables.targets import decode_target

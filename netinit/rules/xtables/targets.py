@@ -7,23 +7,9 @@ from collections.abc import Callable
 from struct import unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, Family, text_of
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.targets import OBSERVING
-from netinit.rules.targets import (
-    DestinationNat,
-    LogTarget,
-    Observe,
-    Redirect,
-    Reject,
-    RestoreMark,
-    SaveMark,
-    SetMark,
-    SourceNat,
-    Target,
-    Tproxy,
-    TrackZone,
-    UnknownTarget,
-    Untrack,
-)
+from netinit.rules.targets import LogTarget, Redirect, Reject, RestoreMark, SaveMark, SetMark, Target, Tproxy, TrackZone
 
 MAP_ADDRESSES, MAP_PORTS = 1, 2  # NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
 REJECTIONS = {

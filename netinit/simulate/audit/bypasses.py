@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
 from netinit.options.kinds import ALL
+from netinit.rules.foreign_targets import Untrack
 from netinit.rules.matches.packet import Owner
-from netinit.rules.targets import Untrack
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
@@ -30,6 +30,7 @@ from netinit.simulate.symbolic.space import (
     RELATED,
     REUSES,
     STATE,
+    TRANSLATED,
     UNTRACKED,
     Space,
     join,
@@ -154,7 +155,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
-        if known := (region & in_states(space, (ESTABLISHED, ANSWER, RELATED))) | (reused - past):
+        if known := (region & in_states(space, (ESTABLISHED, ANSWER, TRANSLATED, RELATED))) | (reused - past):
             yield Piece(kinds.FOLLOWS, known, part)
         if lost := region & in_states(space, (INVALID, UNTRACKED)):
             yield Piece(kinds.LOST, lost, part)

@@ -23,19 +23,18 @@ from netinit.simulate.symbolic.space import (
     BEGINNINGS,
     DESTINATION,
     DESTINATION_PORT,
-    ESTABLISHED,
     GID,
     INTERFACE,
     NEW,
     OUTBOUND,
     PROTOCOL,
-    RELATED,
     REUSES,
     SENDER,
     SOCKET,
     SOURCE,
     SOURCE_PORT,
     STATE,
+    TRANSLATED,
     UID,
     Names,
     Space,
@@ -144,13 +143,15 @@ class Among:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(nobody, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Those whose destination NAT has replaced by another one; of a known connection nobody knows."""
+        """Those whose destination NAT has replaced by another one; of an answer's connection nobody knows."""
         port = self._now.destination_port
         changed = self._same_destination().turned(negated=True)
         if isinstance(port, int):
             changed |= self._exactly(within(self._space, DESTINATION_PORT, [(port, port)])).turned(negated=True)
-        known = self._named(STATE, lambda value: value in (ESTABLISHED, ANSWER, RELATED)).certain
-        return Choice(changed.certain, changed.possible | known) if self._now.state is KEPT else changed
+        if self._now.state is not KEPT:
+            return changed
+        known = self._named(STATE, lambda value: value == TRANSLATED).certain
+        return Choice(changed.certain | known, changed.possible | known | self._named(STATE, lambda value: value == ANSWER).certain)
 
     def _same_destination(self) -> Choice:
         """Those that still go to the address that they began with."""

@@ -24,11 +24,12 @@ SENDER, UID, GID = "sent by a socket", "uid", "gid"
 SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
 
 NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
-ANSWER = "ESTABLISHED, an answer"  # ESTABLISHED alone stands for the direction of the connection's first packet
+# ESTABLISHED alone stands for the direction of the connection's first packet, without a translated destination.
+ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
 # A new connection's SYN on a conntrack entry that another one left without a translation: nat is not asked about it.
 REUSED_NEW, REUSED, REUSED_INVALID = REUSES = ("NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN")
 BEGINNINGS = (NEW, *REUSES)  # values of the dimension that stand for a bare SYN, where it is TCP
-ALL_STATES = (NEW, ESTABLISHED, ANSWER, RELATED, REUSED_NEW, REUSED, INVALID, UNTRACKED, REUSED_INVALID)
+ALL_STATES = (NEW, ESTABLISHED, ANSWER, TRANSLATED, RELATED, REUSED_NEW, REUSED, INVALID, UNTRACKED, REUSED_INVALID)
 BITS = 32  # of a mark
 ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")

@@ -13,9 +13,9 @@ from netinit.base.attributes import MalformedError, attributes_of, split_attribu
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import IP, NftRule
 from netinit.rules.expressions.reading import Surroundings, decode_rule
+from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.targets import UnknownTarget
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.places import load_snapshot
 from recorded import FOREIGN, NAMES, read

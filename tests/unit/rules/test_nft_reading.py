@@ -8,6 +8,7 @@ import pytest
 
 from core import FAMILIES, IPV4, IPV6, Network, Options, plan
 from netinit.base.errors import ParseError
+from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches.context import (
     BARE_SYN,
     ConnectionDirection,
@@ -24,7 +25,6 @@ from netinit.rules.targets import (
     Drop,
     Jump,
     LogTarget,
-    Observe,
     Redirect,
     Reject,
     RestoreMark,
@@ -33,7 +33,6 @@ from netinit.rules.targets import (
     SetMark,
     Tproxy,
     TrackZone,
-    UnknownTarget,
 )
 from nft_json import as_json
 

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from netinit.base.net import FULL_MASK, Family, parse_address
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.targets import (
     Accept,
-    DestinationNat,
     Drop,
     Jump,
     LogTarget,
-    Observe,
     Redirect,
     Reject,
     RestoreMark,
     Return,
     SaveMark,
     SetMark,
-    SourceNat,
     Target,
     Tproxy,
     TrackZone,
-    UnknownTarget,
-    Untrack,
 )
 
 # Names that iptables takes for an extension and not for a chain; those of the first group let the packet go on unharmed.

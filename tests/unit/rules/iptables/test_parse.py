@@ -6,6 +6,7 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.iptables.write import write_rule
@@ -13,22 +14,17 @@ from netinit.rules.matches.context import AddressType, ConnectionState, Limit, M
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import (
     Accept,
-    DestinationNat,
     Drop,
     Jump,
     LogTarget,
-    Observe,
     Redirect,
     Reject,
     RestoreMark,
     Return,
     SaveMark,
     SetMark,
-    SourceNat,
     Tproxy,
     TrackZone,
-    UnknownTarget,
-    Untrack,
 )
 
 SPELLINGS = [

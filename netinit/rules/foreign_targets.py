@@ -1,0 +1,141 @@
+"""Targets that only foreign rules have: no layout of netinit makes them.
+
+Sections are those of iptables-extensions(8).
+"""
+
+from __future__ import annotations
+
+from netinit.base.net import Family
+from netinit.rules.targets import GO_ON, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.traversal import Traversal, Verdict
+
+
+class _AsWritten(Target):
+    """A target of foreign rules that is kept as it was written; it has no other spelling."""
+
+    text: str
+
+    def xt(self, family: Family) -> str:
+        return self.text
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (self.text,)
+
+
+class Observe(_AsWritten):
+    """A target that reports on the packet or changes a field no rule looks at; empty: the rule only counts."""
+
+    only_observes = True
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        return f"do `{self.text}` and go on" if self.text else "count it and go on"
+
+    def label(self) -> str:
+        return self.text.partition(" ")[0] or "count"
+
+
+class SourceNat(_AsWritten):
+    """The source address is replaced, by what only the kernel knows beforehand (sections SNAT, MASQUERADE)."""
+
+    tracks = True
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.replace_source()
+
+    def describe(self) -> str:
+        return f"replace its source address (`{self.text}`)"
+
+
+class DestinationNat(Target):
+    """The destination becomes this address and port; empty and 0 leave as they are (section DNAT)."""
+
+    tracks = True
+    address: str
+    port: int
+
+    def xt(self, family: Family) -> str:
+        return f"DNAT --to-destination {self._spell()}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"dnat to {self._spell()}",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.send_to(self.address, self.port)
+
+    def describe(self) -> str:
+        return f"send it to {self._spell()} instead"
+
+    def _spell(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
+        return f"{address}{f':{self.port}' if self.port else ''}"
+
+
+class Untrack(Target):
+    """The packet belongs to no tracked connection (section CT)."""
+
+    def xt(self, family: Family) -> str:
+        return "CT --notrack"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("notrack",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(None)
+
+    def describe(self) -> str:
+        return "leave its connection untracked, out of reach of NAT"
+
+
+class UnknownTarget(_AsWritten):
+    """A target that this project does not know, as listed."""
+
+    tracks = True  # it may: nothing is assumed
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.give_up()
+
+    def describe(self) -> str:
+        return f"do `{self.text}` (not known to netinit)"
+
+
+class Several(Target):
+    """One action after the other, as rules of nf_tables may have them; the first that does not go on is the last."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def calls(self) -> str:  # type: ignore[override] # computed here
+        """The chain that the last one leads to."""
+        return self.targets[-1].calls
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        """Whether one of them does."""
+        return any(target.tracks for target in self.targets)
+
+    @property
+    def only_observes(self) -> bool:  # type: ignore[override] # computed here
+        """Whether all of them do."""
+        return all(target.only_observes for target in self.targets)
+
+    def xt(self, family: Family) -> str:
+        return " ".join([target.xt(family) for target in self.targets])
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (" ".join([text for target in self.targets for text in target.nft(family)]),)
+
+    def act(self, packet: Traversal) -> Verdict:
+        for target in self.targets:
+            verdict = target.act(packet)
+            if verdict != GO_ON:
+                return verdict
+        return GO_ON
+
+    def describe(self) -> str:
+        return ", then ".join([target.describe() for target in self.targets])
