@@ -37,7 +37,7 @@ class NftTable(Record):
         return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"
 
 
-class NftChain(Record):
+class HeldChain(Record):
     """A chain; `policy` is 0 drop or 1 accept. `kind` (filter, nat, route) is empty, `hook` -1, where only jumps lead to it."""
 
     family: int
@@ -114,7 +114,7 @@ class LegacyTable(Record):
     entries: bytes
 
 
-class Link(Record):
+class Device(Record):
     """A network device. `xdp` is the number of the attached program, 0 for none."""
 
     index: int
@@ -207,12 +207,12 @@ class Snapshot(Record):
 
     generation: int = 0
     tables: tuple[NftTable, ...] = ()
-    chains: tuple[NftChain, ...] = ()
+    chains: tuple[HeldChain, ...] = ()
     rules: tuple[NftRule, ...] = ()
     sets: tuple[NftSet, ...] = ()
     objects: tuple[NftObject, ...] = ()
     legacy: tuple[LegacyTable, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[Device, ...] = ()
     addresses: tuple[HostAddress, ...] = ()
     traffic_control: tuple[TrafficControl, ...] = ()
     routing_rules: tuple[RoutingRule, ...] = ()

@@ -17,13 +17,12 @@ from netinit.base.snapshot import (
     IP,
     IP6,
     NETDEV,
-    NftChain,
+    HeldChain,
     NftRule,
     NftTable,
     Snapshot,
 )
-from netinit.rules.expressions.reading import Surroundings as References
-from netinit.rules.expressions.reading import decode_rule
+from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import Several, SourceNat
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import Socket, UnknownMatch
@@ -103,7 +102,7 @@ def expected_base(table: str, chain: str) -> tuple[str, int]:
     return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
 
 
-def is_of_iptables(chain: NftChain) -> bool:
+def is_of_iptables(chain: HeldChain) -> bool:
     """Whether a base chain is one that iptables-nft makes: its table, name, type, hook and priority are."""
     return (
         chain.family in (IP, IP6)
@@ -126,7 +125,7 @@ class _Loader:
         self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
         for rule in snapshot.rules:
             self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
-        self._chains: dict[tuple[int, str], list[NftChain]] = {}
+        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
         for chain in snapshot.chains:
             self._chains.setdefault((chain.family, chain.table), []).append(chain)
         self._known = {family: _purposes(plans, family) for family in FAMILIES}
@@ -158,14 +157,14 @@ class _Loader:
                 found[table.name] = {chain.name: self._load(IPTABLES_NFT, table.name, chain, family) for chain in chains}
         return found
 
-    def _load(self, source: str, table: str, chain: NftChain, family: Family) -> LoadedChain:
+    def _load(self, source: str, table: str, chain: HeldChain, family: Family) -> LoadedChain:
         rules, handles = self._load_rules(chain, family, known=(self._known[family], table))
         for number, handle in handles.items():
             self._handles[source, family, table, chain.name, number] = handle
         return LoadedChain(chain.name, tuple(rules), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
 
     def _load_rules(
-        self, chain: NftChain, family: Family, *, known: tuple[Purposes, str] | None = None
+        self, chain: HeldChain, family: Family, *, known: tuple[Purposes, str] | None = None
     ) -> tuple[list[LoadedRule], dict[int, int]]:
         """The rules of a chain that packets of a family meet, numbered as the kernel has them, and their handles."""
         loaded: list[LoadedRule] = []

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from netinit.rules.expressions.reading import Surroundings, decode_rule
+from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.places import load_snapshot
 from recorded import NAMES, read
@@ -48,7 +48,7 @@ def run_case(number: int, seed: int, snapshots: list[object]) -> None:
     snapshot = rng.choice(snapshots)
     if snapshot.rules and rng.random() < 0.6:
         rule = rng.choice(snapshot.rules)
-        decode_rule(rule.replace(expressions=damage(rule.expressions, rng)), Surroundings.of(snapshot))
+        decode_rule(rule.replace(expressions=damage(rule.expressions, rng)), References.of(snapshot))
     elif snapshot.legacy:
         table = rng.choice(snapshot.legacy)
         try:

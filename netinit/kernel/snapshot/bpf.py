@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 from _struct import pack_into, unpack_from
 
-from netinit.base.snapshot import AttachedProgram, Link, Unknown
+from netinit.base.snapshot import AttachedProgram, Device, Unknown
 
 SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 PROG_QUERY = 16
@@ -18,7 +18,7 @@ NO_DEVICE = 19  # ENODEV, of a device that is of another kind
 NAMESPACE = "/proc/thread-self/ns/net"
 
 
-def read(links: tuple[Link, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
+def read(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
     """All programs that are attached where the kernel tells."""
     call = SYSCALLS.get(posix.uname().machine)
     if call is None:

@@ -7,7 +7,7 @@ from _socket import inet_ntop
 from _struct import pack, unpack_from
 
 from netinit.base.attributes import MalformedError, attributes_of, name
-from netinit.base.snapshot import HostAddress, Link, TrafficControl, Unknown
+from netinit.base.snapshot import Device, HostAddress, TrafficControl, Unknown
 from netinit.kernel.netlink import Netlink
 
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 24
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 
 
-def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Link, ...]:
+def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
     """All devices, in the order of their numbers. OSError."""
     found = []
     for kind, body in link.dump(RTM_GETLINK, pack(_LINK, 0, 0, 0, 0, 0, 0), MOST_BYTES):
@@ -35,7 +35,7 @@ def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Link, ...]:
         try:
             attributes = attributes_of(body, _LINK_SIZE)
             found.append(
-                Link(
+                Device(
                     index=index, name=name(attributes[IFLA_IFNAME]), flags=flags,
                     kind=name(attributes_of(attributes.get(IFLA_LINKINFO, b"")).get(1, b"")),
                     master=_native(attributes.get(IFLA_MASTER)),
@@ -47,7 +47,7 @@ def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Link, ...]:
     return tuple(sorted(found, key=_index_of))
 
 
-def _index_of(link: Link) -> int:
+def _index_of(link: Device) -> int:
     return link.index
 
 
@@ -65,7 +65,7 @@ def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
     return tuple(found)
 
 
-def read_traffic_control(link: Netlink, links: tuple[Link, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
+def read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
     """The queueing disciplines, and the filters of those that can have some. OSError."""
     disciplines = _dump_control(link, RTM_GETQDISC, "qdisc", 0, 0, unknown)
     known = {one.index for one in links}

@@ -14,7 +14,7 @@ from netinit.base.attributes import (
     split_attributes,
     write_attribute,
 )
-from netinit.base.snapshot import FAMILY_NAMES, NftChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
+from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink
 from netinit.kernel.detect import WITHOUT_NF_TABLES
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
@@ -132,8 +132,8 @@ def _read_table(family: int, found: dict[int, bytes]) -> NftTable:
     return NftTable(family=family, name=name(found[1]), flags=number(found.get(2)), handle=number(found.get(4)))
 
 
-def _read_chain(family: int, found: dict[int, bytes]) -> NftChain:
-    chain = NftChain(
+def _read_chain(family: int, found: dict[int, bytes]) -> HeldChain:
+    chain = HeldChain(
         family=family, table=name(found[1]), handle=number(found.get(2)), name=name(found[3]), flags=number(found.get(10))
     )
     if 4 not in found:  # NFTA_CHAIN_HOOK  # noqa: PLR2004

@@ -35,7 +35,7 @@ MOST_NETWORKS = 100_000
 Range = tuple[bytes, bytes]
 
 
-class Comparison(Record):
+class RegisterTest(Record):
     """An operand that lies in one of the ranges (both ends included), or in none of them where it is negated."""
 
     operand: Operand
@@ -67,7 +67,7 @@ class Known(Record):
         return self.families[0] if len(self.families) == 1 else None
 
 
-def decode_comparison(compared: Comparison, known: Known) -> list[Match]:
+def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
     """The matches that a comparison is."""
     operand = compared.operand
     reader = _READERS.get((operand.source, operand.key[0]))
@@ -78,7 +78,7 @@ def decode_comparison(compared: Comparison, known: Known) -> list[Match]:
     return compared.unknown() if found is None else found
 
 
-def families_of(compared: Comparison) -> tuple[Family, ...] | None:
+def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
     """The families whose packets a comparison lets through; None where it is about something else."""
     operand, value = compared.operand, compared.single
     if operand.source != META or operand.mask or value is None:
@@ -94,7 +94,7 @@ def families_of(compared: Comparison) -> tuple[Family, ...] | None:
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
 
 
-def _payload(compared: Comparison, known: Known) -> list[Match] | None:
+def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     operand = compared.operand
     base, offset = operand.key
     if operand.xor.strip(b"\0") or operand.swapped:
@@ -106,7 +106,7 @@ def _payload(compared: Comparison, known: Known) -> list[Match] | None:
     return None
 
 
-def _network_header(compared: Comparison, offset: int, family: Family) -> list[Match] | None:
+def _network_header(compared: RegisterTest, offset: int, family: Family) -> list[Match] | None:
     length = compared.operand.length
     for start, size, what in FIELDS[family]:
         if start == offset and length <= size:
@@ -117,7 +117,7 @@ def _network_header(compared: Comparison, offset: int, family: Family) -> list[M
 
 
 def _split(
-    compared: Comparison, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
+    compared: RegisterTest, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
 ) -> list[Match] | None:
     """Several fields that were loaded and compared at once, one by one."""
     value = compared.single
@@ -134,12 +134,12 @@ def _split(
         operand = compared.operand.replace(
             key=(compared.operand.key[0], at), length=len(piece), mask=compared.operand.mask[at - offset : at - offset + size]
         )
-        found += decode_comparison(Comparison(operand=operand, ranges=((piece, piece),)), known)
+        found += decode_comparison(RegisterTest(operand=operand, ranges=((piece, piece),)), known)
         at += size
     return found
 
 
-def _address(compared: Comparison, family: Family, kind: type[Source | Destination]) -> list[Match] | None:
+def _address(compared: RegisterTest, family: Family, kind: type[Source | Destination]) -> list[Match] | None:
     size = family.bits // 8
     mask = compared.operand.mask
     networks: list[Network] = []
@@ -172,7 +172,7 @@ def networks_between(low: int, high: int, family: Family) -> list[Network]:
     return found
 
 
-def _transport_header(compared: Comparison, offset: int, protocol: str) -> list[Match] | None:
+def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
     operand = compared.operand
     if protocol == "tcp" and (offset, operand.length) == (TCP_FLAGS_AT, 1):
         return _tcp_flags(compared)
@@ -186,7 +186,7 @@ def _transport_header(compared: Comparison, offset: int, protocol: str) -> list[
     return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in PORTS], None, protocol)
 
 
-def _tcp_flags(compared: Comparison) -> list[Match] | None:
+def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
     value = compared.single
     mask = compared.operand.mask[0] if compared.operand.mask else 0xFF
     if value is None or mask & ~0x3F or value[0] & ~mask:
@@ -199,15 +199,15 @@ def _tcp_flags(compared: Comparison) -> list[Match] | None:
     return [TcpFlags(mask=names[0], flags=names[1], negated=negated)]
 
 
-def _protocol(compared: Comparison, _: Known) -> list[Match] | None:
+def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
     value = compared.single
     if value is None or compared.operand.mask or len(value) != 1:
         return None
     return [Protocol(name=protocol_name(value[0]), negated=compared.negated)]
 
 
-def _interface(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, Known], list[Match] | None]:
-    def read(compared: Comparison, _: Known) -> list[Match] | None:
+def _interface(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
+    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
         names = []
         for low, high in compared.ranges:
             name = low.rstrip(b"\0").decode("utf-8", "surrogateescape")
@@ -225,8 +225,8 @@ def _interface(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, 
     return read
 
 
-def _device(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, Known], list[Match] | None]:
-    def read(compared: Comparison, known: Known) -> list[Match] | None:
+def _device(kind: type[InInterface | OutInterface]) -> Callable[[RegisterTest, Known], list[Match] | None]:
+    def read(compared: RegisterTest, known: Known) -> list[Match] | None:
         if compared.operand.mask or any(low != high for low, high in compared.ranges):
             return None
         indexes = [int.from_bytes(low, byteorder) for low, _ in compared.ranges]
@@ -237,8 +237,8 @@ def _device(kind: type[InInterface | OutInterface]) -> Callable[[Comparison, Kno
     return read
 
 
-def _mark(*, connection: bool) -> Callable[[Comparison, Known], list[Match] | None]:
-    def read(compared: Comparison, _: Known) -> list[Match] | None:
+def _mark(*, connection: bool) -> Callable[[RegisterTest, Known], list[Match] | None]:
+    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
         value = compared.single
         if value is None or compared.operand.xor.strip(b"\0"):
             return None
@@ -250,8 +250,8 @@ def _mark(*, connection: bool) -> Callable[[Comparison, Known], list[Match] | No
     return read
 
 
-def _owner(kind: str) -> Callable[[Comparison, Known], list[Match] | None]:
-    def read(compared: Comparison, _: Known) -> list[Match] | None:
+def _owner(kind: str) -> Callable[[RegisterTest, Known], list[Match] | None]:
+    def read(compared: RegisterTest, _: Known) -> list[Match] | None:
         if compared.operand.mask or len(compared.ranges) != 1:
             return None
         low, high = compared.ranges[0]
@@ -264,7 +264,7 @@ def _owner(kind: str) -> Callable[[Comparison, Known], list[Match] | None]:
     return read
 
 
-def _bits(compared: Comparison) -> tuple[int, bool] | None:
+def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
     """The bits of which one must be set, and whether that is negated; None for any other question about bits."""
     value = compared.single
     if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
@@ -276,7 +276,7 @@ def _bits(compared: Comparison) -> tuple[int, bool] | None:
     return (number, compared.negated) if number and number & number - 1 == 0 else None
 
 
-def _state(compared: Comparison, _: Known) -> list[Match] | None:
+def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
     by_bit = {bit: name for name, bit in STATES}
     if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
         bits = 0
@@ -292,14 +292,14 @@ def _state(compared: Comparison, _: Known) -> list[Match] | None:
     return [ConnectionState(states=tuple([name for name, bit in STATES if asked[0] & bit]), negated=asked[1])]
 
 
-def _status(compared: Comparison, _: Known) -> list[Match] | None:
+def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
     asked = _bits(compared) if compared.operand.mask else None
     if asked is None or asked[0] & ~sum([bit for _, bit in STATUSES]):
         return None
     return [ConnectionState(states=tuple([name for name, bit in STATUSES if asked[0] & bit]), negated=asked[1])]
 
 
-def _fib(compared: Comparison, _: Known) -> list[Match] | None:
+def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
     side = {FIB_SADDR: "source", FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
     if side is None or compared.operand.mask:
         return None
@@ -310,7 +310,7 @@ def _fib(compared: Comparison, _: Known) -> list[Match] | None:
     return [AddressType(side=side, types=types, negated=compared.negated)]
 
 
-_READERS: dict[tuple[str, int | str], Callable[[Comparison, Known], list[Match] | None]] = {
+_READERS: dict[tuple[str, int | str], Callable[[RegisterTest, Known], list[Match] | None]] = {
     (PAYLOAD, NETWORK_HEADER): _payload,
     (PAYLOAD, TRANSPORT_HEADER): _payload,
     (META, META_L4PROTO): _protocol,

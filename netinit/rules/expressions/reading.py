@@ -7,32 +7,30 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.base.snapshot import (
     ELEMENT_CATCHALL,
-    ELEMENT_INTERVAL_END,
     IP,
     IP6,
-    SET_INTERVAL,
     SET_MAP,
-    NftElement,
     NftRule,
     NftSet,
     Snapshot,
 )
+from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
 from netinit.rules.expressions.conditions import (
     META_L4PROTO,
     META_PROTOCOL,
-    Comparison,
     Known,
+    RegisterTest,
     decode_comparison,
     families_of,
 )
 from netinit.rules.expressions.effects import decode_effect, decode_verdict
 from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
-from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
+from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import Rule
-from netinit.rules.targets import SetMark, Target, Tproxy
+from netinit.rules.targets import Target
 from netinit.rules.xtables.matches import decode_match
 
 MOST_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
@@ -51,14 +49,14 @@ class DecodedRule(Record):
     comment: str = ""
 
 
-class Surroundings(Record):
+class References(Record):
     """What rules refer to: sets by family, table and name; devices by number."""
 
     sets: dict[tuple[int, str, str], NftSet]
     devices: dict[int, str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Surroundings:
+    def of(cls, snapshot: Snapshot) -> References:
         """Those of a snapshot."""
         return cls(
             sets={(one.family, one.table, one.name): one for one in snapshot.sets},
@@ -66,7 +64,7 @@ class Surroundings(Record):
         )
 
 
-class _Choice(Exception):  # noqa: N818 - a question, not an error
+class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
     """The walk came to a place where a rule stands for several: how many."""
 
     def __init__(self, count: int) -> None:
@@ -74,7 +72,7 @@ class _Choice(Exception):  # noqa: N818 - a question, not an error
         self.count = count
 
 
-def decode_rule(rule: NftRule, around: Surroundings) -> DecodedRule:
+def decode_rule(rule: NftRule, around: References) -> DecodedRule:
     """What a rule means. One that is malformed is an unknown match before an unknown target."""
     comment = _read_comment(rule.userdata)
     try:
@@ -101,7 +99,7 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
 
 
 def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: Surroundings
+    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
 ) -> tuple[list[Rule], int | None, str]:
     """The rule, or those that it stands for: each place with a choice doubles and so on."""
     done: list[Rule] = []
@@ -112,7 +110,7 @@ def _decode_variants(
         walk = _Walk(rule, around, choices)
         try:
             walk.go(expressions)
-        except _Choice as choice:
+        except _SeveralWays as choice:
             if len(waiting) + len(done) + choice.count > MOST_VARIANTS:
                 raise MalformedError("a verdict map with too many elements") from None
             waiting += [(*choices, at) for at in reversed(range(choice.count))]
@@ -130,7 +128,7 @@ def _families(family: int) -> tuple[Family, ...]:
 class _Walk:
     """One way through a rule's expressions; `choices` say which element was taken wherever there are several."""
 
-    def __init__(self, rule: NftRule, around: Surroundings, choices: tuple[int, ...]) -> None:
+    def __init__(self, rule: NftRule, around: References, choices: tuple[int, ...]) -> None:
         self.families = _families(rule.family)
         self.packets: int | None = None
         self.comment = ""
@@ -140,11 +138,11 @@ class _Walk:
         self._registers = Registers()
         self._protocol = ""
         self._matches: list[Match] = []
-        self._compared: list[tuple[int, int, Comparison]] = []  # the last one, and from where to where its matches stand
+        self._compared: list[tuple[int, int, RegisterTest]] = []  # the last one, and from where to where its matches stand
         self._targets: list[Target] = []
 
     def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
-        """Walks all of them. MalformedError, KeyError, _Choice."""
+        """Walks all of them. MalformedError, KeyError, _SeveralWays."""
         for kind, found in expressions:
             handler = getattr(self, f"_on_{kind}", None)
             if handler is not None:
@@ -157,11 +155,11 @@ class _Walk:
         implied = {match.protocol for match in self._matches if isinstance(match, Port)}
         kept = [one for one in self._matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)]
         kept.sort(key=_place_of)  # iptables' order, which says the same: all of them must hold
-        return Rule(matches=tuple(kept), target=_join(self._targets), comment="", origin=None, families=self.families)
+        return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
 
     def _choose(self, count: int) -> int:
         if not self._choices:
-            raise _Choice(count)
+            raise _SeveralWays(count)
         return self._choices.pop(0)
 
     @property
@@ -267,14 +265,14 @@ class _Walk:
             "==": (value, value), "!=": (value, value), "<": (value, highest), "<=": (lowest, value), ">": (lowest, value),
             ">=": (value, highest),
         }  # fmt: skip
-        self._compare(Comparison(operand=operand, ranges=(ranges[operator],), negated=operator in ("!=", "<", ">")))
+        self._compare(RegisterTest(operand=operand, ranges=(ranges[operator],), negated=operator in ("!=", "<", ">")))
 
     def _on_range(self, found: dict[int, bytes]) -> None:
         ends = tuple([attributes_of(found[kind])[1] for kind in (3, 4)])
         negated = number(found.get(2)) == 1  # NFT_RANGE_NEQ
-        self._compare(Comparison(operand=self._registers.load(found[1]), ranges=((ends[0], ends[1]),), negated=negated))
+        self._compare(RegisterTest(operand=self._registers.load(found[1]), ranges=((ends[0], ends[1]),), negated=negated))
 
-    def _compare(self, compared: Comparison) -> None:
+    def _compare(self, compared: RegisterTest) -> None:
         """Adds the matches of a comparison; two of one operand, a range's ends, become one."""
         families = families_of(compared)
         if families is not None:
@@ -283,7 +281,7 @@ class _Walk:
         start = len(self._matches)
         if self._compared:
             before, behind, last = self._compared[0]
-            joined = _intersect(last, compared) if behind == start > before else None
+            joined = intersect(last, compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
                 del self._matches[before:]
@@ -314,37 +312,37 @@ class _Walk:
 
     def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], held.key_length)
-        ranges = _ranges(held)
+        found_ranges = ranges(held)
         if len(fields) > 1:
-            if ranges is None or negated or any(element.key_end for element in held.elements):
+            if found_ranges is None or negated or any(element.key_end for element in held.elements):
                 self._unknown(f"in the set {held.name} of several fields", found)
                 return
-            at = self._choose(len(ranges)) if len(ranges) != 1 else 0
-            self._compare_fields(fields, ranges[at][0])
+            at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
+            self._compare_fields(fields, found_ranges[at][0])
             return
         operand = fields[0]
-        if ranges is None:
+        if found_ranges is None:
             self._unknown(f"in the set {held.name}", found)
-        elif not ranges:  # nothing is in it
+        elif not found_ranges:  # nothing is in it
             if not negated:
                 self._matches.append(UnknownMatch(text=f"{operand} in the empty set {held.name}"))
-        elif (operand.source, operand.key) in ((META, (META_L4PROTO,)), (META, (META_PROTOCOL,))) and len(ranges) > 1 and not negated:
-            at = self._choose(len(ranges))
-            self._compare(Comparison(operand=operand, ranges=(ranges[at],)))
+        elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
+            at = self._choose(len(found_ranges))
+            self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
         else:
-            self._compare(Comparison(operand=operand, ranges=tuple(ranges), negated=negated))
+            self._compare(RegisterTest(operand=operand, ranges=tuple(found_ranges), negated=negated))
 
     def _compare_fields(self, fields: list[Operand], key: bytes) -> None:
         at = 0
         for operand in fields:
             value = key[at : at + operand.length]
-            self._compare(Comparison(operand=operand, ranges=((value, value),)))
+            self._compare(RegisterTest(operand=operand, ranges=((value, value),)))
             at += -(-operand.length // 4) * 4
 
     def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
         """A verdict map stands for one rule an element; what is in none of them goes on."""
         fields = self._registers.load_fields(found[2], held.key_length)
-        elements = _with_ends(held)
+        elements = with_ends(held)
         if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
             self._unknown(f"in the verdict map {held.name}", found)
             return
@@ -352,7 +350,7 @@ class _Walk:
         if len(fields) > 1 and not element.key_end:
             self._compare_fields(fields, element.key)
         elif len(fields) == 1:
-            self._compare(Comparison(operand=fields[0], ranges=(ends,)))
+            self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
         target = decode_verdict(element.verdict)
@@ -386,62 +384,6 @@ class _Walk:
 
 def _place_of(match: Match) -> int:
     return match.xt().place
-
-
-def _join(targets: list[Target]) -> Target:
-    """One target of all; TPROXY and the mark and verdict behind it are iptables' one."""
-    if not targets:
-        return Observe(text="")
-    if isinstance(targets[0], Tproxy) and len(targets) > 1 and isinstance(targets[1], SetMark):
-        mark = targets[1]
-        if not mark.connection and mark.mask == 0xFFFFFFFF:  # noqa: PLR2004 - all of it
-            rest = [one for one in targets[2:] if one.name != "ACCEPT"]
-            return _join([targets[0].replace(mark=mark.value), *rest]) if rest else targets[0].replace(mark=mark.value)
-    return targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
-
-
-def _intersect(last: Comparison, now: Comparison) -> Comparison | None:
-    """Both comparisons of one operand, where each is of one range and not negated."""
-    if last.operand != now.operand or last.negated or now.negated or len(last.ranges) != 1 or len(now.ranges) != 1:
-        return None
-    (low, high), (first, end) = last.ranges[0], now.ranges[0]
-    if len(low) != len(first):
-        return None
-    return now.replace(ranges=((max(low, first), min(high, end)),)) if max(low, first) <= min(high, end) else None
-
-
-def _ranges(held: NftSet) -> list[tuple[bytes, bytes]] | None:
-    """What a set holds, each element as an interval; None where that is not understood."""
-    found = _with_ends(held)
-    if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
-        return None
-    return [ends for _, ends in found]
-
-
-def _with_ends(held: NftSet) -> list[tuple[NftElement, tuple[bytes, bytes]]] | None:
-    """The elements with their intervals. In a set of intervals an end is an element of its own: the first key behind it."""
-    if not held.flags & SET_INTERVAL:
-        return [(element, (element.key, element.key)) for element in sorted(held.elements, key=_by_key)]
-    if any(element.key_end for element in held.elements):
-        return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
-    found: list[tuple[NftElement, tuple[bytes, bytes]]] = []
-    ordered = sorted(held.elements, key=_by_key)
-    for at, element in enumerate(ordered):
-        if element.flags & ELEMENT_INTERVAL_END:
-            continue
-        behind = ordered[at + 1].key if at + 1 < len(ordered) else b""
-        size = len(element.key)
-        if behind and len(behind) != size:
-            return None
-        last = int.from_bytes(behind, "big") - 1 if behind else (1 << 8 * size) - 1
-        if last < int.from_bytes(element.key, "big"):
-            return None
-        found.append((element, (element.key, last.to_bytes(size, "big"))))
-    return found
-
-
-def _by_key(element: NftElement) -> tuple[bytes, bool]:
-    return element.key, not element.flags & ELEMENT_INTERVAL_END
 
 
 def _read_comment(userdata: bytes) -> str:

@@ -67,12 +67,12 @@ _FORMS = {
 def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
     """The chains of a table, built-in ones first as the kernel has them. ValueError where the blob is not one of its own."""
     try:
-        return _Reader(table).read()
+        return _TableReader(table).read()
     except (struct.error, IndexError, KeyError) as error:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, table: LegacyTable) -> None:
         self._entries = table.entries
         self._form = _FORMS[table.version]

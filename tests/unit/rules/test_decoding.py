@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import IP, NftRule
-from netinit.rules.expressions.reading import Surroundings, decode_rule
+from netinit.rules.expressions.reading import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
@@ -20,7 +20,7 @@ from netinit.rules.xtables.tables import decode_table
 from netinit.simulate.places import load_snapshot
 from recorded import FOREIGN, NAMES, read
 
-NOTHING = Surroundings(sets={}, devices={})
+NOTHING = References(sets={}, devices={})
 # What nft was given (tests/recorded.py), as iptables would say it.
 NATIVE = {
     IPV4: [
@@ -90,7 +90,7 @@ def mutate(data, rng):
 def test_whatever_becomes_of_recorded_bytes_is_decoded_or_unknown(name):
     rng = random.Random(7)
     snapshot = read(name)
-    references = Surroundings.of(snapshot)
+    references = References.of(snapshot)
     for _ in range(1500):
         if snapshot.rules:
             rule = rng.choice(snapshot.rules)

@@ -8,9 +8,9 @@ from netinit.base.net import IPV4, IPV6, number_of
 from netinit.base.snapshot import (
     DORMANT,
     AttachedProgram,
+    Device,
     Hop,
     HostAddress,
-    Link,
     RoutingRule,
     TableRoute,
     TrafficControl,
@@ -24,7 +24,7 @@ from netinit.simulate.in_force import ESCAPING, INACTIVE, find_departures
 from recorded import read
 
 PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
-LINKS = (Link(index=1, name="lo", flags=9), Link(index=2, name="eth0", flags=1))
+LINKS = (Device(index=1, name="lo", flags=9), Device(index=2, name="eth0", flags=1))
 ADDRESSES = (
     HostAddress(family=IPV4.number, address="127.0.0.1", length=8, index=1),
     HostAddress(family=IPV4.number, address="10.7.0.2", length=24, index=2),
@@ -72,8 +72,8 @@ def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
 @pytest.mark.parametrize(
     ("links", "kinds"),
     [
-        ((Link(index=1, name="xlo", flags=8), Link(index=2, name="eth0")), [INACTIVE]),
-        ((Link(index=1, name="xlo", flags=8), Link(index=2, name="lo")), [INACTIVE, ESCAPING]),
+        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="eth0")), [INACTIVE]),
+        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="lo")), [INACTIVE, ESCAPING]),
         (LINKS, []),
     ],
 )

@@ -1,0 +1,63 @@
+"""What belongs together in a rule: the ends of a range, the statements of one target, the elements of a set of intervals."""
+
+from __future__ import annotations
+
+from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_INTERVAL, NftElement, NftSet
+from netinit.rules.expressions.conditions import RegisterTest
+from netinit.rules.targets import Observe, SetMark, Several, Target, Tproxy
+
+
+def join(targets: list[Target]) -> Target:
+    """One target of all; TPROXY and the mark and verdict behind it are iptables' one."""
+    if not targets:
+        return Observe(text="")
+    if isinstance(targets[0], Tproxy) and len(targets) > 1 and isinstance(targets[1], SetMark):
+        mark = targets[1]
+        if not mark.connection and mark.mask == 0xFFFFFFFF:  # noqa: PLR2004 - all of it
+            rest = [one for one in targets[2:] if one.name != "ACCEPT"]
+            return join([targets[0].replace(mark=mark.value), *rest]) if rest else targets[0].replace(mark=mark.value)
+    return targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
+
+
+def intersect(last: RegisterTest, now: RegisterTest) -> RegisterTest | None:
+    """Both comparisons of one operand, where each is of one range and not negated."""
+    if last.operand != now.operand or last.negated or now.negated or len(last.ranges) != 1 or len(now.ranges) != 1:
+        return None
+    (low, high), (first, end) = last.ranges[0], now.ranges[0]
+    if len(low) != len(first):
+        return None
+    return now.replace(ranges=((max(low, first), min(high, end)),)) if max(low, first) <= min(high, end) else None
+
+
+def ranges(held: NftSet) -> list[tuple[bytes, bytes]] | None:
+    """What a set holds, each element as an interval; None where that is not understood."""
+    found = with_ends(held)
+    if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
+        return None
+    return [ends for _, ends in found]
+
+
+def with_ends(held: NftSet) -> list[tuple[NftElement, tuple[bytes, bytes]]] | None:
+    """The elements with their intervals. In a set of intervals an end is an element of its own: the first key behind it."""
+    if not held.flags & SET_INTERVAL:
+        return [(element, (element.key, element.key)) for element in sorted(held.elements, key=_by_key)]
+    if any(element.key_end for element in held.elements):
+        return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
+    found: list[tuple[NftElement, tuple[bytes, bytes]]] = []
+    ordered = sorted(held.elements, key=_by_key)
+    for at, element in enumerate(ordered):
+        if element.flags & ELEMENT_INTERVAL_END:
+            continue
+        behind = ordered[at + 1].key if at + 1 < len(ordered) else b""
+        size = len(element.key)
+        if behind and len(behind) != size:
+            return None
+        last = int.from_bytes(behind, "big") - 1 if behind else (1 << 8 * size) - 1
+        if last < int.from_bytes(element.key, "big"):
+            return None
+        found.append((element, (element.key, last.to_bytes(size, "big"))))
+    return found
+
+
+def _by_key(element: NftElement) -> tuple[bytes, bool]:
+    return element.key, not element.flags & ELEMENT_INTERVAL_END
