@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_INTERVAL, NftElement, NftSet
 from netinit.rules.expressions.conditions import RegisterTest
-from netinit.rules.targets import Observe, SetMark, Several, Target, Tproxy
+from netinit.rules.foreign_targets import Observe, Several
+from netinit.rules.targets import SetMark, Target, Tproxy
 
 
 def join(targets: list[Target]) -> Target:
